@@ -140,7 +140,7 @@ outage: setup ## a sweep while Slurm's controller is away for ten minutes
 
 # the same tests with 70 cases each are part of `make test`
 fuzz: setup ## 6,000 cases of bad input: keys of every type, damaged files
-	pytest --hypothesis-profile=many tests/unit/study/test_bad_input.py
+	pytest --hypothesis-profile=many tests/unit/spec/test_bad_input.py
 
 # every example, on this machine and on a virtual Slurm cluster
 examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour

@@ -132,10 +132,10 @@ def make(folder: Path, runs: int) -> None:
     import generator
     import msgspec
     from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
-    from tfscaling.study import configuration, grid, manifest
-    from tfscaling.study.registries import Registries
-    from tfscaling.training.models import MODELS
-    from tfscaling.training.strategies import STRATEGIES
+    from tfscaling.spec import configuration, grid, manifest
+    from tfscaling.spec.registries import Registries
+    from tfscaling.train.models import MODELS
+    from tfscaling.train.strategies import STRATEGIES
 
     nodes = -(-runs // (2 * 5 * 5 * REPEATS))
     recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 8}

@@ -29,19 +29,19 @@ sys.path.insert(0, str(SCRIPTS))
 
 from tfscaling.cluster import resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
-from tfscaling.jobs import process_management  # noqa: E402
-from tfscaling.jobs.launchers import LAUNCHERS, Request  # noqa: E402
-from tfscaling.jobs.ports import ReservedPorts  # noqa: E402
-from tfscaling.study import configuration, grid  # noqa: E402
-from tfscaling.study.config import MPI_STRATEGY  # noqa: E402
-from tfscaling.study.registries import Registries  # noqa: E402
-from tfscaling.study.run_spec import RunSpec  # noqa: E402
+from tfscaling.launch import process_management  # noqa: E402
+from tfscaling.launch.launchers import LAUNCHERS, Request  # noqa: E402
+from tfscaling.launch.ports import ReservedPorts  # noqa: E402
+from tfscaling.spec import configuration, grid  # noqa: E402
+from tfscaling.spec.config import MPI_STRATEGY  # noqa: E402
+from tfscaling.spec.registries import Registries  # noqa: E402
+from tfscaling.spec.run_spec import RunSpec  # noqa: E402
 from tfscaling.tables.intervals import ratio_interval  # noqa: E402
-from tfscaling.training import mpi, rank, strategies  # noqa: E402
-from tfscaling.training.all_reduce import Trainer  # noqa: E402
-from tfscaling.training.all_reduce_timing import AllReduce  # noqa: E402
-from tfscaling.training.models import MODELS  # noqa: E402
-from tfscaling.training.strategies import STRATEGIES, Exchange  # noqa: E402
+from tfscaling.train import mpi, rank, strategies  # noqa: E402
+from tfscaling.train.all_reduce import Trainer  # noqa: E402
+from tfscaling.train.all_reduce_timing import AllReduce  # noqa: E402
+from tfscaling.train.models import MODELS  # noqa: E402
+from tfscaling.train.strategies import STRATEGIES, Exchange  # noqa: E402
 
 GRPC, MPI = "multi_worker_mirrored", MPI_STRATEGY
 SIDES = (GRPC, MPI)

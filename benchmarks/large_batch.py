@@ -25,7 +25,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measured_page
-from tfscaling.records.run_states import RunState
+from tfscaling.record.run_states import RunState
 from tfscaling.tables import runs_table
 
 #: What all recipes are compared with: batch 64 as published, and with the other schedule.

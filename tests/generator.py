@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tfscaling.records import checks, run_record, run_results
-from tfscaling.records.phases import Phases
-from tfscaling.records.prepared_data import DatasetFacts, Examples
-from tfscaling.records.rank_report import (
+from tfscaling.record import checks, run_record, run_results
+from tfscaling.record.phases import Phases
+from tfscaling.record.prepared_data import DatasetFacts, Examples
+from tfscaling.record.rank_report import (
     Epoch,
     Execution,
     HostFacts,
@@ -24,9 +24,9 @@ from tfscaling.records.rank_report import (
     RankReport,
     TrainingReport,
 )
-from tfscaling.records.run_record import Environment, PreparedData, RunRecord, SlurmJob
-from tfscaling.study.manifest import PlannedRun
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.record.run_record import Environment, PreparedData, RunRecord, SlurmJob
+from tfscaling.spec.manifest import PlannedRun
+from tfscaling.spec.run_spec import RunSpec
 
 FACTS = HostFacts(
     machine="12345678-1234-1234-1234-123456789abc",

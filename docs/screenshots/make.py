@@ -21,14 +21,14 @@ import msgspec  # noqa: E402
 import pandas as pd  # noqa: E402
 from snakemake.utils import update_config  # noqa: E402
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
+from tfscaling.spec import config_files, configuration, grid  # noqa: E402
+from tfscaling.spec.manifest import Manifest  # noqa: E402
+from tfscaling.spec.registries import Registries  # noqa: E402
 from tfscaling.stages import analyse, compare, draw_plots, write_page  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
-from tfscaling.study import config_files, configuration, grid  # noqa: E402
-from tfscaling.study.manifest import Manifest  # noqa: E402
-from tfscaling.study.registries import Registries  # noqa: E402
 from tfscaling.tables import runs_table  # noqa: E402
-from tfscaling.training.models import MODELS  # noqa: E402
-from tfscaling.training.strategies import STRATEGIES  # noqa: E402
+from tfscaling.train.models import MODELS  # noqa: E402
+from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
 #: Page → the overlay of its study.
 PAGES = {

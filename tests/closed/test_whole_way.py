@@ -44,6 +44,6 @@ def test_the_demo(project: Path) -> None:
 
 
 def test_tests_of_the_trainer(project: Path) -> None:
-    files = [f"tests/unit/training/{name}" for name in TESTS]
+    files = [f"tests/unit/train/{name}" for name in TESTS]
     done = without_network.run(project, ".venv/bin/pytest", "--quiet", *files)
     assert done.returncode == 0, done.stdout

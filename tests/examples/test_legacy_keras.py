@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fit_program import EVENTS, fitted
 from project import REPOSITORY
-from tfscaling.records import observed_events
+from tfscaling.record import observed_events
 
 
 def test_legacy_keras_is_observed_as_keras_3_is(tmp_path: Path) -> None:

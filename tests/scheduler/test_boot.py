@@ -22,7 +22,7 @@ BEGIN_S, BOOT_S = 4, 8
 DESCRIBE = """
 import os
 import msgspec
-from tfscaling.jobs import slurm_job
+from tfscaling.launch import slurm_job
 print(msgspec.json.encode(slurm_job.describe(os.environ)).decode())
 """
 

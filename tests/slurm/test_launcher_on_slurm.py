@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from project import REPOSITORY, TINY, Project
-from tfscaling.study import configuration, grid, run_spec
-from tfscaling.study.registries import Registries
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.spec import configuration, grid, run_spec
+from tfscaling.spec.registries import Registries
+from tfscaling.train.models import MODELS
+from tfscaling.train.strategies import STRATEGIES
 from virtual_cluster import Cluster, wait_for
 
 NODES = 2
@@ -118,7 +118,7 @@ RANK = """
 import os, random, sys
 
 sys.path.insert(0, sys.argv[1])
-from tfscaling.training import mpi
+from tfscaling.train import mpi
 
 sizes = (32, 64, 256, 700, 1500, 4000, 9000)
 used = [random.randbytes(random.choice(sizes)) for _ in range(60000)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from project import Project
 from test_driver_on_slurm import Driver, Submit, queue, wait_for
-from tfscaling.analysis.search_results import TAKEN
+from tfscaling.conclusions.search_results import TAKEN
 from virtual_cluster import Cluster
 
 NODES = [1, 2, 4]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from project import QUICK, SMALL_MODEL, Project
-from tfscaling.study import grid
-from tfscaling.study.manifest import Manifest
-from tfscaling.sweep.sweep_start import MISSING
+from tfscaling.plan.sweep_start import MISSING
+from tfscaling.spec import grid
+from tfscaling.spec.manifest import Manifest
 from virtual_cluster import Cluster
 
 Submit = Callable[..., tuple[int, str]]

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 from generator import training_report
-from tfscaling.records import benchmark_record, run_record
-from tfscaling.records.benchmark_record import BenchmarkEnvironment, BenchmarkRecord
-from tfscaling.records.rank_report import AllReduces, BenchmarkReport, Rank, summary
-from tfscaling.study.manifest import PlannedBenchmark
-from tfscaling.study.run_spec import BenchmarkSpec
+from tfscaling.record import benchmark_record, run_record
+from tfscaling.record.benchmark_record import BenchmarkEnvironment, BenchmarkRecord
+from tfscaling.record.rank_report import AllReduces, BenchmarkReport, Rank, summary
+from tfscaling.spec.manifest import PlannedBenchmark
+from tfscaling.spec.run_spec import BenchmarkSpec
 
 SIZES = (4, 1024, 65536, 1048576, 16777216)
 GRADIENT_BYTES = 11_082_536

@@ -13,10 +13,10 @@ from typing import Any
 
 from oracle_rank import arrays_of
 from strategy_rank import training_spec
-from tfscaling.records.events import EventLog
-from tfscaling.training import rank, strategies
-from tfscaling.training.parameter_server import ParameterServerTrainer
-from tfscaling.training.strategies import STRATEGIES, Exchange
+from tfscaling.record.events import EventLog
+from tfscaling.train import rank, strategies
+from tfscaling.train.parameter_server import ParameterServerTrainer
+from tfscaling.train.strategies import STRATEGIES, Exchange
 
 BATCH = 16
 #: The trainer whose loss scale "another worker" changes.

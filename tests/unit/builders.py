@@ -16,20 +16,20 @@ import msgspec
 import pandas as pd
 from generator import phases, training_report
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
-from tfscaling.jobs.launchers import LAUNCHERS, Command
-from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.records import run_record
-from tfscaling.records.metrics import METRICS
-from tfscaling.records.rank_report import Epoch
+from tfscaling.launch.launchers import LAUNCHERS, Command
+from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import run_record
+from tfscaling.record.metrics import METRICS
+from tfscaling.record.rank_report import Epoch
+from tfscaling.spec import configuration, grid
+from tfscaling.spec import manifest as manifests
+from tfscaling.spec.config import Config
+from tfscaling.spec.manifest import PlannedBenchmark, PlannedRun
+from tfscaling.spec.registries import Registries
+from tfscaling.spec.run_spec import RunSpec
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study import configuration, grid
-from tfscaling.study import manifest as manifests
-from tfscaling.study.config import Config
-from tfscaling.study.manifest import PlannedBenchmark, PlannedRun
-from tfscaling.study.registries import Registries
-from tfscaling.study.run_spec import RunSpec
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.train.models import MODELS
+from tfscaling.train.strategies import STRATEGIES
 
 REGISTRIES = Registries(
     MODELS, STRATEGIES, TRAIN_EXAMPLES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS

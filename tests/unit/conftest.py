@@ -15,12 +15,12 @@ import loaded_python
 import pytest
 from builders import SCRIPTS
 from shared import made_once
-from tfscaling.jobs import process_management
-from tfscaling.jobs.launchers import LAUNCHERS, Request
-from tfscaling.jobs.ports import ReservedPorts
-from tfscaling.study.config import MPI_STRATEGY
-from tfscaling.study.geometry import Geometry
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.launch import process_management
+from tfscaling.launch.launchers import LAUNCHERS, Request
+from tfscaling.launch.ports import ReservedPorts
+from tfscaling.spec.config import MPI_STRATEGY
+from tfscaling.spec.geometry import Geometry
+from tfscaling.train.strategies import STRATEGIES
 
 #: Strategy and shape of trainings with the same global batch.
 TRAININGS = {

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tfscaling.jobs import checkpoint_folder
-from tfscaling.jobs.checkpoint_folder import InterruptedTrainingError, State
-from tfscaling.records.events import EventLog
-from tfscaling.records.resumption import Beginning
-from tfscaling.study.config import Recipe
-from tfscaling.training import checkpoints as module
-from tfscaling.training.checkpoints import Checkpoints, Training
-from tfscaling.training.loop import CheckpointedLoop
-from tfscaling.training.measured import Result
+from tfscaling.launch import checkpoint_folder
+from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
+from tfscaling.record.events import EventLog
+from tfscaling.record.resumption import Beginning
+from tfscaling.spec.config import Recipe
+from tfscaling.train import checkpoints as module
+from tfscaling.train.checkpoints import Checkpoints, Training
+from tfscaling.train.loop import CheckpointedLoop
+from tfscaling.train.measured import Result
 
 #: From which the moments follow.
 SEED = 20261122

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 from tfscaling.cluster import resolver
-from tfscaling.study.config import MPI_STRATEGY
-from tfscaling.training import mpi, mpi_strategy, rank, strategies
-from tfscaling.training.loop import compiled
-from tfscaling.training.mpi_sums import RankSums
-from tfscaling.training.strategies import STRATEGIES, Exchange
+from tfscaling.spec.config import MPI_STRATEGY
+from tfscaling.train import mpi, mpi_strategy, rank, strategies
+from tfscaling.train.loop import compiled
+from tfscaling.train.mpi_sums import RankSums
+from tfscaling.train.strategies import STRATEGIES, Exchange
 
 #: Enough that a thread is free for a sum that is there before another.
 THREADS = 4

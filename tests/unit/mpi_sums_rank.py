@@ -14,7 +14,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from tfscaling.training import mpi, mpi_sums
+from tfscaling.train import mpi, mpi_sums
 
 #: None, small, in shares, and in several parts of which the last is small.
 COUNTS = (0, 1, 1000, 5001, 33_000)

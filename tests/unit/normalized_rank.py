@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from strategy_rank import synthetic_arrays, training_spec
-from tfscaling.records.events import EventLog
-from tfscaling.training import rank, strategies
-from tfscaling.training.strategies import STRATEGIES, Exchange
+from tfscaling.record.events import EventLog
+from tfscaling.train import rank, strategies
+from tfscaling.train.strategies import STRATEGIES, Exchange
 
 
 def normalized_model() -> Any:
@@ -39,7 +39,7 @@ def main() -> None:
     names = strategies.configure(count, "logical", 1)
     strategy = STRATEGIES[name].build(names, Exchange("ring"))
 
-    from tfscaling.training.all_reduce import Trainer
+    from tfscaling.train.all_reduce import Trainer
 
     trainer = Trainer(strategy, normalized_model, synthetic_arrays(), training_spec(batch))
 

@@ -18,15 +18,15 @@ import numpy as np
 from strategy_rank import PARAMETERS, small_model, synthetic_arrays, training_spec
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.records.events import EventLog
-from tfscaling.training import parameter_server, rank, replica_state, strategies
-from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.example_order import order_of_epoch
-from tfscaling.training.loop import TrainingLoop
-from tfscaling.training.measured import Result
-from tfscaling.training.optimizers import make_optimizer
-from tfscaling.training.parameter_server import ParameterServerTrainer
-from tfscaling.training.strategies import STRATEGIES, Exchange
+from tfscaling.record.events import EventLog
+from tfscaling.train import parameter_server, rank, replica_state, strategies
+from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.example_order import order_of_epoch
+from tfscaling.train.loop import TrainingLoop
+from tfscaling.train.measured import Result
+from tfscaling.train.optimizers import make_optimizer
+from tfscaling.train.parameter_server import ParameterServerTrainer
+from tfscaling.train.strategies import STRATEGIES, Exchange
 
 #: Ten steps an epoch: whole batches, or a last one of 7 examples.
 GLOBAL_BATCH, WHOLE, UNEVEN, STEPS = 16, 160, 151, 10

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from strategy_rank import PARAMETERS, training_spec
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.records.events import EventLog
-from tfscaling.training import rank, strategies
-from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.example_order import order_of_epoch
-from tfscaling.training.loop import TrainingLoop
-from tfscaling.training.pipeline import Datasets, PipelineTrainer
-from tfscaling.training.strategies import STRATEGIES, Exchange
+from tfscaling.record.events import EventLog
+from tfscaling.train import rank, strategies
+from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.example_order import order_of_epoch
+from tfscaling.train.loop import TrainingLoop
+from tfscaling.train.pipeline import Datasets, PipelineTrainer
+from tfscaling.train.strategies import STRATEGIES, Exchange
 
 #: Ten steps an epoch, the last of 7 examples: the second of two replicas has none of these.
 GLOBAL_BATCH, TRAIN_EXAMPLES, TEST_EXAMPLES, EPOCHS = 16, 151, 45, 5

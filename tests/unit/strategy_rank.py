@@ -18,14 +18,14 @@ import numpy as np
 from tfscaling import TRAINER_VERSION
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.records.events import EventLog
-from tfscaling.study.config import Measured, Recipe
-from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.training import measured, parameter_server, rank, strategies
-from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.loop import TrainingLoop
-from tfscaling.training.parameter_server import ParameterServerTrainer
-from tfscaling.training.strategies import STRATEGIES, Exchange
+from tfscaling.record.events import EventLog
+from tfscaling.spec.config import Measured, Recipe
+from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.train import measured, parameter_server, rank, strategies
+from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.loop import TrainingLoop
+from tfscaling.train.parameter_server import ParameterServerTrainer
+from tfscaling.train.strategies import STRATEGIES, Exchange
 
 #: Five steps of 16 and one of 7; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16

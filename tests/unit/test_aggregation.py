@@ -9,8 +9,8 @@ import generator
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config
-from tfscaling.study import configuration
-from tfscaling.study.manifest import Manifest
+from tfscaling.spec import configuration
+from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import display, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable

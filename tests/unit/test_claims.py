@@ -17,8 +17,8 @@ from builders import REPOSITORY
 from claims import INDIFFERENCE, is_false
 from measured import NOTHING_PLANNED
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
-from tfscaling.analysis import clouds, decision, findings
-from tfscaling.analysis.evidence import Study
+from tfscaling.conclusions import clouds, decision, findings
+from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05

@@ -14,8 +14,8 @@ from builders import manifest_of, raw_config, write_failure
 from jsonschema import Draft202012Validator
 from project import REPOSITORY
 from rows import published_result, tables_of
-from tfscaling.study import configuration
-from tfscaling.study.manifest import Manifest
+from tfscaling.spec import configuration
+from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import comparison, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.runs_table import PROJECTED

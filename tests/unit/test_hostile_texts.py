@@ -16,11 +16,11 @@ import pytest
 from builders import REPOSITORY, manifest_of, raw_config, write_failure, write_record
 from plotted import point, tables_of
 from report_inputs import Study, results
-from tfscaling.plots import plot_figure
-from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.records import clock
-from tfscaling.report.page import render
-from tfscaling.study import configuration
+from tfscaling.page import plot_figure
+from tfscaling.page.html_page import render
+from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import clock
+from tfscaling.spec import configuration
 from tfscaling.tables import display, formats, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
 

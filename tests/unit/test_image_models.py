@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tfscaling.training import models
+from tfscaling.train import models
 
 
 @pytest.mark.parametrize(

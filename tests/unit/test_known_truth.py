@@ -25,8 +25,8 @@ from known_truth import (
     TrueSet,
     Writer,
 )
-from tfscaling.analysis import clouds, decision, findings
-from tfscaling.analysis.evidence import Study
+from tfscaling.conclusions import clouds, decision, findings
+from tfscaling.conclusions.evidence import Study
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import SUPPORTED

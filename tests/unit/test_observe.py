@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from fit_program import EVENTS, OBSERVE, VARIABLE, fitted, of_fit
 from shared import made_once
-from tfscaling.jobs.ports import ReservedPorts
-from tfscaling.records import observed_events, observed_tensorboard
-from tfscaling.records.observations import ObservationError, Observed
+from tfscaling.launch.ports import ReservedPorts
+from tfscaling.record import observed_events, observed_tensorboard
+from tfscaling.record.observations import ObservationError, Observed
 
 BATCHES = [[1.0] * 4, [2.0] * 4, [3.0] * 2]
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from builders import REGISTRIES, manifest_of, raw_config
 from tfscaling.datasets import catalogue
-from tfscaling.records import prepared_data
-from tfscaling.records.run_record import PreparedData
-from tfscaling.study import configuration, grid, user_code
-from tfscaling.study.config import CROSS_ENTROPY, Recipe
-from tfscaling.study.configuration import ConfigError
-from tfscaling.training import models, user_model
+from tfscaling.record import prepared_data
+from tfscaling.record.run_record import PreparedData
+from tfscaling.spec import configuration, grid, user_code
+from tfscaling.spec.config import CROSS_ENTROPY, Recipe
+from tfscaling.spec.configuration import ConfigError
+from tfscaling.train import models, user_model
 
 MODULE = """
 import numpy as np

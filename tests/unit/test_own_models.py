@@ -29,13 +29,13 @@ from own_models_rank import (
     UNEVEN_TEST,
     UNEVEN_TRAIN,
 )
-from tfscaling.jobs import process_management
-from tfscaling.jobs.launchers import LAUNCHERS, Request
-from tfscaling.jobs.ports import ReservedPorts
-from tfscaling.study.config import MPI_STRATEGY
-from tfscaling.study.geometry import Geometry
-from tfscaling.training.own_step import OwnStep
-from tfscaling.training.user_model import ModelError
+from tfscaling.launch import process_management
+from tfscaling.launch.launchers import LAUNCHERS, Request
+from tfscaling.launch.ports import ReservedPorts
+from tfscaling.spec.config import MPI_STRATEGY
+from tfscaling.spec.geometry import Geometry
+from tfscaling.train.own_step import OwnStep
+from tfscaling.train.user_model import ModelError
 
 #: Relative, after 50 steps: sums are rounded in another order.
 TOLERANCE = {"float32": 1e-4, "mixed_float16": 1e-2}

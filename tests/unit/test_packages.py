@@ -31,19 +31,18 @@ def allowed(packages: str = "", libraries: str = "") -> Allowed:
 PACKAGES = {
     "files": allowed(libraries="msgspec"),
     "cluster": allowed(libraries="hostlist"),
-    "study": allowed("files", "msgspec yaml jsonschema"),
-    "records": allowed("files study", "msgspec"),
-    "datasets": allowed("files study records", "numpy"),
-    "jobs": allowed("files cluster study records"),
-    "training": allowed("files cluster study records datasets jobs", "numpy"),
-    "tables": allowed("files study records", "pandas numpy scipy"),
-    "analysis": allowed("files study records tables race", "pandas numpy scipy"),
-    "race": allowed("study records tables", "pandas numpy scipy"),
-    "sweep": allowed("files study records tables analysis race", "pandas"),
-    "console": allowed("files study records sweep"),
-    "plots": allowed("files study records tables analysis", "pandas numpy"),
-    "report": allowed("files study records tables analysis plots", "pandas numpy"),
-    "stages": allowed("files study records tables analysis race sweep console plots report"),
+    "spec": allowed("files", "msgspec yaml jsonschema"),
+    "record": allowed("files spec", "msgspec"),
+    "datasets": allowed("files spec record", "numpy"),
+    "launch": allowed("files cluster spec record"),
+    "train": allowed("files cluster spec record datasets launch", "numpy"),
+    "tables": allowed("files spec record", "pandas numpy scipy"),
+    "conclusions": allowed("files spec record tables search", "pandas numpy scipy"),
+    "search": allowed("spec record tables", "pandas numpy scipy"),
+    "plan": allowed("files spec record tables conclusions search", "pandas"),
+    "console": allowed("files spec record plan"),
+    "page": allowed("files spec record tables conclusions", "pandas numpy"),
+    "stages": allowed("files spec record tables conclusions search plan console page"),
 }
 HEAVY = ("tensorflow", "keras", "matplotlib")
 
@@ -165,10 +164,11 @@ def test_a_module_loads_only_the_libraries_of_its_package(name: str) -> None:
 
 
 def test_no_module_shares_its_name_with_another_or_with_the_standard_library() -> None:
-    names = [name.split(".")[1] for name in MODULES]
-    names += [path.stem for path in SCRIPTS.glob("*.py")] + list(PACKAGES)
+    modules = [name.split(".")[1] for name in MODULES]
+    names = [*modules, *(path.stem for path in SCRIPTS.glob("*.py"))]
     assert sorted(set(names)) == sorted(names)
-    assert not set(names) & set(sys.stdlib_module_names)
+    assert not set(PACKAGES) & set(modules)
+    assert not {*names, *PACKAGES} & set(sys.stdlib_module_names)
 
 
 SCRIPT_FILES = sorted(SCRIPTS.glob("*.py"))

@@ -13,14 +13,14 @@ import pytest
 from builders import manifest_of, raw_config, write_record
 from plotted import legend_of, points_of
 from rows import point, rows_of
-from tfscaling.analysis import clouds, decision, decision_page, findings, methodology
-from tfscaling.analysis.evidence import Study
-from tfscaling.plots import plot_tradeoffs, plot_training
-from tfscaling.plots.plot_series import Tables
-from tfscaling.records.rank_report import Epoch
-from tfscaling.study import configuration, run_spec
-from tfscaling.study.configuration import ConfigError
-from tfscaling.study.manifest import Manifest
+from tfscaling.conclusions import clouds, decision, decision_page, findings, methodology
+from tfscaling.conclusions.evidence import Study
+from tfscaling.page import plot_tradeoffs, plot_training
+from tfscaling.page.plot_series import Tables
+from tfscaling.record.rank_report import Epoch
+from tfscaling.spec import configuration, run_spec
+from tfscaling.spec.configuration import ConfigError
+from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import data_warnings, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.pareto import pareto_set

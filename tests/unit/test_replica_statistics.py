@@ -14,9 +14,9 @@ import normalized_rank
 import numpy as np
 import pytest
 from builders import SCRIPTS
-from tfscaling.jobs import process_management
-from tfscaling.jobs.ports import ReservedPorts
-from tfscaling.study.config import MPI_STRATEGY
+from tfscaling.launch import process_management
+from tfscaling.launch.ports import ReservedPorts
+from tfscaling.spec.config import MPI_STRATEGY
 
 #: Strategies of two workers, a device each.
 WORKERS = ("multi_worker_mirrored", MPI_STRATEGY)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from report_inputs import COLUMNS, TITLE, results, study
-from tfscaling.report.page import render
+from tfscaling.page.html_page import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from project import BIN, REPOSITORY, TINY, Project
-from tfscaling.study import run_spec
-from tfscaling.study.manifest import Manifest
+from tfscaling.spec import run_spec
+from tfscaling.spec.manifest import Manifest
 
 #: Strategies of several workers that exchange gradients, a device each.
 WORKERS = ("multi_worker_mirrored", "mpi_all_reduce")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from project import TINY, Project
-from tfscaling.analysis.conclusions import CONCLUSIONS
+from tfscaling.conclusions.base import CONCLUSIONS
 
 BLOCK = {"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": [1, 2]}
 GOOD: dict[str, Any] = {"grid": [BLOCK], "recipes": {"tiny": TINY}, "platforms": {"laptop": {}}}

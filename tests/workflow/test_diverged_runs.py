@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from project import QUICK, SMALL_MODEL, Project
-from tfscaling.records import run_record
+from tfscaling.record import run_record
 
 DIVERGING = {**QUICK, "optimizer": "sgd", "learning_rate": 1.0e38, "epochs": 3}
 

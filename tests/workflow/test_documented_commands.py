@@ -13,7 +13,7 @@ import documents
 import pytest
 import snakemake_server
 from project import BIN, REPOSITORY, Project
-from tfscaling.study.configuration import REFERENCE_FILES
+from tfscaling.spec.configuration import REFERENCE_FILES
 
 VIRTUAL = REPOSITORY / "provision/virtual"
 
@@ -24,7 +24,7 @@ ELSEWHERE = {
     "provision/virtual/install": "`make test` begins with it",
     "uvx tensorboard": "a server; test_tensorboard_logs.py reads what it would show",
     "sinfo": "tests/scheduler asks Slurm more than that",
-    "squeue ": "tests/unit/sweep reads what it prints; it needs a cluster",
+    "squeue ": "tests/unit/plan reads what it prints; it needs a cluster",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",
     "PYTHONPATH=workflow/observe/site": "tests/unit/test_observe.py starts programs in this way",
     "snakedeploy deploy-workflow": "test_deployed.py deploys this repository",

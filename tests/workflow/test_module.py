@@ -11,7 +11,7 @@ import generator
 import pytest
 import yaml
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
-from tfscaling.study.manifest import Manifest
+from tfscaling.spec.manifest import Manifest
 
 LAPTOP = {"launcher": "local", "devices": "logical", "nodes_max": 2, "cpus_per_node": 2}
 POINT = {"platform": "laptop", "model": SMALL_MODEL, "nodes": 1}

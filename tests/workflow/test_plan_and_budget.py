@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from generator import write_dataset_facts
 from project import BIN, TINY, Project
-from tfscaling.study.config import AXES
+from tfscaling.spec.config import AXES
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 CONTENT: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import generator
 from project import QUICK, SMALL_MODEL, Project
-from tfscaling.study.manifest import Manifest
+from tfscaling.spec.manifest import Manifest
 
 CONTENT: dict[str, Any] = {
     "grid": [

@@ -8,13 +8,13 @@ from typing import Any
 import generator
 import msgspec
 from project import QUICK, SMALL_MODEL, Project
-from tfscaling.analysis.search_results import TAKEN
-from tfscaling.race.terms import Why
-from tfscaling.records import run_record
-from tfscaling.records.failure_report import ATTEMPTS_MAX, Cause, FailureReport
-from tfscaling.study.manifest import Manifest, PlannedRun
-from tfscaling.study.run_spec import RunSpec
-from tfscaling.sweep.extra_repeats import Round
+from tfscaling.conclusions.search_results import TAKEN
+from tfscaling.plan.extra_repeats import Round
+from tfscaling.record import run_record
+from tfscaling.record.failure_report import ATTEMPTS_MAX, Cause, FailureReport
+from tfscaling.search.terms import Why
+from tfscaling.spec.manifest import Manifest, PlannedRun
+from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables.significance import SUPPORTED
 
 NODES = (1, 2, 4)

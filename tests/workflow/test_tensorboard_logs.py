@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from project import Project
-from tfscaling.records import observed_tensorboard
+from tfscaling.record import observed_tensorboard
 
 
 def test_finished_runs_have_event_files_with_the_values_of_their_records(

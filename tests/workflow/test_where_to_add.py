@@ -33,7 +33,7 @@ class Addition(NamedTuple):
 
 ADDITIONS = {
     "model": Addition(
-        f"{LIBRARY}/training/models.py",
+        f"{LIBRARY}/train/models.py",
         "MODELS",
         '"linear": Model("One layer.", "stripes", _linear),',
         """
@@ -63,7 +63,7 @@ ADDITIONS = {
         """,
     ),
     "strategy": Addition(
-        f"{LIBRARY}/training/strategies.py",
+        f"{LIBRARY}/train/strategies.py",
         "STRATEGIES",
         '"first_device": Strategy("One device.", _first_device, one_task_only=True),',
         """
@@ -74,7 +74,7 @@ ADDITIONS = {
         """,
     ),
     "launcher": Addition(
-        f"{LIBRARY}/jobs/launchers.py",
+        f"{LIBRARY}/launch/launchers.py",
         "LAUNCHERS",
         '"alone": alone,',
         """
@@ -84,7 +84,7 @@ ADDITIONS = {
         """,
     ),
     "metric": Addition(
-        f"{LIBRARY}/records/metrics.py",
+        f"{LIBRARY}/record/metrics.py",
         "RunMetrics",
         'train_share: Annotated[Share, Metric("share of the training", "", "higher", 4,'
         ' _train_share, "train_time_s over execution_time_s.")] = NAN',
@@ -95,7 +95,7 @@ ADDITIONS = {
         """,
     ),
     "plot": Addition(
-        f"{LIBRARY}/plots/plot_registry.py",
+        f"{LIBRARY}/page/plot_registry.py",
         "PLOTS",
         '"share": Plot("Share of the training", _share),',
         """
@@ -104,7 +104,7 @@ ADDITIONS = {
         """,
     ),
     "conclusion": Addition(
-        f"{LIBRARY}/analysis/conclusions.py",
+        f"{LIBRARY}/conclusions/base.py",
         "CONCLUSIONS",
         '"slowest": Conclusion("The slowest point", "Where a run takes longest.", _slowest,'
         " _slowest_page, _slowest_table),",
@@ -198,7 +198,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         add(folder, addition)
     with (folder / "config/platforms.yaml").open("a") as file:
         file.write(PLATFORM)
-    config = folder / LIBRARY / "study/config.py"
+    config = folder / LIBRARY / "spec/config.py"
     text = config.read_text()
     after = text.index("class Comparison(")
     end = after + text[after:].index("\n\n\n")

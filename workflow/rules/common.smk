@@ -17,26 +17,26 @@ from pathlib import Path
 import msgspec
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
-from tfscaling.analysis.conclusions import CONCLUSIONS
+from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
-from tfscaling.jobs.launchers import LAUNCHERS
-from tfscaling.plots.plot_registry import PLOTS, titles
-from tfscaling.records.metrics import METRICS
-from tfscaling.study import grid, config_files, configuration, platforms
-from tfscaling.study import run_spec, user_code, variants
-from tfscaling.study.config import AXES
-from tfscaling.study.manifest import Manifest
-from tfscaling.study.registries import Registries
-from tfscaling.sweep import drivers, partial_tables
-from tfscaling.sweep.reruns import Reruns, is_outdated
-from tfscaling.sweep.sweep_jobs import SweepJobs
-from tfscaling.sweep.sweep_start import SweepStart
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.launch.launchers import LAUNCHERS
+from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.record.metrics import METRICS
+from tfscaling.spec import grid, config_files, configuration, platforms
+from tfscaling.spec import run_spec, user_code, variants
+from tfscaling.spec.config import AXES
+from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.registries import Registries
+from tfscaling.plan import drivers, partial_tables
+from tfscaling.plan.reruns import Reruns, is_outdated
+from tfscaling.plan.sweep_jobs import SweepJobs
+from tfscaling.plan.sweep_start import SweepStart
+from tfscaling.train.models import MODELS
+from tfscaling.train.strategies import STRATEGIES
 
 PLATFORMS_FILE = "config/platforms.yaml"
 
@@ -346,7 +346,7 @@ def given_up():
     """The runs of searches that failed too often: their points leave, and the others go on."""
     if not MANIFEST.searches:
         return frozenset()
-    from tfscaling.sweep import lasting_failures
+    from tfscaling.plan import lasting_failures
 
     searched = {each.point for search in MANIFEST.searches for each in search.points}
     return frozenset(
@@ -376,7 +376,7 @@ def table_of_regressions(wildcards):
 
 def plan_submission(wildcards):
     """How jobs leave this machine, as JSON."""
-    from tfscaling.sweep import submission
+    from tfscaling.plan import submission
 
     described = submission.describe(workflow, rules.train.rule.name)
     return msgspec.json.encode(described).decode()

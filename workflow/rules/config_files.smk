@@ -54,7 +54,7 @@ if workflow.is_main_process:
 elif restarts := os.environ.get("SLURM_RESTART_COUNT"):
     os.environ.update(TFSCALING_RESTARTS=restarts)
 
-from tfscaling.study import config_files, configuration
+from tfscaling.spec import config_files, configuration
 
 READ = {}
 if not workflow.modifier.skip_configfile:  # a module has its configuration from another workflow

@@ -29,18 +29,18 @@ sys.path[:0] = [str(FOLDER.parent / "scripts"), str(PROJECT / "docs")]
 
 import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
-from tfscaling.plots.plot_registry import PLOTS, titles  # noqa: E402
-from tfscaling.records import record_schemas  # noqa: E402
-from tfscaling.records.metrics import METRICS  # noqa: E402
-from tfscaling.records.run_record import RunRecord  # noqa: E402
-from tfscaling.report.glossary import GLOSSARY  # noqa: E402
-from tfscaling.study import config, configuration  # noqa: E402
-from tfscaling.study.configuration import Schema  # noqa: E402
+from tfscaling.page.glossary import GLOSSARY  # noqa: E402
+from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
+from tfscaling.record import record_schemas  # noqa: E402
+from tfscaling.record.metrics import METRICS  # noqa: E402
+from tfscaling.record.run_record import RunRecord  # noqa: E402
+from tfscaling.spec import config, configuration  # noqa: E402
+from tfscaling.spec.configuration import Schema  # noqa: E402
 from tfscaling.tables import columns as table_columns  # noqa: E402
 from tfscaling.tables.columns import Column  # noqa: E402
 from tfscaling.tables.rows import EpochRow, PointRow, RunRow  # noqa: E402
-from tfscaling.training.models import MODELS  # noqa: E402
-from tfscaling.training.strategies import STRATEGIES  # noqa: E402
+from tfscaling.train.models import MODELS  # noqa: E402
+from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
 #: Schemas of the configuration. One refers to the files of the others.
 CONFIGURATION = {"config": config.Config, "platform": config.Platform, "recipe": config.Recipe}

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 from tfscaling.files import program_errors
-from tfscaling.jobs import attempt as launching
-from tfscaling.jobs import finished_attempt, provenance, rank_files, slurm_job
-from tfscaling.jobs.attempt import Attempt
-from tfscaling.records import attempts, benchmark_record, checks, clock, run_record
-from tfscaling.records.benchmark_record import BenchmarkEnvironment
-from tfscaling.records.failure_report import Cause
-from tfscaling.study import user_code
-from tfscaling.study.run_spec import BenchmarkSpec
+from tfscaling.launch import attempt as launching
+from tfscaling.launch import finished_attempt, provenance, rank_files, slurm_job
+from tfscaling.launch.attempt import Attempt
+from tfscaling.record import attempts, benchmark_record, checks, clock, run_record
+from tfscaling.record.benchmark_record import BenchmarkEnvironment
+from tfscaling.record.failure_report import Cause
+from tfscaling.spec import user_code
+from tfscaling.spec.run_spec import BenchmarkSpec
 
 LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent

@@ -11,9 +11,9 @@ STARTED_S = time.monotonic()
 
 import sys  # noqa: E402
 
-from tfscaling.jobs import forked_ranks, rank_process  # noqa: E402
-from tfscaling.study.run_spec import BenchmarkSpec  # noqa: E402
-from tfscaling.training import all_reduce_timing, rank  # noqa: E402
+from tfscaling.launch import forked_ranks, rank_process  # noqa: E402
+from tfscaling.spec.run_spec import BenchmarkSpec  # noqa: E402
+from tfscaling.train import all_reduce_timing, rank  # noqa: E402
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 from tfscaling.files import program_errors
-from tfscaling.study import variants
-from tfscaling.study.run_spec import ModelToCheck
-from tfscaling.training import model_check, rank, strategies
+from tfscaling.spec import variants
+from tfscaling.spec.run_spec import ModelToCheck
+from tfscaling.train import model_check, rank, strategies
 
 
 def main() -> None:

@@ -9,9 +9,9 @@ import time
 
 STARTED_S = time.monotonic()
 
-from tfscaling.jobs import rank_process  # noqa: E402
-from tfscaling.study.run_spec import RunSpec  # noqa: E402
-from tfscaling.training import all_reduce_timing  # noqa: E402
+from tfscaling.launch import rank_process  # noqa: E402
+from tfscaling.spec.run_spec import RunSpec  # noqa: E402
+from tfscaling.train import all_reduce_timing  # noqa: E402
 
 
 def main() -> None:

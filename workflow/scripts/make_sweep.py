@@ -19,7 +19,7 @@ from pathlib import Path
 
 import yaml
 from tfscaling.files import atomic, program_errors
-from tfscaling.study import config_files, configuration, user_code
+from tfscaling.spec import config_files, configuration, user_code
 
 PROJECT = Path(__file__).resolve().parents[2]
 PLATFORMS = Path("config/platforms.yaml")

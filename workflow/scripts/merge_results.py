@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 from tfscaling.console import text_lines
 from tfscaling.files import atomic, program_errors
-from tfscaling.study.manifest import Manifest
-from tfscaling.sweep import merging
+from tfscaling.plan import merging
+from tfscaling.spec.manifest import Manifest
 
 RESULTS = Path("results")
 

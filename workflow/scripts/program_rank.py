@@ -12,9 +12,9 @@ STARTED_S = time.monotonic()
 
 from pathlib import Path  # noqa: E402
 
-from tfscaling.jobs import rank_process  # noqa: E402
-from tfscaling.jobs.user_program import UserProgram  # noqa: E402
-from tfscaling.study.run_spec import RunSpec  # noqa: E402
+from tfscaling.launch import rank_process  # noqa: E402
+from tfscaling.launch.user_program import UserProgram  # noqa: E402
+from tfscaling.spec.run_spec import RunSpec  # noqa: E402
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec.structs import asdict, replace
 from tfscaling.files import program_errors
-from tfscaling.jobs import attempt as launching
-from tfscaling.jobs import (
+from tfscaling.launch import attempt as launching
+from tfscaling.launch import (
     check_step,
     checkpoint_folder,
     finished_attempt,
@@ -22,8 +22,8 @@ from tfscaling.jobs import (
     rank_files,
     slurm_job,
 )
-from tfscaling.jobs.attempt import Attempt
-from tfscaling.records import (
+from tfscaling.launch.attempt import Attempt
+from tfscaling.record import (
     attempts,
     checks,
     clock,
@@ -34,11 +34,11 @@ from tfscaling.records import (
     run_record,
     run_results,
 )
-from tfscaling.records.failure_report import Cause
-from tfscaling.records.node_check import NodeCheck
-from tfscaling.records.run_record import Environment, PreparedData
-from tfscaling.study import user_code
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.record.failure_report import Cause
+from tfscaling.record.node_check import NodeCheck
+from tfscaling.record.run_record import Environment, PreparedData
+from tfscaling.spec import user_code
+from tfscaling.spec.run_spec import RunSpec
 
 LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent

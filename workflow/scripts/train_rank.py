@@ -12,9 +12,9 @@ STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from tfscaling.jobs import forked_ranks, rank_process  # noqa: E402
-from tfscaling.study.run_spec import RunSpec  # noqa: E402
-from tfscaling.training import rank  # noqa: E402
+from tfscaling.launch import forked_ranks, rank_process  # noqa: E402
+from tfscaling.spec.run_spec import RunSpec  # noqa: E402
+from tfscaling.train import rank  # noqa: E402
 
 
 def main() -> None:

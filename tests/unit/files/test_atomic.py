@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tfscaling.files import atomic
-from tfscaling.records import run_record
+from tfscaling.record import run_record
 
 
 def test_the_file_appears_whole_and_nothing_is_left(tmp_path: Path) -> None:

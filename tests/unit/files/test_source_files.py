@@ -64,4 +64,4 @@ def test_tables_and_plots_do_not_depend_on_training_or_the_page(stage: str) -> N
 
 
 def test_of_tables_and_plots_only_the_page_depends_on_the_report() -> None:
-    assert "tfscaling/report/page.py" in names(source_files(STAGES / "write_page.py", SCRIPTS))
+    assert "tfscaling/page/html_page.py" in names(source_files(STAGES / "write_page.py", SCRIPTS))

@@ -15,12 +15,12 @@ import rows
 from builders import manifest_of, raw_config, record_of, write_failure, write_record
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of
-from tfscaling.analysis import decision
-from tfscaling.analysis.evidence import Study
-from tfscaling.records.metrics import METRICS
+from tfscaling.conclusions import decision
+from tfscaling.conclusions.evidence import Study
+from tfscaling.record.metrics import METRICS
+from tfscaling.spec import configuration
+from tfscaling.spec.manifest import Manifest
 from tfscaling.stages import compare as script
-from tfscaling.study import configuration
-from tfscaling.study.manifest import Manifest
 from tfscaling.tables import comparison, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.intervals import median_interval, ratio_interval

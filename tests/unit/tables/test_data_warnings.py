@@ -13,12 +13,12 @@ import generator
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, study_folder, write_failure
-from tfscaling.plots import plot_series
-from tfscaling.plots.plot_registry import PLOTS
+from tfscaling.page import plot_series
+from tfscaling.page.plot_registry import PLOTS
+from tfscaling.spec import configuration
+from tfscaling.spec.config import Config
+from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.stages import make_partial
-from tfscaling.study import configuration
-from tfscaling.study.config import Config
-from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import data_warnings, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, write_failure, write_record
-from tfscaling.study import configuration
+from tfscaling.spec import configuration
 from tfscaling.tables import display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable

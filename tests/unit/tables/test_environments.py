@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from builders import a_record
 from generator import DATA_SHA256
-from tfscaling.records.run_record import RunRecord
+from tfscaling.record.run_record import RunRecord
 from tfscaling.tables import environments
 from tfscaling.tables.rows import RunRow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import manifest_of, raw_config, write_failure, write_record
-from tfscaling.study import configuration
+from tfscaling.spec import configuration
 from tfscaling.tables import display, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import Number, TextTable

@@ -16,14 +16,14 @@ from builders import REPOSITORY, manifest_of, raw_config, write_failure, write_r
 from msgspec.structs import replace
 from rows import published_result, published_row
 from snakemake.utils import update_config
-from tfscaling.study import configuration
-from tfscaling.study.config import Recipe
-from tfscaling.study.configuration import ConfigError
-from tfscaling.study.manifest import Manifest
+from tfscaling.spec import configuration
+from tfscaling.spec.config import Recipe
+from tfscaling.spec.configuration import ConfigError
+from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import published, published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.train.strategies import STRATEGIES
 
 STUDY = REPOSITORY / "resources/published_results.csv"
 

@@ -14,11 +14,11 @@ from builders import manifest_of, raw_config, record_of, write_failure, write_re
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of
-from tfscaling.records import attempts, failure_report
-from tfscaling.records.failure_report import Cause, FailureReport
-from tfscaling.study import configuration
-from tfscaling.study.config import AXES
-from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.record import attempts, failure_report
+from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.spec import configuration
+from tfscaling.spec.config import AXES
+from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.tables import runs_table
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from tfscaling.records.metrics import METRICS, Metric, of_quality
-from tfscaling.study.config import Quality
+from tfscaling.record.metrics import METRICS, Metric, of_quality
+from tfscaling.spec.config import Quality
 from tfscaling.tables.display import axis_text
 from tfscaling.tables.significance import SUPPORTED, Difference
 from tfscaling.tables.wording import (

@@ -20,7 +20,7 @@ STAGES = {
     "collect": "collect",
     "compare": "compare",
     "partial": "make_partial",
-    "plan": "plan",
+    "plan": "write_plan",
     "plot": "draw_plots",
     "regressions": "check_regressions",
     "report": "write_page",

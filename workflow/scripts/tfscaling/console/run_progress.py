@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfscaling.records import events
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.record import events
+from tfscaling.spec.run_spec import RunSpec
 
 #: Event → what the run does next.
 _DOES_AFTER = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.console import text_lines
-from tfscaling.records.run_states import RERUN_STALE, RunState
+from tfscaling.record.run_states import RERUN_STALE, RunState
 
 #: Beginning of the reason of a run that somebody stopped.
 _CANCELLED = "cancelled: "
@@ -82,7 +82,7 @@ class SweepOutcome:
         """Whether this start made a plan of which Slurm refuses a point."""
         if not self._files.has("plan.csv"):
             return False
-        from tfscaling.sweep import plan_rows  # loads pandas
+        from tfscaling.plan import plan_rows  # loads pandas
 
         return any(row["starts"] == plan_rows.REFUSED for row in _rows(self.study / "plan.csv"))
 

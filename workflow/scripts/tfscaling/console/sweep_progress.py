@@ -14,7 +14,8 @@ from typing import Any
 from tfscaling.console import text_lines
 from tfscaling.console.run_progress import RunProgress
 from tfscaling.console.sweep_outcome import NewFiles
-from tfscaling.records import (
+from tfscaling.plan import lasting_failures
+from tfscaling.record import (
     attempts,
     events,
     failure_report,
@@ -23,11 +24,10 @@ from tfscaling.records import (
     run_record,
     short_runs,
 )
-from tfscaling.records.failure_report import Cause
-from tfscaling.records.run_record import RunRecord
-from tfscaling.study.config import Config, Quality
-from tfscaling.study.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
-from tfscaling.sweep import lasting_failures
+from tfscaling.record.failure_report import Cause
+from tfscaling.record.run_record import RunRecord
+from tfscaling.spec.config import Config, Quality
+from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
 
 #: The end of a log that is read for the cause of a failure.
 _LOG_BYTES = 1 << 14
@@ -273,7 +273,7 @@ class SweepProgress:
     def _estimate(self, spec: RunSpec) -> tuple[float | None, bool]:
         """How long a run takes according to the plan, and whether that is its time limit."""
         if spec.point not in self._estimates:
-            from tfscaling.sweep import run_estimates  # loads pandas
+            from tfscaling.plan import run_estimates  # loads pandas
 
             limit_s = self._limit_s(spec)
             found = run_estimates.estimate(spec, self.runs_dir, limit_s or 0.0)

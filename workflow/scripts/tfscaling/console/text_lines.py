@@ -6,7 +6,7 @@ import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from tfscaling.study.config import AXES
+from tfscaling.spec.config import AXES
 
 #: Columns of a line at most.
 WIDTH = 100

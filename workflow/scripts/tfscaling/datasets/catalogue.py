@@ -19,11 +19,11 @@ import numpy as np
 from tfscaling.datasets import cifar10, downloads, idx, npz, pipelines, synthetic
 from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
-from tfscaling.records import tracebacks
-from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
-from tfscaling.records.run_record import write_json
-from tfscaling.study import user_code
-from tfscaling.study.user_code import NOTHING, Given
+from tfscaling.record import tracebacks
+from tfscaling.record.prepared_data import SHA256, DatasetFacts, Examples
+from tfscaling.record.run_record import write_json
+from tfscaling.spec import user_code
+from tfscaling.spec.user_code import NOTHING, Given
 
 #: Where Keras publishes the files of its datasets.
 _KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets"

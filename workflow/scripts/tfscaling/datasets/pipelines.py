@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling.records import prepared_data
-from tfscaling.records.prepared_data import DatasetFacts
-from tfscaling.study import user_code
-from tfscaling.study.user_code import Given
+from tfscaling.record import prepared_data
+from tfscaling.record.prepared_data import DatasetFacts
+from tfscaling.spec import user_code
+from tfscaling.spec.user_code import Given
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Draw every conclusion of `conclusions.CONCLUSIONS` from the comparison.
+"""Draw every conclusion of `base.CONCLUSIONS` from the comparison.
 
 INPUTS   config.json, manifest.json, tables/{comparison,runs}.csv, tables/warnings.json, published
          results and another study if configured, the benchmark records
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfscaling.analysis.conclusions import CONCLUSIONS, tables
-from tfscaling.analysis.evidence import Reference, Study
+from tfscaling.conclusions.base import CONCLUSIONS, tables
+from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.files import atomic
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings, published_results, table_files

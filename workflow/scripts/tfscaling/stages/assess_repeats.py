@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfscaling.records import run_record
+from tfscaling.plan import extra_repeats
+from tfscaling.record import run_record
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.sweep import extra_repeats
 
 
 def run(study: StudyFolder) -> None:

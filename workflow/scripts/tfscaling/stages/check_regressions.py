@@ -11,7 +11,7 @@ import sys
 
 import pandas as pd
 
-from tfscaling.analysis import two_sweeps
+from tfscaling.conclusions import two_sweeps
 from tfscaling.console import text_lines
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import formats

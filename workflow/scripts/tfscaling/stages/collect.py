@@ -10,7 +10,7 @@ from __future__ import annotations
 import pandas as pd
 
 from tfscaling.console import text_lines
-from tfscaling.records.run_states import RunState
+from tfscaling.record.run_states import RunState
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import runs_table, table_files
 from tfscaling.tables.table_rows import rows_of

@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from tfscaling.files import program_errors
-from tfscaling.records import benchmark_record
-from tfscaling.study.config import POINT_AXES, Config
-from tfscaling.study.manifest import Manifest
+from tfscaling.record import benchmark_record
+from tfscaling.spec.config import POINT_AXES, Config
+from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import runs_table
 
 

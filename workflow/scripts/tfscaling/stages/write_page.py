@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import shutil
 
-from tfscaling.analysis.conclusions import CONCLUSIONS
+from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic
-from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.report.page import Plot, Results, render
+from tfscaling.page.html_page import Plot, Results, render
+from tfscaling.page.plot_registry import PLOTS
 from tfscaling.stages.draw_plots import titles_of
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings

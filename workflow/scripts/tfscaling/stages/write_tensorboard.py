@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfscaling.console import text_lines
-from tfscaling.records import run_record, staleness, tensorboard_scalars
-from tfscaling.records.observed_tensorboard import Scalar
+from tfscaling.record import run_record, staleness, tensorboard_scalars
+from tfscaling.record.observed_tensorboard import Scalar
+from tfscaling.spec.manifest import Manifest
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study.manifest import Manifest
 
 
 def run(study: StudyFolder) -> None:

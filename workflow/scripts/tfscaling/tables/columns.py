@@ -19,8 +19,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tfscaling.records.metrics import Metric
-from tfscaling.study.configuration import Schema
+from tfscaling.record.metrics import Metric
+from tfscaling.spec.configuration import Schema
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern": "pattern"}

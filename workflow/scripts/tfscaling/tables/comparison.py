@@ -7,12 +7,12 @@ from statistics import median
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS, NAN, QUALITY
-from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study import platforms, variants
-from tfscaling.study.config import POINT_AXES
-from tfscaling.study.manifest import Excluded, Manifest
-from tfscaling.study.run_spec import Point
+from tfscaling.record.metrics import METRICS, NAN, QUALITY
+from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.spec import platforms, variants
+from tfscaling.spec.config import POINT_AXES
+from tfscaling.spec.manifest import Excluded, Manifest
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables import frames, published
 from tfscaling.tables.columns import columns
 from tfscaling.tables.display import axis_text

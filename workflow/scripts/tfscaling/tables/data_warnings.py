@@ -18,11 +18,11 @@ import msgspec
 import pandas as pd
 
 from tfscaling.files import program_errors
-from tfscaling.records import run_record
-from tfscaling.records.run_states import FINISHED, RERUN_STALE, RunState
-from tfscaling.study.config import POINT_AXES
-from tfscaling.study.platforms import LOGICAL
-from tfscaling.study.run_spec import Point
+from tfscaling.record import run_record
+from tfscaling.record.run_states import FINISHED, RERUN_STALE, RunState
+from tfscaling.spec.config import POINT_AXES
+from tfscaling.spec.platforms import LOGICAL
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables import environments, frames
 from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL

@@ -10,9 +10,9 @@ from typing import NamedTuple, Self
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS, QUALITY
-from tfscaling.study.config import LINE_AXES, POINT_AXES
-from tfscaling.study.platforms import CPU, LOGICAL
+from tfscaling.record.metrics import METRICS, QUALITY
+from tfscaling.spec.config import LINE_AXES, POINT_AXES
+from tfscaling.spec.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.rows import PointRow
 from tfscaling.tables.table_rows import (

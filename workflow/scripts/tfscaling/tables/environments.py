@@ -11,9 +11,9 @@ from datetime import datetime
 import pandas as pd
 from msgspec import UNSET
 
-from tfscaling.records.metrics import NAN
-from tfscaling.records.rank_report import COMPARED, PROGRAM_PACKAGES, HostFacts, Rank
-from tfscaling.records.run_record import RunRecord
+from tfscaling.record.metrics import NAN
+from tfscaling.record.rank_report import COMPARED, PROGRAM_PACKAGES, HostFacts, Rank
+from tfscaling.record.run_record import RunRecord
 from tfscaling.tables.display import TextTable, rounded
 from tfscaling.tables.rows import RunRow
 

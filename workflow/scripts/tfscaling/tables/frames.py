@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import pandas as pd
 
-from tfscaling.records.metrics import NAN
+from tfscaling.record.metrics import NAN
 from tfscaling.tables.columns import Column, columns, enumeration, of_field
 
 _Row = TypeVar("_Row", bound=msgspec.Struct)

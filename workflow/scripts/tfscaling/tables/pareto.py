@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfscaling.records.metrics import QUALITY
+from tfscaling.record.metrics import QUALITY
 from tfscaling.tables.table_rows import Row, metric_of, qualities_of
 
 

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS
-from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study.manifest import Manifest
-from tfscaling.study.platforms import GPU
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.record.metrics import METRICS
+from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.platforms import GPU
+from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables.display import MISSING, TextTable, cell, devices, naming, rounded
 from tfscaling.tables.intervals import median_interval
 from tfscaling.tables.published_results import (

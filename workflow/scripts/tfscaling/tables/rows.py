@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from tfscaling.records.failure_report import ATTEMPTS_MAX
-from tfscaling.records.metrics import (
+from tfscaling.record.failure_report import ATTEMPTS_MAX
+from tfscaling.record.metrics import (
     COST,
     COST_TO_TARGET,
     METRICS,
@@ -21,9 +21,9 @@ from tfscaling.records.metrics import (
     PointMetrics,
     RunMetrics,
 )
-from tfscaling.records.rank_report import PROGRAM_PACKAGES
-from tfscaling.records.run_states import RunState
-from tfscaling.study.platforms import DeviceKind
+from tfscaling.record.rank_report import PROGRAM_PACKAGES
+from tfscaling.record.run_states import RunState
+from tfscaling.spec.platforms import DeviceKind
 from tfscaling.tables.columns import Column, Columns, columns
 
 _NO_RECORD = "null without a record"

@@ -15,7 +15,7 @@ import msgspec
 import pandas as pd
 
 from tfscaling.files.program_errors import InputError
-from tfscaling.records import (
+from tfscaling.record import (
     earlier,
     failure_report,
     metrics,
@@ -26,13 +26,13 @@ from tfscaling.records import (
     short_runs,
     staleness,
 )
-from tfscaling.records.metrics import METRICS, NAN, RunMetrics, number
-from tfscaling.records.rank_report import Epoch
-from tfscaling.records.run_record import PreparedData, RunRecord, ShortRun
-from tfscaling.records.run_states import RunState
-from tfscaling.study import platforms
-from tfscaling.study.config import Quality
-from tfscaling.study.manifest import PlannedRun
+from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
+from tfscaling.record.rank_report import Epoch
+from tfscaling.record.run_record import PreparedData, RunRecord, ShortRun
+from tfscaling.record.run_states import RunState
+from tfscaling.spec import platforms
+from tfscaling.spec.config import Quality
+from tfscaling.spec.manifest import PlannedRun
 from tfscaling.tables import environments, frames
 from tfscaling.tables.columns import columns
 from tfscaling.tables.rows import EpochRow, PointRow, RunRow

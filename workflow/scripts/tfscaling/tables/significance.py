@@ -11,9 +11,9 @@ from statistics import median
 import numpy as np
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS, QUALITY, Metric
-from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study.run_spec import Point
+from tfscaling.record.metrics import METRICS, QUALITY, Metric
+from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables.estimates import Estimates, estimate
 from tfscaling.tables.intervals import (
     CONFIDENCE,

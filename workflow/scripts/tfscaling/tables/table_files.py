@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from tfscaling.files import atomic
-from tfscaling.records import run_record
+from tfscaling.record import run_record
 from tfscaling.tables.columns import Column, columns, data_package
 from tfscaling.tables.rows import EpochRow, PointRow, RunRow
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeGuard, TypeVar
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS, OF_RESULTS, QUALITY, Metric, of_quality
-from tfscaling.study.config import POINT_AXES, Quality
-from tfscaling.study.run_spec import Point
+from tfscaling.record.metrics import METRICS, OF_RESULTS, QUALITY, Metric, of_quality
+from tfscaling.spec.config import POINT_AXES, Quality
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables.rows import PointRow, RunRow
 
 _T = TypeVar("_T")

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfscaling.records.metrics import Metric
-from tfscaling.study.platforms import CPU
+from tfscaling.record.metrics import Metric
+from tfscaling.spec.platforms import CPU
 from tfscaling.tables.display import axis_text, cell, devices
 from tfscaling.tables.table_rows import OF_WHOLE, Row, is_projected, metric_of
 

@@ -1,0 +1,129 @@
+"""Clouds are compared at the points that both have, and win only what their runs support."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+from builders import REPOSITORY
+from measured import NOTHING_PLANNED, around, measured
+from tfscaling.conclusions import clouds
+from tfscaling.conclusions.evidence import Study
+from tfscaling.tables import formats, published_results
+
+
+def rows_of(table: pd.DataFrame, **values: Any) -> list[dict[Any, Any]]:
+    return [r for r in table.to_dict("records") if all(r[k] == v for k, v in values.items())]
+
+
+def test_the_faster_cloud_wins_with_its_margin_and_interval() -> None:
+    table = clouds.table(Study(*measured({("east", 2): around(10.0), ("west", 2): around(15.0)})))
+    (row,) = rows_of(table, metric="execution_time_s")
+    assert (row["winner"], row["verdict"], row["source"]) == ("gcp", "supported", "measured")
+    assert row["margin"] == pytest.approx(1.5)
+    assert row["low"] < 1.5 < row["high"]
+    (cost,) = rows_of(table, metric="cost_usd")
+    assert cost["margin"] == pytest.approx(3.0)  # at twice the price
+
+
+def test_the_more_accurate_cloud_wins_by_its_error() -> None:
+    times = {("east", 1): [1.0], ("west", 1): [1.0]}
+    table = clouds.table(Study(*measured(times, {("east", 1): [0.96], ("west", 1): [0.99]})))
+    (row,) = rows_of(table, metric="test_accuracy")
+    assert (row["winner"], row["verdict"]) == ("aws", "too few runs")
+    assert row["margin"] == pytest.approx(4.0)
+
+
+def test_samples_that_overlap_decide_nothing() -> None:
+    times = {("east", 1): around(10.0, 0.2), ("west", 1): around(10.3, 0.2)}
+    (row,) = rows_of(clouds.table(Study(*measured(times))), metric="execution_time_s")
+    assert row["verdict"] == "inconclusive"
+
+
+def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
+    times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
+    accuracies = {("east", 1): [1.0] * 6, ("west", 1): around(0.9, 0.001)}
+    comparison, runs, planned = measured(times, accuracies)
+    table = clouds.table(Study(comparison, runs, planned))
+    for metric in ("test_accuracy", "loss"):
+        (row,) = rows_of(table, metric=metric)
+        assert (row["winner"], row["verdict"]) == ("gcp", "supported")
+        assert (row["margin_kind"], row["margin"]) == ("difference", pytest.approx(0.1))
+        assert 0.09 < row["low"] < 0.1 < row["high"] < 0.11
+    (shown,) = clouds.text_tables(table)
+    assert shown.cells["test_accuracy"].tolist()[0].startswith("gcp (by 0.1000, 0.")
+
+
+def test_some_zeros_give_no_interval_without_an_end() -> None:
+    times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
+    accuracies = {("east", 1): [1.0, 1.0, 1.0, 0.999, 0.999, 0.999], ("west", 1): [0.9] * 6}
+    (row,) = rows_of(clouds.table(Study(*measured(times, accuracies))), metric="test_accuracy")
+    assert math.isfinite(row["low"]) and math.isfinite(row["high"])
+
+
+def test_verdicts_hold_for_all_comparisons_of_the_table() -> None:
+    times = {(name, nodes): around(10.0) for name in ("east", "west") for nodes in (1, 2, 4)}
+    comparison, runs, planned = measured(times)
+    table = clouds.table(Study(comparison, runs, planned))
+    assert set(table["comparisons"]) == {12}
+    notes = clouds.notes(table, Study(comparison, runs, NOTHING_PLANNED))
+    assert any("all 12 comparisons" in note for note in notes)
+
+
+def test_points_that_do_other_work_are_not_compared_and_named() -> None:
+    times = {(name, nodes): around(10.0) for name in ("east", "west") for nodes in (1, 2)}
+    comparison, runs, planned = measured(times)
+    other = (comparison["platform"] == "west") & (comparison["nodes"] == 2)
+    comparison["same_work"] = ~other
+    comparison.loc[~comparison["same_work"], "examples_trained"] = 576
+    comparison.loc[other, "reason"] = "does not do the same work: trained 5"
+    table = clouds.table(Study(comparison, runs, planned))
+    assert set(table["nodes"]) == {1}
+    last = clouds.notes(table, Study(comparison, runs, NOTHING_PLANNED))[-1]
+    assert "2 nodes on west" in last and "trained 5" in last
+
+
+def test_only_points_of_both_clouds_are_compared() -> None:
+    times = {("east", 1): [10.0], ("east", 2): [6.0], ("west", 2): [5.0]}
+    table = clouds.table(Study(*measured(times)))
+    assert set(table["nodes"]) == {2}
+
+
+def test_equal_values_have_no_winner() -> None:
+    table = clouds.table(Study(*measured({("east", 1): [10.0], ("west", 1): [10.0]})))
+    (row,) = rows_of(table, metric="execution_time_s")
+    assert row["winner"] == "equal"
+
+
+@pytest.mark.parametrize("cloud", [None, "gcp"])
+def test_platforms_of_one_cloud_or_none_are_not_compared(cloud: str | None) -> None:
+    times = {("east", 1): [10.0], ("west", 1): [5.0]}
+    table = clouds.table(Study(*measured(times, cloud=cloud)))
+    assert table.empty
+    assert list(table.columns) == list(clouds.COLUMNS)
+
+
+def test_the_published_points_are_compared_as_single_runs() -> None:
+    rows = published_results.read(REPOSITORY / "resources/published_results.csv")
+    comparison, runs, planned = measured({("east", 1): [1.0]}, published_as="gcp-n1-standard-2")
+    table = clouds.table(Study(comparison, runs, planned, rows))
+    assert set(table["source"]) == {"published"}
+    assert set(table["verdict"]) == {"too few runs"}
+    found = rows_of(table, platform_b="aws-m4-large", nodes=10, metric="execution_time_s")
+    assert [(r["winner"], round(r["margin"], 2)) for r in found] == [("gcp", 2.69)]
+    # a price is known for one of the two platforms only: no cost
+    assert not rows_of(table, metric="cost_usd")
+
+
+def test_people_read_winner_margin_and_doubt() -> None:
+    times = {("east", 1): around(10.0), ("west", 1): around(15.0), ("east", 2): [9.0],
+             ("west", 2): [3.0]}  # fmt: skip
+    (shown,) = clouds.text_tables(clouds.table(Study(*measured(times))))
+    assert shown.title == "gcp against aws: east, west (measured)"
+    east, west = shown.cells["execution_time_s"]
+    assert re.fullmatch(r"gcp \(1\.50, 1\.4\d–1\.5\d\)", east)
+    assert west == "aws (3.00): too few runs"
+    assert "| aws (3.00): too few runs" in formats.markdown(shown)

@@ -1,0 +1,55 @@
+"""The list of conclusions: what each makes, and in what order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from measured import around, measured
+from tfscaling.conclusions import base as conclusions
+from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
+from tfscaling.conclusions.evidence import Study
+from tfscaling.tables import runs_table
+from tfscaling.tables.display import TextTable
+
+TIMES = {(platform, nodes): around(40 / nodes) for platform in ("east", "west") for nodes in (1, 2)}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    comparison, runs, planned = measured(TIMES)
+    return Study(comparison, runs, planned, benchmarks_dir=tmp_path_factory.mktemp("benchmarks"))
+
+
+def test_every_conclusion_is_made_once_in_the_order_of_the_list(study: Study) -> None:
+    made = list(conclusions.tables(study))
+    assert [name for name, _ in made] == list(CONCLUSIONS)
+    assert all(len(table.columns) for _, table in made)
+
+
+@pytest.mark.parametrize("name", CONCLUSIONS)
+def test_a_page_begins_with_a_heading_and_a_table_is_shown_from_its_file(
+    name: str, study: Study, tmp_path: Path
+) -> None:
+    table = dict(conclusions.tables(study))[name]
+    assert CONCLUSIONS[name].text(table, study).startswith("# ") or name == "headline"
+    table.to_csv(tmp_path / "table.csv", index=False)
+    if shown := CONCLUSIONS[name].shown:
+        assert isinstance(shown(runs_table.read_table(tmp_path / "table.csv")), TextTable)
+
+
+def test_a_conclusion_gets_the_tables_that_it_uses(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = Conclusion(
+        "Count",
+        "How many rows of clouds there are.",
+        lambda _, clouds: pd.DataFrame({"rows": [len(clouds)]}),
+        lambda table, _: f"# Count\n\n{table['rows'][0]}\n",
+        uses=("clouds",),
+    )
+    monkeypatch.setattr(conclusions, "CONCLUSIONS", {"count": count, **CONCLUSIONS})
+    made = dict(conclusions.tables(study))
+    assert next(iter(made)) == "count"
+    assert made["count"]["rows"].tolist() == [len(made["clouds"])] != [0]

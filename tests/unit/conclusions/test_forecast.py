@@ -1,0 +1,230 @@
+"""Forecasts of points that were not run: on lines that follow a model, and on published ones."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import REPOSITORY
+from measured import around, measured, went_on
+from tfscaling.conclusions import forecast
+from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.forecast import AMDAHL, MODELS, RING, TREE, USL, Line, Parts
+from tfscaling.spec.manifest import Manifest
+
+N = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+
+
+def ring_line(n: np.ndarray, *, parts: bool = True, is_weak: bool = True) -> Line:
+    """10 s and 0.2 s for each rank, steps of 20 ms per 64 examples, 30 ms and 1 ms of a ring."""
+    steps = 3200 / n if is_weak else np.full(len(n), 800.0)
+    batch = np.full(len(n), 64.0) if is_weak else 256 / n
+    startup, compute = 10 + 0.2 * (n - 1), 0.001 + 0.0003 * batch
+    exchange = 0.03 * (n - 1) / n + 0.001 * (n - 1)
+    seconds = startup + steps * (compute + exchange)
+    return Line(n, batch, steps, seconds, Parts(startup, compute, exchange) if parts else None)
+
+
+@pytest.mark.parametrize("is_weak", [True, False])
+def test_a_line_of_the_model_is_forecast_exactly_from_its_parts(is_weak: bool) -> None:
+    line = ring_line(N, is_weak=is_weak)
+    assert forecast.left_out(RING, line).most == pytest.approx(0, abs=1e-9)
+    (far,) = ring_line(np.array([64.0]), is_weak=is_weak).seconds
+    found = forecast.predict(RING, line, line.at(64))
+    assert found.whole_s == pytest.approx(far)
+    assert found.startup_s == pytest.approx(10 + 0.2 * 63)
+
+
+def test_a_line_of_amdahls_law_is_forecast_by_it_from_the_whole_time() -> None:
+    line = Line(N, np.full(5, 64.0), 3200 / N, 10 + 90 / N, None)
+    for model in (AMDAHL, USL, RING, TREE):
+        assert forecast.left_out(model, line).most == pytest.approx(0, abs=1e-4), model
+        found = forecast.predict(model, line, line.at(64))
+        assert found.whole_s == pytest.approx(10 + 90 / 64, rel=1e-3), model
+
+
+def test_a_line_with_too_few_points_has_no_forecast() -> None:
+    assert "4 numbers" in forecast.refusal(ring_line(N[:4]))
+    assert "half of the largest" in forecast.refusal(ring_line(np.arange(10.0, 15.0)))
+    assert not forecast.refusal(ring_line(N))
+
+
+def test_a_line_that_bends_after_its_half_is_refused() -> None:
+    line = ring_line(N)
+    bent = Line(N, line.batch, line.steps, line.seconds * np.array([1, 1, 1, 1, 1.5]), None)
+    assert all(forecast.left_out(m, bent).most > 0.2 for m in (RING, TREE, AMDAHL))
+
+
+def study(**columns: Any) -> Study:
+    times = {("east", int(n)): around(10 + 90 / n) for n in N}
+    comparison, runs, planned = measured(times)
+    return Study(comparison.assign(**columns), runs, planned, forecast_nodes=(8, 32, 64))
+
+
+def test_the_table_marks_how_far_outside_the_range_a_forecast_is() -> None:
+    found = forecast.table(study())
+    assert list(found.columns) == list(forecast.COLUMNS)
+    assert set(found["nodes"]) == {32, 64}  # 8 was measured
+    assert found.groupby("nodes")["times_beyond"].first().to_dict() == {32: 2.0, 64: 4.0}
+    amdahl = found[(found["model_of_time"] == AMDAHL) & (found["nodes"] == 64)].iloc[0]
+    assert amdahl["status"] == "forecast" and amdahl["fitted_to"] == "whole time"
+    assert amdahl["forecast_time_s"] == pytest.approx(10 + 90 / 64, rel=0.01)
+    hours = 64 * amdahl["forecast_time_s"] / 3600
+    assert amdahl[["node_hours", "cost_usd"]].tolist() == pytest.approx([hours, hours])
+    shown = forecast.as_text(found)
+    assert "; 4×)" in shown.cells["64 nodes"].iloc[0] and len(shown.cells) == len(MODELS)
+    for _, row in found.iterrows():
+        assert row["forecast_time_s_low"] < row["forecast_time_s"] < row["forecast_time_s_high"]
+
+
+def test_measured_parts_are_used_and_make_the_whole() -> None:
+    parts = forecast.table(study(train_time_s=90 / N, compute_time_s=0.05))
+    ring = parts[(parts["model_of_time"] == RING) & (parts["nodes"] == 64)].iloc[0]
+    assert ring["fitted_to"] == "parts" and ring["startup_s"] == pytest.approx(10, rel=0.05)
+    whole = ring[["startup_s", "computation_s", "communication_s"]].sum()
+    assert ring["forecast_time_s"] == pytest.approx(whole)
+
+
+def made_of(seconds: dict[int, float]) -> tuple[pd.DataFrame, pd.DataFrame, Manifest]:
+    return measured({("east", nodes): around(each) for nodes, each in seconds.items()})
+
+
+def of_ring(nodes: int) -> float:
+    return 10 + 90 / nodes + 0.5 * (nodes - 1) / nodes
+
+
+SIX = {nodes: of_ring(nodes) for nodes in (1, 2, 3, 4, 8, 16)}
+
+
+def test_a_point_without_times_takes_no_part() -> None:
+    found = forecast.table(Study(*went_on(made_of(SIX), 16), forecast_nodes=(16, 32)))
+    assert set(found["nodes_measured_max"]) == {8} and set(found["points"]) == {5}
+    assert set(found["nodes"]) == {16, 32} and (found["status"] == "forecast").any()
+    for out in ({1, 2, 3, 4, 8, 16}, {2, 4, 8, 16}):
+        less = forecast.table(Study(*went_on(made_of(SIX), *out), forecast_nodes=(32,)))
+        assert set(less["status"]) <= {"refused"}
+
+
+def test_a_point_that_tells_no_examples_takes_no_part_beside_others_that_do() -> None:
+    """One run of a program that went on tells them of its last attempt only."""
+    whole = forecast.table(Study(*made_of(SIX), forecast_nodes=(32,)))
+    found = forecast.table(Study(*went_on(made_of(SIX), 16, runs=1), forecast_nodes=(32,)))
+    assert set(found["nodes_measured_max"]) == {8}
+    columns = ["model_of_time", "forecast_time_s", "communication_s"]
+    for row, other in zip(
+        found[columns].to_dict("records"), whole[columns].to_dict("records"), strict=True
+    ):
+        assert row["forecast_time_s"] == pytest.approx(other["forecast_time_s"], rel=0.1)
+        if row["model_of_time"] == RING:
+            assert row["communication_s"] == pytest.approx(other["communication_s"], rel=0.2)
+    comparison, runs, planned = made_of(SIX)
+    none = comparison.assign(examples_trained=None)
+    untold = forecast.table(Study(none, runs, planned, forecast_nodes=(32,)))
+    assert set(untold["nodes_measured_max"]) == {16} and set(untold["status"]) == {"forecast"}
+
+
+def test_a_refused_line_has_rows_with_the_reason() -> None:
+    times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
+    found = forecast.table(Study(*measured(times), forecast_nodes=(16,)))
+    assert set(found["status"]) == {"refused"} and found["forecast_time_s"].isna().all()
+    assert (found["reason"].str.contains("3 numbers of replicas")).all()
+    assert (forecast.as_text(found).cells["16 nodes"] == "refused").all()
+
+
+def test_a_model_that_misses_points_left_out_is_refused_in_the_table() -> None:
+    """A point that stands alone beyond half of the largest shows it."""
+    seconds = {1: 100.0, 2: 55.0, 4: 32.5, 8: 21.25, 16: 30.0}
+    times = {("east", nodes): around(each) for nodes, each in seconds.items()}
+    found = forecast.table(Study(*measured(times), forecast_nodes=(32,)))
+    refused = found[found["beyond_error_max"] > 0.2]
+    assert len(refused) and set(refused["status"]) == {"refused"}
+    assert refused["forecast_time_s"].isna().all()
+    assert refused["reason"].str.contains("left out").all()
+
+
+def test_points_beyond_half_of_the_largest_are_left_out_together() -> None:
+    line = ring_line(np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0]))
+    slow = line.seconds * np.where(line.n > 4, 1.3, 1.0)
+    found = forecast.left_out(RING, Line(line.n, line.batch, line.steps, slow, None))
+    assert found.beyond_max == pytest.approx(1 - 1 / 1.3, abs=0.05) and found.most <= 1
+
+
+def test_without_numbers_of_nodes_there_is_no_forecast() -> None:
+    comparison, runs, planned = measured({("east", 1): around(1.0)})
+    assert forecast.table(Study(comparison, runs, planned)).empty
+    assert forecast.as_text(pd.DataFrame(columns=list(forecast.COLUMNS))).cells.empty
+
+
+def lines_of(name: str, value: str) -> dict[tuple[str, ...], list[tuple[float, float]]]:
+    """Line → (replicas, value) of each point in a file of published results."""
+    found: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
+    with (REPOSITORY / name).open(newline="") as file:
+        for row in csv.DictReader(file):
+            if "series" in row:
+                found[(row["series"],)].append((float(row["gpus"]), float(row[value])))
+                continue
+            replicas = int(row["nodes"]) * max(1, int(row["gpus_per_node"]))
+            line = (row["platform"], row["gpus_per_node"])
+            found[line].append((replicas, float(row[value])))
+    return found
+
+
+def line(points: list[tuple[float, float]]) -> Line:
+    n, seconds = (np.array(values) for values in zip(*sorted(points), strict=True))
+    return Line(n, np.full(len(n), 64.0), 1 / n, seconds, None)
+
+
+def test_published_lines_are_refused_where_they_belong() -> None:
+    """docs/forecast.md has the errors of each line."""
+    judged = {}
+    for name, points in lines_of("resources/published_results.csv", "execution_time_s").items():
+        own = line(points)
+        if not forecast.refusal(own):
+            judged[name] = forecast.left_out(RING, own).most <= 0.2
+    assert judged == {
+        ("gcp-n1-standard-2", "0"): True, ("aws-c4-2xlarge", "0"): True,
+        ("aws-m4-large", "0"): False, ("gcp-n1-v100", "1"): False, ("aws-p3-2xlarge", "1"): False,
+    }  # fmt: skip
+
+
+def test_public_series_up_to_32_gpus_are_nearer_to_64_than_by_the_laws() -> None:
+    misses = defaultdict(list)
+    for points in lines_of("docs/forecast-study/throughput.csv", "images_per_s").values():
+        whole = line([(n, 1e6 / rate) for n, rate in points])
+        known = whole.only(whole.n <= 32)
+        for model in MODELS:
+            found = forecast.predict(model, known, known.at(64)).whole_s
+            misses[model].append(abs(found / whole.seconds[whole.n == 64][0] - 1))
+    medians = {model: float(np.median(values)) for model, values in misses.items()}
+    assert len(misses[RING]) == 9
+    assert medians[TREE] <= medians[AMDAHL] and medians[RING] <= medians[AMDAHL]
+
+
+def test_intervals_of_public_series_hold_as_often_as_the_page_says() -> None:
+    """docs/forecast.md: fitted to up to 32 GPUs, those who miss do not know of a full network."""
+    held: dict[float, list[bool]] = {64: [], 128: []}
+    for points in lines_of("docs/forecast-study/throughput.csv", "images_per_s").values():
+        whole = line([(n, 1 / rate) for n, rate in points])
+        known = whole.only(whole.n <= 32)
+        for model in () if forecast.refusal(known) else MODELS:
+            errors = forecast.left_out(model, known)
+            for number in held if errors.most <= 0.2 else ():
+                low, high = forecast.interval(model, known, known.at(number), errors)
+                held[number] += [bool(low <= s <= high) for s in whole.seconds[whole.n == number]]
+    assert {n: (sum(each), len(each)) for n, each in held.items()} == {64: (20, 24), 128: (17, 24)}
+
+
+def test_the_interval_holds_where_a_noisy_line_goes_on_as_it_is() -> None:
+    numbers, n, held = np.random.default_rng(7), np.array([1.0, 2, 3, 4, 6, 8, 12, 16]), 0
+    for _ in range(60):
+        seconds = (10 + 90 / n) * np.exp(numbers.normal(0, 0.02, len(n)))
+        own = Line(n, np.full(len(n), 64.0), 1 / n, seconds, None)
+        errors = forecast.left_out(AMDAHL, own)
+        low, high = forecast.interval(AMDAHL, own, own.at(32), errors)
+        held += low <= 10 + 90 / 32 <= high
+        assert low < forecast.predict(AMDAHL, own, own.at(32)).whole_s < high
+    assert held >= 57

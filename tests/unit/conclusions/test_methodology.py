@@ -1,0 +1,330 @@
+"""Every rule passes on data made for it and fails on data that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import generator
+import numpy as np
+import pandas as pd
+import pytest
+from builders import manifest_of, raw_config
+from measured import around, measured, went_on
+from msgspec.structs import replace
+from report_inputs import study
+from tfscaling.conclusions import methodology
+from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.methodology import FAIL, NOT_APPLICABLE, PASS, RULES, order_of
+from tfscaling.spec import configuration
+from tfscaling.spec.manifest import Excluded, Manifest
+from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
+
+Tables = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
+GPUS = {"gpus": '["A GPU", "A GPU"]', "gpu_driver": "550.1"}
+
+
+def judged(made: Tables, name: str) -> tuple[str, str]:
+    """(verdict, evidence) of one rule."""
+    runs, comparison, planned = made
+    row = methodology.rules(Study(comparison, runs, planned)).iloc[[*RULES].index(name)]
+    return row["verdict"], row["evidence"]
+
+
+def made_of(runs: pd.DataFrame, planned: Manifest) -> Tables:
+    return runs, comparison_table(runs, planned), planned
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Six runs on each of 1, 2 and 4 nodes and one point with GPUs, which follow every rule."""
+    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "repeats": 6}
+    blocks = [{**usual, "nodes": [1, 2, 4]}, {**usual, "nodes": [2], "gpus_per_node": 2}]
+    planned = manifest_of(configuration.validate(raw_config((("grid",), blocks))))
+    folder = tmp_path_factory.mktemp("runs")
+    generator.write_records(planned.runs, folder)
+    runs, _ = runs_table.run_tables(planned.runs, folder)
+    day = pd.Timestamp("2026-01-01", tz="UTC")
+    # repeat by repeat, so that no number of nodes comes first
+    place = runs["repeat"] * 100 + runs["nodes"] * (-1) ** runs["repeat"]
+    runs["started"] = [(day + pd.Timedelta(minutes=int(m))).isoformat() for m in place]
+    runs["slurm_settings"] = "{}"
+    runs = runs.assign(**GPUS, quality=0.97 + 0.001 * runs["repeat"])
+    # asked for: by itself no speed-up compares GPUs with CPUs
+    return runs, comparison_table(runs, planned, {"gpus_per_node": 0}), planned
+
+
+@pytest.fixture
+def copy(sweep: Tables) -> Tables:
+    runs, comparison, planned = sweep
+    return runs.copy(), comparison.copy(), planned
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_passes_on_data_that_follow_it(name: str, sweep: Tables) -> None:
+    verdict, evidence = judged(sweep, name)
+    assert verdict == PASS, evidence
+    assert any(digit.isdigit() for digit in evidence)
+
+
+Change = Callable[[pd.DataFrame, pd.DataFrame], Any]
+
+
+def in_runs(rows: Callable[[pd.DataFrame], Any], **values: Any) -> Change:
+    def change(runs: pd.DataFrame, _: pd.DataFrame) -> None:
+        for name, value in values.items():
+            runs[name] = runs[name].astype(object)
+            runs.loc[rows(runs), name] = value
+
+    return change
+
+
+def in_points(**values: Any) -> Change:
+    """The last point of the comparison gets these values."""
+
+    def change(_: pd.DataFrame, comparison: pd.DataFrame) -> None:
+        for name, value in values.items():
+            comparison.loc[comparison.index[-1], name] = value
+
+    return change
+
+
+def first(runs: pd.DataFrame) -> Any:
+    return runs.index == runs.index[0]
+
+
+def by_nodes(runs: pd.DataFrame, _: pd.DataFrame) -> None:
+    day, place = pd.Timestamp("2026-01-01", tz="UTC"), runs["nodes"] * 100 + runs["repeat"]
+    runs["started"] = [(day + pd.Timedelta(minutes=int(m))).isoformat() for m in place]
+
+
+def worse(runs: pd.DataFrame, comparison: pd.DataFrame) -> None:
+    for table in (runs, comparison):
+        table.loc[table["nodes"] == 4, "quality"] = 0.5
+
+
+TWO_NODES = Point(
+    platform="cluster",
+    model="mnist_cnn",
+    strategy="multi_worker_mirrored",
+    recipe="weak",
+    nodes=2,
+    gpus_per_node=0,
+    tasks_per_node=1,
+).path
+#: Rule → what breaks it, and what its evidence then says.
+BROKEN: list[tuple[str, Change, str]] = [
+    ("base_case", in_points(baseline_execution_time_s=None), "1 have none: cluster (1)"),
+    ("base_case", in_points(baseline_point=None), "3 of 4 points have a measured"),
+    ("base_case", in_points(baseline_point=TWO_NODES), "1 of 2 base cases are a single replica"),
+    ("subsets", in_runs(first, status="failed", reason=""), "0 of 1 runs and points left out"),
+    ("intervals", in_points(execution_time_s_low=None), "3 of 4 points have 6 or more runs"),
+    ("normality", in_points(execution_time_s_low=1.0), "3 of 4 intervals end at values"),
+    ("comparison", in_points(speedup_low=None), "2 of 3 compared points"),
+    ("order", by_nodes, "not in random order of nodes: correlation 0.9"),
+    ("setup", in_runs(first, git_commit=None), "1 do not tell git_commit: cluster (1)"),
+    ("setup", in_runs(first, kernel="5.4"), "kernel differs between the runs of cluster"),
+    ("setup", in_runs(first, shared_with=1), "1 had not: cluster (1)"),
+    ("setup", in_runs(first, machines=None), "23 of 24 runs had a machine for each node"),
+    ("time", in_runs(first, clock_uncertainty_max_s=None), "23 of 24 runs have clock offsets"),
+    ("time", in_runs(first, clock_uncertainty_max_s=30.0), "± 30000.0 ms"),
+    ("time", in_runs(first, queue_time_s=None), "23 of 24 queue times are known"),
+    ("time", in_runs(first, import_time_s=99.0), "23 of 24 times are the sum of their phases"),
+    ("time", in_runs(first, checkpoint_time_s=20.0), "23 of 24 times are the sum of their phases"),
+    ("bounds", in_points(scaling_efficiency=None), "3 of 4 points have their ideal"),
+    ("clock", in_runs(first, data_time_s=9999.0), "23 of 24 runs have reading the data"),
+    ("clock", in_runs(first, rendezvous_time_s=None), "do not tell rendezvous_time_s"),
+    ("target", worse, "2 of 3 points are not shown to be worse in test accuracy"),
+    ("seeds", in_points(runs_timed=4), "3 of 4 points have 5 or more runs with times; 1 have"),
+    ("seeds", in_points(runs=5), "3 of 4 points count all planned runs"),
+    ("stated", in_runs(first, parameters_hash="0" * 16), "23 of 24 runs were made"),
+    ("held_out", in_runs(first, quality=None), "23 of 24 runs have a test accuracy"),
+    ("system", in_runs(first, cpu_model=None), "1 do not tell cpu_model: cluster (1)"),
+    ("system", in_runs(lambda runs: runs["gpus_per_node"] > 0, gpus=None), "0 of 6 runs tell gpus"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "said"), BROKEN)
+def test_a_rule_fails_on_data_that_break_it(
+    name: str, change: Change, said: str, copy: Tables
+) -> None:
+    change(copy[0], copy[1])
+    verdict, evidence = judged(copy, name)
+    assert verdict == FAIL, evidence
+    assert said in evidence
+
+
+@pytest.mark.parametrize(
+    ("nodes", "repeats"), [([1, 1, 2, 2, 4, 4], 2), ([1, 2], 6), ([1, 2, 4, 8, 16], 1)]
+)
+def test_random_orders_within_repeats_fail_as_rarely_as_the_rule_says(
+    nodes: list[int], repeats: int
+) -> None:
+    random = np.random.default_rng(1)
+    repeat = pd.Series(np.repeat(range(repeats), len(nodes)))
+    found = []
+    for _ in range(200):
+        shuffled = np.concatenate([random.permutation(nodes) for _ in range(repeats)])
+        start = np.arange(len(shuffled), dtype=float)
+        found.append(order_of(pd.DataFrame({"start": start, "nodes": shuffled}), repeat))
+    assert np.std([o.correlation for o in found]) == pytest.approx(found[0].deviation, rel=0.2)
+    assert np.mean([abs(o.correlation) > 1.96 * o.deviation for o in found]) <= 0.1
+
+
+def test_sorted_repeats_are_no_random_order_though_the_whole_hardly_correlates() -> None:
+    nodes = pd.Series([1, 1, 2, 2, 4, 4] * 2, dtype=float)
+    start = pd.Series(range(12), dtype=float)
+    assert nodes.corr(start) < 0.5
+    found = order_of(pd.DataFrame({"start": start, "nodes": nodes.rank()}), start // 6)
+    assert found.correlation > 0.9 > 1.96 * found.deviation
+
+
+def test_every_rule_is_broken_by_some_data() -> None:
+    by_other_tests = {"lines"}
+    assert {name for name, *_ in BROKEN} | by_other_tests == set(RULES)
+
+
+def test_other_seeds_and_parts_of_the_data_are_found_in_the_parameters(copy: Tables) -> None:
+    runs, comparison, planned = copy
+    first, *others = planned.runs
+
+    def with_first(spec: RunSpec) -> Manifest:
+        return replace(planned, runs=(replace(first, spec=spec), *others))
+
+    other = with_first(replace(first.spec, seed=77))
+    verdict, evidence = judged((runs, comparison, other), "seeds")
+    assert verdict == FAIL and "points ran with the seeds" in evidence
+    recipe = replace(first.spec.recipe, train_examples_max=100)
+    other = with_first(replace(first.spec, recipe=recipe))
+    verdict, evidence = judged((runs, comparison, other), "subsets")
+    assert verdict == FAIL and "23 of 24 runs train on all examples; 1 do not" in evidence
+    assert judged((runs, comparison, other), "stated")[0] == FAIL
+    short = replace(first.spec.recipe, stop_after_steps=100)
+    other = with_first(replace(first.spec, recipe=short))
+    verdict, evidence = judged((runs, comparison, other), "subsets")
+    assert verdict == FAIL and "23 of 24 runs train on all examples; 1 do not" in evidence
+
+
+def test_the_time_for_checkpoints_is_a_part_of_the_time(copy: Tables) -> None:
+    runs, comparison, planned = copy
+    written = runs["launch_time_s"] + 20.0
+    taken_off = runs["train_time_s"] - written
+    of_checkpoints = runs.assign(checkpoint_time_s=written, train_time_s=taken_off)
+    for name in ("time", "clock"):
+        verdict, evidence = judged((of_checkpoints, comparison, planned), name)
+        assert verdict == PASS, evidence
+
+
+def test_runs_without_times_are_not_judged_by_their_times(copy: Tables) -> None:
+    runs, comparison, planned = copy
+    untimed = dict.fromkeys(runs_table.TIMES_OF_RUNS)
+    in_runs(first, **untimed)(runs, comparison)
+    for name, said in (("time", "23 of 23 runs have clock offsets"), ("clock", "23 of 23 runs")):
+        verdict, evidence = judged((runs, comparison, planned), name)
+        assert verdict == PASS and said in evidence
+        assert "1 of 24 runs have no times that count" in evidence
+    none = made_of(runs.assign(**untimed), planned)
+    for name in ("time", "clock", "intervals", "seeds"):
+        verdict = FAIL if name in ("intervals", "seeds") else NOT_APPLICABLE
+        assert judged(none, name)[0] == verdict
+
+
+def test_a_line_over_a_point_without_runs_is_no_interpolation() -> None:
+    times = {("east", 1): around(40.0), ("east", 2): [], ("east", 4): around(10.0),
+             ("west", 1): around(40.0), ("west", 2): around(20.0), ("west", 4): []}  # fmt: skip
+    comparison, runs, planned = measured(times)
+    verdict, evidence = judged((runs, comparison, planned), "lines")
+    assert verdict == FAIL
+    assert evidence.endswith("1 pass over points without a time: east (1).")
+    times |= {("east", 2): around(20.0)}
+    comparison, runs, planned = went_on(measured(times), 2, runs=5)
+    assert judged((runs, comparison, planned), "lines")[0] == PASS
+    comparison, runs, planned = went_on(measured(times), 2)
+    verdict, evidence = judged((runs, comparison, planned), "lines")
+    assert verdict == FAIL and "1 pass over points without a time: east (1)" in evidence
+
+
+def test_platforms_that_break_a_rule_are_named_with_how_often() -> None:
+    times = {("east", 1): around(40.0), ("west", 1): around(40.0, runs=3)}
+    comparison, runs, planned = measured(times)
+    verdict, evidence = judged((runs, comparison, planned), "intervals")
+    assert verdict == FAIL
+    assert evidence == (
+        "1 of 2 points have 6 or more runs and an interval of the time; "
+        "1 have too few for one: west (1)."
+    )
+
+
+def test_points_left_out_by_the_grid_alone_have_no_reason() -> None:
+    _, runs, planned = measured({("east", 1): around(40.0)})
+    point = replace(planned.runs[0].spec.point, nodes=9)
+    for reason, verdict in {"excluded by the grid": FAIL, "9 nodes, the limit is 8": PASS}.items():
+        without = replace(planned, excluded=(Excluded(point=point, reason=reason),))
+        assert judged(made_of(runs, without), "subsets")[0] == verdict
+
+
+def test_the_order_of_few_runs_shows_nothing(copy: Tables) -> None:
+    runs, _, planned = copy
+    by_nodes(runs, runs)
+    few = runs[runs["repeat"] == 1].copy()
+    verdict, evidence = judged((few, comparison_table(few, planned), planned), "order")
+    assert verdict == NOT_APPLICABLE
+    assert "too few to tell the order of nodes" in evidence
+
+
+def test_a_rule_that_the_data_cannot_decide_is_not_applicable(copy: Tables) -> None:
+    runs, _, planned = copy
+    one = runs[(runs["nodes"] == 1) & (runs["repeat"] == 1)].copy()
+    table = methodology.rules(Study(comparison_table(one, planned), one, planned))
+    verdicts = dict(zip(RULES, table["verdict"], strict=True))
+    undecided = ("normality", "comparison", "order", "lines")
+    assert {verdicts[name] for name in undecided} == {NOT_APPLICABLE}
+    assert (verdicts["intervals"], verdicts["seeds"], verdicts["held_out"]) == (FAIL, FAIL, PASS)
+
+
+def test_without_what_a_rule_asks_for_it_never_passes() -> None:
+    """Made-up runs have times and accuracies only."""
+    comparison, runs, planned = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
+    table = methodology.rules(Study(comparison, runs, planned))
+    verdicts = dict(zip(RULES, table["verdict"], strict=True))
+    assert {verdicts[name] for name in ("setup", "time", "clock", "system")} == {FAIL}
+    assert not table["evidence"].str.contains("nan").any()
+
+
+def test_nothing_measured_decides_nothing() -> None:
+    _, runs, planned = measured({("east", 1): [], ("east", 2): [], ("west", 1): [1.0]})
+    runs = runs.assign(status="failed", reason="rank 1 died")
+    table = methodology.rules(Study(comparison_table(runs, planned), runs, planned))
+    assert set(table["verdict"]) == {NOT_APPLICABLE}
+    assert set(table["evidence"]) == {"Nothing is measured yet."}
+
+
+def test_tables_from_files_give_the_same(sweep: Tables, tmp_path: Path) -> None:
+    runs, comparison, planned = sweep
+    read = []
+    for number, table in enumerate((runs, comparison)):
+        table.to_csv(tmp_path / f"{number}.csv", index=False)
+        read.append(runs_table.read_table(tmp_path / f"{number}.csv"))
+    pd.testing.assert_frame_equal(
+        methodology.rules(Study(read[1], read[0], planned)),
+        methodology.rules(Study(comparison, runs, planned)),
+    )
+
+
+def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path) -> None:
+    small = study(tmp_path)
+    table = methodology.rules(Study(small.comparison, small.runs, small.planned))
+    evidence = dict(zip(RULES, table["evidence"], strict=True))
+    assert "My cluster (3)" in evidence["intervals"]
+    assert list(table.columns) == ["source", "rule", "verdict", "evidence"]
+    assert table["evidence"].str.endswith(".").all()
+
+
+def test_the_table_for_people_counts_the_verdicts(sweep: Tables) -> None:
+    runs, comparison, planned = sweep
+    found = methodology.as_text(methodology.rules(Study(comparison, runs, planned)))
+    assert found.notes == (f"Rules: {len(RULES)} pass.",)
+    assert found.cells["source"].str.startswith("Hoefler and Belli, rule ").sum() == 10

@@ -1,0 +1,96 @@
+"""What to do next, with the runs, time and money that it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from measured import around, measured, went_on
+from tfscaling.conclusions import decision, next_steps
+from tfscaling.conclusions.evidence import Study
+from tfscaling.spec.manifest import Manifest
+from tfscaling.tables.comparison import comparison_table
+
+
+def steps(times: Any, statuses: tuple[str, ...] = (), **platforms: Any) -> pd.DataFrame:
+    comparison, runs, planned = measured(times, **platforms)
+    runs["wall_time_s"] = runs["execution_time_s"] * 2
+    for number, status in enumerate(statuses):
+        runs.loc[number, "status"] = status
+    return steps_in((comparison, runs, planned))
+
+
+def steps_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
+    study = Study(*made)
+    return next_steps.table(study, decision.table(decision.decide(study)))
+
+
+def test_too_few_runs_take_so_many_repeats_more() -> None:
+    (row,) = steps({("east", 1): [60.0, 90.0], ("east", 2): [30.0, 30.0]}).to_dict("records")
+    assert "`repeats: 6`" in row["text"] and "8 more runs, about 14 minutes" in row["text"]
+    # four more of a median of 150 s on one node, and of 60 s on two, at one dollar an hour
+    assert (row["runs"], row["duration_s"]) == (8, 840.0)
+    hours = (4 * 150 + 4 * 2 * 60) / 3600
+    assert (row["node_hours"], row["cost_usd"]) == pytest.approx((hours, hours))
+
+
+def test_what_is_not_decided_takes_twice_as_many_runs() -> None:
+    found = steps({("east", 1): around(10.0, 0.2), ("east", 2): around(10.1, 0.2)})
+    assert found["runs"].tolist() == [12] and "`repeats: 12`" in found["text"][0]
+
+
+def test_runs_that_are_not_there_are_made_by_another_start() -> None:
+    times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
+    found = steps(times, ("failed", "failed", "missing", "stale"))
+    assert found["runs"].tolist()[:2] == [3, 1]
+    assert "2 failed and 1 missing" in found["text"][0] and "rerun=stale" in found["text"][1]
+
+
+def test_a_platform_without_a_price_is_named() -> None:
+    times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
+    (text,) = steps(times, usd_per_node_hour=None)["text"]
+    assert "`east` a `usd_per_node_hour`" in text
+
+
+def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run_takes() -> None:
+    """The last attempt of a run that went on from a checkpoint did a part only."""
+    made = measured({("east", 1): [60.0, 60.0], ("east", 2): [30.0, 30.0]})
+    made[1]["wall_time_s"] = 2 * made[1]["execution_time_s"]
+    made[1].loc[made[1]["repeat"] == 1, "wall_time_s"] = 1.0
+    priced = steps_in(went_on(made, 1, 2, runs=1))
+    assert priced.loc[priced["runs"] > 0, "duration_s"].tolist() == [4 * (120 + 60)]
+    assert priced["text"].str.contains("compare_resumed").sum() == 1
+    assert not steps_in(went_on(made, 1, 2))["text"].str.contains("usd_per_node_hour").any()
+
+
+def test_where_all_is_decided_nothing_is_to_be_done() -> None:
+    assert steps({("east", 1): around(10.0), ("east", 2): around(20.0)}).empty
+
+
+def test_a_sweep_in_which_a_configuration_failed_is_to_be_started_again() -> None:
+    found = steps({("east", 1): around(10.0), ("east", 2): around(20.0), ("east", 4): []})
+    assert found["runs"].tolist() == [6]
+
+
+def test_repeats_are_no_advice_where_configurations_do_different_work() -> None:
+    made = measured({("east", 1): [5.0], ("east", 2): [9.5]})
+    made[0]["examples_trained"] = made[0]["nodes"] * 30_000
+    found = steps_in(made)
+    assert found["runs"].tolist() == [0] and "global_batch_size" in found["text"][0]
+
+
+def test_resumed_runs_are_named_though_enough_runs_were_made() -> None:
+    made = measured({("east", 1): around(60.0), ("east", 2): around(30.0)})
+    found = steps_in(went_on(made, 1, runs=4))
+    assert found["text"].str.contains("compare_resumed").sum() == 1
+
+
+def test_after_a_projection_short_runs_are_repeated() -> None:
+    made = measured({("east", 1): [60.0, 60.0], ("east", 2): [30.0, 30.0]})
+    made[1]["wall_time_s"] = 2 * made[1]["execution_time_s"]
+    short = made[1]["nodes"] == 1
+    made[1].loc[short, ["projected_from_steps", "projected_to_steps"]] = 100, 1000
+    again = comparison_table(made[1], made[2]), *made[1:]
+    (runs,) = {runs for runs in steps_in(again)["runs"] if runs}
+    assert runs == 4

@@ -1,0 +1,183 @@
+"""Whole trainings from short runs: intervals that hold, and the check by runs of the whole."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import generator
+import msgspec
+import numpy as np
+import pytest
+from builders import manifest_of, raw_config
+from tfscaling.conclusions import decision, decision_page, headline, projection
+from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
+from tfscaling.plan import run_estimates
+from tfscaling.record import run_record
+from tfscaling.record.run_record import ShortRun, StepBlock
+from tfscaling.spec import configuration
+from tfscaling.spec.manifest import Manifest
+from tfscaling.tables import data_warnings, display, runs_table
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.table_rows import is_known, rows_of
+
+#: Of the whole training: 1,000 steps of 0.1 s after 20 s of start-up.
+STEPS, STEP_S, STARTUP_S = 1000, 0.1, 20.0
+WHOLE_S = STARTUP_S + STEPS * STEP_S
+PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "a list"}
+
+
+def planned_study(repeats: int, **short: Any) -> Manifest:
+    """Short runs and one of the whole, on one and on two nodes."""
+    whole = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 100}
+    block = {"platform": "cluster", "model": "mnist_cnn", "nodes": [1, 2]}
+    raw = raw_config(
+        (("recipes",), {"whole": whole, "short": {**whole, "stop_after_steps": 100, **short}}),
+        (("grid",), [{**block, "recipe": "short", "repeats": repeats},
+                     {**block, "recipe": "whole"}]),
+        (("comparison",), {"targets": {"test_accuracy": 0.5}}),
+    )  # fmt: skip
+    raw["platforms"]["cluster"].update(PRICE)
+    return manifest_of(configuration.validate(raw))
+
+
+def short_run(step_s: float) -> ShortRun:
+    return ShortRun(
+        steps=100, steps_of_whole=STEPS, epochs=1, epochs_of_whole=100, examples_of_whole=64_000,
+        evaluations=1, evaluations_of_whole=1, evaluation_time_s=0.5, epoch_turn_s=0.0,
+        steady=(StepBlock(steps=50, duration_s=50 * step_s),) * 2,
+    )  # fmt: skip
+
+
+def study_of(
+    runs_dir: Path, paces: list[float], whole_s: float | None, **short: Any
+) -> tuple[Study, Any]:
+    """Short runs on one node with steps of these paces; the whole took this time, if it ran.
+
+    Returns the table of epochs, too.
+    """
+    planned, data = planned_study(len(paces), **short), generator.prepared("mnist")
+    for run in planned.runs:
+        spec = run.spec
+        is_short = spec.recipe.stop_after_steps is not None
+        if spec.point.nodes > 1 or (not is_short and whole_s is None):
+            continue
+        made = generator.scattered(spec, whole_s or WHOLE_S, random.Random(1), data)
+        if is_short:
+            step_s = STEP_S * paces[spec.repeat - 1]
+            # the first step is among the steps, too
+            phases = generator.phases(STARTUP_S + 100 * step_s, train_time_s=100 * step_s)
+            made = msgspec.structs.replace(made, phases=phases, short_run=short_run(step_s))
+        folder = runs_dir / spec.path
+        folder.mkdir(parents=True)
+        run_record.write_json(folder / run_record.RECORD, made)
+    runs, epochs = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
+    return Study(comparison_table(runs, planned), runs, planned), epochs
+
+
+@pytest.mark.parametrize(
+    ("paces", "whole_s", "check"),
+    [
+        ([1.0, 1.02, 0.98], WHOLE_S, WITHIN),
+        ([1.0, 1.02, 0.98], 1.5 * WHOLE_S, OUTSIDE),
+        ([1.0, 1.02, 0.98], None, NOT_CHECKED),
+        ([1.0, 1.02], WHOLE_S, NO_INTERVAL),
+    ],
+)
+def test_a_run_of_the_whole_checks_the_projection(
+    tmp_path: Path, paces: list[float], whole_s: float | None, check: str
+) -> None:
+    study, _ = study_of(tmp_path, paces, whole_s)
+    table = projection.table(study)
+    assert list(table.columns) == list(projection.COLUMNS)
+    (row,) = rows_of(table)
+    assert (row["recipe"], row["whole_recipe"], row["check"]) == ("short", "whole", check)
+    assert (row["projected_from_steps"], row["projected_to_steps"]) == (100, STEPS)
+    assert row["execution_time_s"] == pytest.approx(WHOLE_S, rel=0.01)
+    assert row["startup_s"] == pytest.approx(STARTUP_S)
+    assert row["node_hours"] == pytest.approx(row["execution_time_s"] / 3600)
+    assert row["cost_usd"] == pytest.approx(row["execution_time_s"] / 1000)
+    if len(paces) > 2:
+        assert row["execution_time_s_low"] < WHOLE_S < row["execution_time_s_high"]
+        assert row["cost_usd_low"] == pytest.approx(row["execution_time_s_low"] / 1000)
+    if whole_s:
+        assert row["whole_execution_time_s"] == pytest.approx(whole_s)
+    assert len(projection.as_text(table).cells) == 1
+    choice, *_ = (c for c in decision.decide(study) if c.work.endswith("short"))
+    answer, *_ = rows_of(headline.table(study))
+    decided, *_ = rows_of(decision.table([choice]))
+    if len(paces) > 2:
+        assert choice.whole_run == (row["execution_time_s_low"], row["execution_time_s_high"])
+        assert str(choice.whole_run) in choice.text and str(choice.whole_run) in answer["sure"]
+        assert decided["whole_run_high_s"] == row["execution_time_s_high"]
+    else:
+        assert choice.whole_run is None and not is_known(decided["whole_run_high_s"])
+
+
+def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path) -> None:
+    planned = planned_study(2)
+    study_of(tmp_path, [1.0, 1.0], None)
+    short, whole = planned.runs[0].spec, planned.runs[-2].spec
+    assert (short.point.recipe, whole.point.recipe) == ("short", "whole")
+    found = run_estimates.estimate(whole, tmp_path, 9999.0, short)
+    own = run_estimates.estimate(short, tmp_path, 9999.0)
+    assert (found.source, own.source) == ("projected, 2 short runs", "measured, 2 runs")
+    assert found.duration_s - own.duration_s == pytest.approx(900 * STEP_S)
+
+
+def test_a_run_of_another_training_checks_nothing(tmp_path: Path) -> None:
+    study, _ = study_of(tmp_path, [1.0, 1.0], WHOLE_S, learning_rate=0.2)
+    (row,) = rows_of(projection.table(study))
+    assert (row["whole_recipe"], row["check"]) == (None, NOT_CHECKED)
+
+
+def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_marked(
+    tmp_path: Path,
+) -> None:
+    study, epochs = study_of(tmp_path, [1.0, 1.02], WHOLE_S)
+    short, _, whole, _ = study.points
+    assert (short["recipe"], short["runs"], whole["runs"]) == ("short", 2, 1)
+    assert (short["projected_from_steps"], short["projected_to_steps"]) == (100, STEPS)
+    assert not is_known(whole["projected_from_steps"])
+    assert short["examples_trained"] == 64_000
+    # quality is not projected
+    assert not any(is_known(short[n]) for n in ("loss", "test_accuracy", "quality", "target"))
+    assert is_known(whole["test_accuracy"]) and is_known(whole["target"])
+    assert set(epochs["recipe"]) == {"whole"}
+    found = {warning.kind: warning for warning in data_warnings.find(study.comparison, study.runs)}
+    assert [point.recipe for point in found["projected"].points] == ["short"]
+    shown = display.comparison(study.comparison, "T", ["execution_time_s"])
+    assert shown.cells[display.PROJECTED].tolist()[0] == "100 of 1,000"
+    assert shown.cells[display.PROJECTED].tolist()[2] == display.MISSING
+    choices = {(c.work, c.goal): c for c in decision.decide(study)}
+    assert "projected" in choices["mnist_cnn, short", "execution_time_s"].text
+    assert "not projected" in choices["mnist_cnn, short", "quality"].text
+    assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"].text
+    assert ("mnist_cnn, short", "time_to_target_s") not in choices
+    assert set(decision_page.pareto(study)["recipe"]) == {"short", "whole"}
+    assert "projected" in headline.with_warnings("", list(found.values()))
+
+
+@pytest.mark.parametrize("runs", [3, 4, 6])
+def test_the_interval_holds_a_run_of_the_whole_in_95_of_100(runs: int) -> None:
+    numbers = np.random.default_rng(runs)
+    held = 0
+    for _ in range(600):
+        startup_s = STARTUP_S + numbers.normal(0, 2, runs + 1)
+        pace = numbers.normal(1, 0.03, runs + 1)
+        # the steps within a short run scatter, too
+        times_s = startup_s + STEPS * STEP_S * (pace + numbers.normal(0, 0.01, runs + 1))
+        whole_s = startup_s[-1] + STEPS * STEP_S * pace[-1]
+        found = projection.interval(times_s[:-1].tolist(), [STEPS * STEP_S * 0.01] * runs)
+        assert found is not None
+        held += found.holds(whole_s)
+    assert held / 600 >= 0.93
+
+
+def test_two_short_runs_have_no_interval_and_runs_that_agree_have_that_of_their_steps() -> None:
+    assert projection.interval([100.0, 101.0], [1.0, 1.0]) is None
+    alike = projection.interval([100.0] * 4, [2.0] * 4)
+    assert alike is not None
+    assert alike.low_s < 95 and alike.high_s > 105

@@ -1,0 +1,139 @@
+"""What is said of a search: who left, by what margin, at what cost, and how sure the answer is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+import pytest
+from searched import is_made, planned_of, runs_of, study_of
+from tfscaling.conclusions import decision, decision_page, headline, next_steps, search_results
+from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.search_results import IN, LEFT, TAKEN
+from tfscaling.search.terms import Why
+from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW
+
+
+def made_after(folder: Path, repeats: int, **search: float) -> Study:
+    planned = planned_of(search)
+    runs = runs_of(
+        planned, folder, lambda run: is_made(run, repeats) and run.spec.repeat <= repeats
+    )
+    return study_of(planned, runs)
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return made_after(tmp_path_factory.mktemp("decided"), 4)
+
+
+def choice_of(study: Study) -> pd.Series:
+    table = decision.table(decision.decide(study))
+    return table[table["goal"] == "execution_time_s"].iloc[0]
+
+
+def test_the_table_has_each_point_with_its_round_margin_and_cost(decided: Study) -> None:
+    table = search_results.table(decided)
+    assert table["place"].tolist() == [TAKEN, *[LEFT] * 5]
+    assert table["round"].tolist()[1:] == [3, 1, 1, 1, 1]
+    assert set(table["why"][1:]) == {Why.NOT_THE_BEST.value}
+    near = table.iloc[1]
+    assert (near["nodes"], near["runs"], near["rival"]) == (4, 4, "2 nodes on near")
+    assert 0 < near["at_least"] < near["gap"] < 0.35
+    assert table["at_least"].isna().sum() == 5  # amounts need four runs
+    wall_s = decided.runs["wall_time_s"] * decided.runs["nodes"]
+    assert table["node_hours"].sum() == pytest.approx(wall_s.sum() / 3600)
+    assert table["full_node_hours"].sum() > 1.9 * table["node_hours"].sum()
+
+
+def test_a_decided_search_is_a_supported_choice(decided: Study) -> None:
+    choice = choice_of(decided)
+    assert (choice["support"], choice["nodes"], choice["bound"]) == (SUPPORTED, 2, 0.05)
+    (row,) = headline.table(decided).to_dict("records")
+    assert row["badge"] == SUPPORTED and "decided: within 5% of the best" in row["text"]
+    assert "16 runs instead of the 36" in row["sure"]
+
+
+def test_an_undecided_one_names_the_bound(tmp_path: Path) -> None:
+    study = made_after(tmp_path, 3)
+    choice = choice_of(study)
+    assert choice["support"] == INCONCLUSIVE and 0.05 < choice["bound"] < 0.1
+    table = search_results.table(study)
+    assert table["place"].tolist()[:2] == [TAKEN, IN]
+    steps = next_steps.table(study, decision.table(decision.decide(study)))
+    assert steps["runs"].tolist() == [2]
+
+
+def test_one_that_has_ended_says_what_may_decide_it(tmp_path: Path) -> None:
+    study = made_after(tmp_path, 3, repeats_max=3)
+    assert "; undecided: within" in choice_of(study)["text"]
+    (step,) = next_steps.table(study, decision.table(decision.decide(study)))["text"]
+    assert "indifference" in step
+
+
+def test_points_left_out_by_a_bound_are_named_and_their_saving_is_a_least_one(
+    tmp_path: Path,
+) -> None:
+    planned = planned_of({"goal": "cost_usd", "at_most_linear": True})
+    runs = runs_of(planned, tmp_path, lambda run: not run.extra_repeat)
+    assert set(runs["nodes"]) == {1} and len(runs) == 4
+    study = study_of(planned, runs)
+    table = search_results.table(study)
+    best, *others = table.to_dict("records")
+    assert (best["platform"], best["nodes"], best["place"]) == ("near", 1, TAKEN)
+    assert best["is_decided"]
+    never = [row for row in others if not row["runs"]]
+    assert [(row["why"], row["round"]) for row in never] == [(Why.BOUNDED.value, 0)] * 4
+    assert {row["rival"] for row in never} == {"1 node on near", "1 node on far"}
+    # at linear speed-up as many node-hours as the smallest point of the line
+    for _, full in table.groupby("platform")["full_node_hours"]:
+        assert full.tolist() == pytest.approx([full.iloc[0]] * 3)
+    page = search_results.markdown(table, study)
+    assert "4 runs instead of the 36" in page and "89% less" in page
+    assert next_steps.table(study, decision.table(decision.decide(study))).empty
+
+
+def test_before_the_first_look_there_is_no_answer(tmp_path: Path) -> None:
+    study = made_after(tmp_path, 1)
+    assert choice_of(study)["support"] == TOO_FEW
+    assert set(search_results.table(study)["place"]) == {IN}
+
+
+def test_no_page_says_slower_than(decided: Study) -> None:
+    table = search_results.table(decided)
+    page = search_results.markdown(table, decided)
+    assert "slower" not in page and "95%" in page
+    shown = search_results.as_text(table)
+    assert len(shown.cells) == 6 and "ahead of it" in shown.cells
+    chosen = decision.table(decision.decide(decided))
+    assert "fewer than" not in decision_page.markdown(chosen, decided)
+
+
+def test_a_constraint_is_a_column_and_a_sentence(tmp_path: Path) -> None:
+    limit = {"constraint": {"test_accuracy": {"at_least": 0.8, "indifference": 0.01}}}
+    planned = planned_of(limit)
+    study = study_of(planned, runs_of(planned, tmp_path))
+    table = search_results.table(study)
+    assert set(table["constraint"]) == {"in"}
+    assert "constraint" in search_results.as_text(table).cells
+    page = search_results.markdown(table, study)
+    assert "test_accuracy of at least 0.8" in page
+    unmet = {"constraint": {"test_accuracy": {"at_least": 0.99}}}
+    assert "no point" in choice_of(study_of(planned_of(unmet), study.runs))["text"]
+
+
+def test_points_of_other_work_are_rows_and_their_runs_are_counted(decided: Study) -> None:
+    runs = decided.runs.copy()
+    runs.loc[(runs["platform"] == "far") & (runs["nodes"] == 1), "examples_trained"] = 1
+    table = search_results.table(study_of(decided.manifest, runs))
+    last = table.iloc[-1]
+    assert (last["place"], last["why"], last["runs"]) == (LEFT, search_results.OTHER_WORK, 2)
+    assert table["runs"].sum() == len(runs)
+
+
+def test_studies_without_a_search_have_an_empty_table(decided: Study) -> None:
+    planned = msgspec.structs.replace(decided.manifest, searches=())
+    study = study_of(planned, decided.runs)
+    assert search_results.table(study).empty
+    assert "No block" in search_results.markdown(search_results.table(study), study)

@@ -1,0 +1,335 @@
+"""A study against another one: which points are compared, with what verdict, and what differed."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import REPOSITORY
+from measured import Times, around, measured
+from msgspec import structs
+from tfscaling.conclusions import two_sweeps
+from tfscaling.conclusions.change import judge
+from tfscaling.conclusions.evidence import Reference, Study
+from tfscaling.spec.configuration import ConfigError
+from tfscaling.stages import check_regressions as regressions
+from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
+
+USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
+
+
+def study_of(times: Times, **facts: Any) -> Study:
+    """A study whose valid runs have these facts, and their own times of start."""
+    comparison, runs, planned = measured(times)
+    runs = runs.assign(hosts="n1", started=[f"{facts.get('day', 1)}: {n}" for n in runs.index])
+    return Study(comparison, runs.assign(**{k: v for k, v in facts.items() if k in runs}), planned)
+
+
+def written(study: Study, folder: Path) -> Reference:
+    """The study as the reference of another, read from its files."""
+    (folder / "tables").mkdir(parents=True)
+    study.manifest.write(folder / "manifest.json")
+    study.comparison.to_csv(folder / "tables/comparison.csv", index=False)
+    study.runs.to_csv(folder / "tables/runs.csv", index=False)
+    return Reference.read(folder)
+
+
+def against(study: Study, other: Study, folder: Path) -> list[dict[str, Any]]:
+    found = two_sweeps.table(replace(study, reference=written(other, folder / "before")))
+    assert list(found.columns) == list(two_sweeps.COLUMNS)
+    return [{str(key): value for key, value in row.items()} for row in found.to_dict("records")]
+
+
+def verdicts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["verdict"] for row in rows]
+
+
+def test_slower_faster_and_the_same(tmp_path: Path) -> None:
+    now = {("east", 1): around(60.0), ("east", 2): around(20.0), ("east", 4): around(5.0)}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["slower", "same", "faster"]
+    assert [row["time_ratio"] for row in rows] == pytest.approx([1.5, 1.0, 0.5])
+    assert rows[0]["time_ratio_low"] < 1.5 < rows[0]["time_ratio_high"]
+    assert [row["comparisons"] for row in rows] == [3, 3, 3]
+    assert [row["reference_execution_time_s"] for row in rows] == [40.0, 20.0, 10.0]
+
+
+def test_too_few_runs_tell_nothing(tmp_path: Path) -> None:
+    few = {point: times[:3] for point, times in USUAL.items()}
+    rows = against(study_of(few, day=2), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["cannot be told"] * 3
+    assert all("3 here, 6 there" in row["reason"] for row in rows)
+
+
+def test_other_work_is_not_compared(tmp_path: Path) -> None:
+    now = study_of(USUAL, day=2)
+    comparison = now.comparison.assign(
+        **{f"examples_trained{end}": 30_000 for end in ("", "_min", "_max")}
+    )
+    rows = against(replace(now, comparison=comparison), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["not compared"] * 3
+    assert all("does not do the same work" in row["reason"] for row in rows)
+
+
+def test_points_of_one_study_alone_are_rows(tmp_path: Path) -> None:
+    now = {("east", 1): around(40.0), ("east", 8): around(5.0)}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert [(row["nodes"], row["verdict"]) for row in rows] == [
+        (1, "same"), (8, "not compared"), (2, "not compared"), (4, "not compared"),
+    ]  # fmt: skip
+
+
+def test_a_point_whose_runs_fail_now_is_lost(tmp_path: Path) -> None:
+    now = {**USUAL, ("east", 4): []}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["same", "same", "lost"]
+    assert "6 failed" in rows[2]["reason"]
+
+
+def test_a_point_that_was_not_run_is_not_lost(tmp_path: Path) -> None:
+    now = study_of({**USUAL, ("east", 4): []}, day=2)
+    now.runs.loc[now.runs["status"] == "failed", "status"] = "missing"
+    assert verdicts(against(now, study_of(USUAL), tmp_path))[2] == "not compared"
+
+
+def test_a_point_of_which_most_runs_fail_now_is_failing(tmp_path: Path) -> None:
+    now = {**USUAL, ("east", 1): around(40.0)[:1], ("east", 2): around(20.0)[:2]}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["failing", "failing", "same"]
+    assert "5 of 6 runs" in rows[0]["reason"] and "0 of 6 there" in rows[0]["reason"]
+    assert regressions.refusal(pd.DataFrame(rows))
+
+
+def test_a_point_of_which_most_runs_diverge_or_fail_now_is_failing(tmp_path: Path) -> None:
+    now = study_of({**USUAL, ("east", 4): around(10.0)[:2]}, day=2)
+    of_point = now.runs[(now.runs["status"] == "failed")].index
+    now.runs.loc[of_point[:1], "status"] = "diverged"
+    assert verdicts(against(now, study_of(USUAL), tmp_path))[2] == "failing"
+
+
+def test_a_point_that_failed_as_often_before_is_not_failing(tmp_path: Path) -> None:
+    now, before = ({**USUAL, ("east", 1): around(40.0)[:ok]} for ok in (2, 4))
+    rows = against(study_of(now, day=2), study_of(before), tmp_path)
+    assert verdicts(rows) == ["cannot be told", "same", "same"]
+    assert "4 of 6 runs" in rows[0]["reason"] and "2 of 6 there" in rows[0]["reason"]
+
+
+def test_times_are_compared_where_few_runs_fail_and_the_reason_says_how_many(
+    tmp_path: Path,
+) -> None:
+    now = {**USUAL, ("east", 1): around(40.0, runs=6)[1:5]}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert rows[0]["verdict"] in ("same", "cannot be told")
+    assert rows[0]["time_ratio"] == pytest.approx(1.0, abs=0.01)
+    assert "2 of 6 runs" in rows[0]["reason"] and not rows[1]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "runs", "bad_there", "runs_there", "is_failing"),
+    [
+        (5, 6, 0, 6, True), (4, 6, 1, 6, True), (3, 6, 0, 6, False), (4, 6, 2, 6, False),
+        (3, 4, 0, 4, True), (3, 4, 1, 4, True), (2, 4, 0, 4, False), (0, 6, 0, 6, False),
+    ],
+)  # fmt: skip
+def test_failing_is_most_runs_here_and_a_quarter_there(
+    bad: int, runs: int, bad_there: int, runs_there: int, is_failing: bool
+) -> None:
+    ends = two_sweeps.Ends(bad, runs), two_sweeps.Ends(bad_there, runs_there)
+    assert two_sweeps.is_failing(*ends) is is_failing
+
+
+@pytest.mark.parametrize(
+    ("runs", "share", "one_in"), [(6, 0.1, 890), (4, 0.1, 285), (6, 0.2, 90), (4, 0.2, 45)]
+)
+def test_points_seldom_are_failing_by_chance(runs: int, share: float, one_in: int) -> None:
+    chances = [
+        comb(runs, bad) * share**bad * (1 - share) ** (runs - bad) for bad in range(runs + 1)
+    ]
+    false = sum(
+        here * there
+        for (bad, here), (bad_there, there) in itertools.product(enumerate(chances), repeat=2)
+        if two_sweeps.is_failing(two_sweeps.Ends(bad, runs), two_sweeps.Ends(bad_there, runs))
+    )
+    assert 1 / false == pytest.approx(one_in, rel=0.01)
+
+
+def without_times(study: Study, nodes: int, timed: int) -> Study:
+    """The same with so many timed runs of a point: the others went on from a checkpoint."""
+    resumed = (study.runs["nodes"] == nodes) & (study.runs["repeat"] > timed)
+    runs = study.runs.assign(execution_time_s=study.runs["execution_time_s"].mask(resumed))
+    return replace(study, runs=runs, comparison=comparison_table(runs, study.manifest))
+
+
+@pytest.mark.parametrize("timed", [1, 2, 3])
+def test_runs_without_a_time_are_not_counted(timed: int, tmp_path: Path) -> None:
+    now = without_times(study_of(USUAL, day=2), nodes=2, timed=timed)
+    rows = against(now, study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["same", "cannot be told", "same"]
+    assert rows[1]["runs"] == timed and f"{timed} here, 6 there" in rows[1]["reason"]
+    assert [row["comparisons"] for row in (rows[0], rows[2])] == [2, 2]
+
+
+def test_a_point_without_any_time_is_not_compared(tmp_path: Path) -> None:
+    before = without_times(study_of(USUAL), nodes=2, timed=0)
+    rows = against(study_of(USUAL, day=2), before, tmp_path)
+    assert verdicts(rows) == ["same", "not compared", "same"]
+    assert "6 here, 0 there" in rows[1]["reason"]
+
+
+def test_enough_runs_with_times_are_judged_beside_those_without(tmp_path: Path) -> None:
+    now = {**USUAL, ("east", 2): around(30.0)}
+    rows = against(without_times(study_of(now, day=2), 2, 4), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["same", "slower", "same"] and rows[1]["runs"] == 4
+
+
+def test_the_same_runs_are_no_second_sweep(tmp_path: Path) -> None:
+    rows = against(study_of(USUAL), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["not compared"] * 3
+
+
+def test_another_recipe_is_compared_where_it_is_the_only_one(tmp_path: Path) -> None:
+    before = study_of(USUAL)
+    renamed = replace(
+        before,
+        comparison=before.comparison.assign(recipe="old"),
+        runs=before.runs.assign(recipe="old"),
+    )
+    rows = against(study_of(USUAL, day=2), renamed, tmp_path)
+    assert verdicts(rows) == ["same"] * 3
+    assert {(row["recipe"], row["reference_recipe"]) for row in rows} == {("weak", "old")}
+
+
+def test_versions_and_parameters_that_differ_are_named(tmp_path: Path) -> None:
+    before = study_of(USUAL, git_commit="a" * 40, tensorflow="2.20.0", kernel="6.1")
+    now = study_of(USUAL, day=2, git_commit="b" * 40, tensorflow="2.21.0", kernel="6.1")
+    reference = written(before, tmp_path / "before")
+    parameters = {
+        point: {**values, "precision": "mixed_bfloat16", "unknown_now": 1}
+        for point, values in reference.parameters.items()
+    }
+    found = two_sweeps.table(replace(now, reference=replace(reference, parameters=parameters)))
+    assert set(found["differs"]) == {
+        "precision: mixed_bfloat16, now float32; tensorflow: 2.20.0, now 2.21.0; "
+        "git_commit: aaaaaaaaaa, now bbbbbbbbbb"
+    }
+
+
+def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_path: Path) -> None:
+    now = study_of(USUAL, day=2)
+    reference = written(study_of(USUAL), tmp_path / "before")
+    assert set(two_sweeps.table(replace(now, reference=reference))["differs"]) == {""}
+    runs = [
+        structs.replace(run, spec=structs.replace(run.spec, recipe=structs.replace(
+            run.spec.recipe, gradient_exchange="bfloat16", label_smoothing=0.1
+        )))
+        for run in now.manifest.runs
+    ]  # fmt: skip
+    changed = replace(now, manifest=structs.replace(now.manifest, runs=tuple(runs)))
+    older = {
+        point: {key: value for key, value in values.items() if key != "gradient_exchange"}
+        for point, values in reference.parameters.items()
+    }
+    found = two_sweeps.table(replace(changed, reference=replace(reference, parameters=older)))
+    assert set(found["differs"]) == {
+        "label_smoothing: 0.0, now 0.1; gradient_exchange: float32, now bfloat16"
+    }
+
+
+def test_without_a_reference_there_are_no_rows() -> None:
+    found = two_sweeps.table(study_of(USUAL))
+    assert found.empty and two_sweeps.as_text(found).cells.empty
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tables/runs.csv"])
+def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -> None:
+    written(study_of(USUAL), tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ConfigError, match=f"compare_with: .*{name}"):
+        Reference.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_refused"),
+    [
+        (["slower", "same"], True), (["lost", "faster"], True), (["not compared"], True),
+        (["failing", "same"], True),
+        (["faster", "same", "cannot be told", "not compared"], False), (["same"], False),
+    ],
+)  # fmt: skip
+def test_the_exit_status(found: list[str], is_refused: bool) -> None:
+    ends = dict.fromkeys(["runs_failed", "reference_runs_failed"], 0)
+    ends |= dict.fromkeys(["runs_ended", "reference_runs_ended"], 6)
+    table = pd.DataFrame([{"verdict": verdict, **ends} for verdict in found])
+    assert bool(regressions.refusal(table)) is is_refused
+
+
+MANY: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 3, 4, 6, 8, 12)}
+
+
+@pytest.mark.parametrize(("points", "are_more"), [(6, True), (5, False)])
+def test_failures_that_are_spread_over_the_points_are_a_regression_together(
+    points: int, are_more: bool, tmp_path: Path
+) -> None:
+    now = {point: times[: 6 - (n < points)] for n, (point, times) in enumerate(MANY.items())}
+    rows = against(study_of(now, day=2), study_of(MANY), tmp_path)
+    assert not set(verdicts(rows)) & set(two_sweeps.REGRESSIONS)
+    path = tmp_path / "regressions.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    found = runs_table.read_table(path)
+    failures = two_sweeps.failures(found)
+    assert (failures.points, failures.here, failures.there) == (7, (points, 42), (0, 42))
+    assert failures.are_more is are_more
+    assert failures.text in two_sweeps.as_text(found).above
+    assert regressions.refusal(found) == (failures.text if are_more else "")
+
+
+def test_runs_that_failed_as_often_before_are_no_regression(tmp_path: Path) -> None:
+    times = {point: of_point[:5] for point, of_point in MANY.items()} | {("east", 1): around(40.0)}
+    rows = against(study_of(times, day=2), study_of(times), tmp_path)
+    failures = two_sweeps.failures(pd.DataFrame(rows))
+    assert failures.here == failures.there == (6, 42) and not failures.are_more
+
+
+def test_points_lost_or_failing_or_not_compared_do_not_speak_for_the_others(tmp_path: Path) -> None:
+    now = {**MANY, ("east", 1): [], ("east", 2): around(20.0)[:2], ("east", 16): around(2.5)[:1]}
+    rows = against(study_of(now, day=2), study_of(MANY), tmp_path)
+    assert verdicts(rows)[:2] == ["lost", "failing"]
+    failures = two_sweeps.failures(pd.DataFrame(rows))
+    assert (failures.points, failures.here) == (5, (0, 30)) and not failures.text
+
+
+def test_the_table_to_read_names_each_point_and_what_differed(tmp_path: Path) -> None:
+    now = study_of({**USUAL, ("east", 1): around(60.0)}, day=2, tensorflow="2.21.0")
+    before = written(study_of(USUAL, tensorflow="2.20.0"), tmp_path / "before")
+    found = two_sweeps.table(replace(now, reference=before))
+    found.to_csv(tmp_path / "regressions.csv", index=False)
+    shown = two_sweeps.as_text(runs_table.read_table(tmp_path / "regressions.csv"))
+    assert shown.cells["verdict"].tolist() == ["slower", "same", "same"]
+    assert "differs" not in shown.cells and any("2.20.0, now 2.21.0" in n for n in shown.notes)
+    assert "1 slower" in shown.above and str(tmp_path / "before") in shown.above
+
+
+def test_pairs_drawn_from_two_real_sweeps_of_the_same_have_no_regression() -> None:
+    with (REPOSITORY / "docs/two-sweeps-study/runs.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["sweep"] in ("before", "again")]
+    points: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        point = (row["recipe"], row["nodes"])
+        points.setdefault(point, []).append(float(row["execution_time_s"]))
+    dice = random.Random(1)
+    alarms = 0
+    for _ in range(200):
+        drawn = np.array([dice.sample(times, 12) for times in points.values()])
+        changes = judge(drawn[:, :6], drawn[:, 6:], 0.05)
+        alarms += any(change.verdict == "slower" for change in changes)
+    assert len(points) == 4 and alarms <= 10

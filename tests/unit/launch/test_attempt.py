@@ -1,0 +1,355 @@
+"""An attempt at a job of ranks: folders, the ranks' reports, the failure that is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+from builders import local_spec
+from generator import training_report
+from tfscaling.files import atomic
+from tfscaling.launch import attempt as launching
+from tfscaling.launch import finished_attempt, rank_files
+from tfscaling.launch.attempt import Attempt
+from tfscaling.launch.launchers import Command
+from tfscaling.launch.rank_files import IncompleteError
+from tfscaling.launch.supervisor import Supervisor
+from tfscaling.record import failure_report, run_record
+from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.spec import run_spec
+from tfscaling.spec.run_spec import RunSpec
+
+RANK = """
+import argparse, json, os, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--word")
+parser.add_argument("--spec", type=pathlib.Path)
+parser.add_argument("--folder", type=pathlib.Path)
+args = parser.parse_args()
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+found = {"rank": task["index"], "word": args.word, "spec": json.loads(args.spec.read_text())}
+found["clock"] = os.environ["TFSCALING_CLOCK"]
+found["tunables"] = os.environ.get("GLIBC_TUNABLES")
+found["gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+(args.folder / f"rank-{task['index']}.json").write_text(json.dumps(found))
+last = "start" if args.word == "bad" else "end"
+events = args.folder / f"rank-{task['index']}.events.jsonl"
+events.write_text(json.dumps({"event": last, "time_s": 1.0}))
+raise SystemExit(args.word == "bad")
+"""
+LIMITS = launching.Limits(60.0, 10.0)
+
+
+def left_by(attempt: Attempt) -> list[dict[str, Any]]:
+    """What the ranks have written, in their order."""
+    return [json.loads(path.read_text()) for path in sorted(attempt.scratch.glob("rank-*.json"))]
+
+
+def test_attempts_are_counted_and_an_earlier_failure_is_over(tmp_path: Path) -> None:
+    first = Attempt.begin(tmp_path / "new" / "job")
+    assert (first.number, first.scratch.name) == (1, "attempt=1")
+    (first.folder / "failure.json").write_text("{}")
+    second = Attempt.begin(first.folder)
+    assert (second.number, second.scratch.is_dir()) == (2, True)
+    assert not (first.folder / "failure.json").exists() and first.scratch.is_dir()
+
+
+def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path) -> None:
+    """Its launcher was silent, as without a network, while the next attempt ran to its end."""
+
+    def work(old: Attempt) -> Cause | None:
+        newer = Attempt.begin(tmp_path)
+        for attempt, text in ((newer, "new"), (old, "old")):
+            (attempt.scratch / "record.json").write_text(text)
+            finished_attempt.publish(attempt.scratch, tmp_path / "run.json", [])
+        return None
+
+    with pytest.raises(SystemExit):
+        launching.run(tmp_path, local_spec(), work)
+    assert (tmp_path / "run.json").read_text() == "new"
+    assert failure_report.read(tmp_path) is None
+    report = failure_report.read(tmp_path / "attempt=1")
+    assert report is not None and report.cause.kind == "cancelled"
+
+
+def test_folders_of_other_names_are_no_attempts(tmp_path: Path) -> None:
+    for name in ("attempt=3", "attempt=7.old", "attempt=", "attempt=x"):
+        (tmp_path / name).mkdir()
+    assert Attempt.begin(tmp_path).number == 4
+
+
+def test_launchers_that_begin_at_once_get_attempts_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has looked at the folder before any has made its own."""
+    for name in ("iterdir", "glob"):
+        monkeypatch.setattr(Path, name, lambda *_: iter(()))
+    assert [Attempt.begin(tmp_path).number for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("variable", "restarts", "kind"),
+    [
+        ("SLURM_RESTART_COUNT", "1", "requeued"),
+        ("TFSCALING_RESTARTS", "2", "requeued"),
+        ("TFSCALING_RESTARTS", "", None),
+    ],
+)
+def test_an_attempt_whose_launcher_lost_its_power_has_its_cause_when_slurm_starts_the_job_again(
+    variable: str, restarts: str, kind: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = local_spec()
+    first = Attempt.begin(tmp_path)
+    atomic.write_text(first.scratch / "spec.json", run_spec.encode(spec))
+    monkeypatch.setenv(variable, restarts)
+    launching.run(tmp_path, spec, lambda _: None)
+    left = failure_report.read(first.scratch)
+    assert (None if left is None else left.cause.kind) == kind
+    failed = failure_report.failed_attempts(tmp_path)
+    assert failed.number == (kind is not None)
+    assert left is None or left.parameters_hash == spec.parameters_hash
+
+
+def failing(error: Exception) -> Callable[[Attempt], None]:
+    def work(attempt: Attempt) -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (OSError(28, "No space left on device"), "launcher_failed", "No space left on device"),
+        (KeyError("built"), "launcher_failed", "KeyError: 'built'"),
+        (IncompleteError("rank 1: no rank-1.json", [1]), "incomplete", "rank 1: no rank-1.json"),
+    ],
+)
+def test_whatever_goes_wrong_leaves_its_cause(
+    tmp_path: Path, error: Exception, kind: str, message: str
+) -> None:
+    spec = local_spec()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, spec, failing(error))
+    left = json.loads((tmp_path / "failure.json").read_text())
+    assert left["cause"]["kind"] == kind
+    assert message in left["cause"]["message"]
+    assert left["axes"] == spec.axes
+
+
+def test_a_cause_that_cannot_be_left_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_record, "write_json", full)
+    spec = local_spec()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, spec, failing(ValueError("the cause")))
+    assert "the cause" in capsys.readouterr().err
+
+
+class UnhandledError(Exception):
+    pass
+
+
+@pytest.fixture
+def unhandled_signals() -> Iterator[Callable[[int, FrameType | None], None]]:
+    """The handler around the job: a signal that comes to it would have ended the launcher."""
+
+    def unhandled(number: int, _: FrameType | None) -> None:
+        raise UnhandledError
+
+    caught = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, unhandled) for number in caught}
+    yield unhandled
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_no_rank_runs_leaves_its_cause(
+    tmp_path: Path,
+    unhandled_signals: Callable[[int, FrameType | None], None],
+    number: signal.Signals,
+) -> None:
+    """As when the launcher waits for the ranks' files; the time limit may send it repeatedly."""
+
+    def work(attempt: Attempt) -> None:
+        command = Command((sys.executable, "-c", "pass"), {}, attempt.scratch / "log", 0)
+        assert Supervisor([command], attempt.scratch, 60, 1).run() is None
+        try:
+            signal.raise_signal(number)
+        finally:
+            signal.raise_signal(number)
+
+    spec = local_spec()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, spec, work)
+    left = json.loads((tmp_path / "failure.json").read_text())
+    assert left["cause"] == {"kind": "cancelled", "message": f"the launcher received {number.name}"}
+    assert signal.getsignal(number) is unhandled_signals
+
+
+@pytest.mark.usefixtures("unhandled_signals")
+def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = run_record.write_json
+
+    def interrupted(path: Path, content: dict[str, object]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        write(path, content)
+
+    monkeypatch.setattr(run_record, "write_json", interrupted)
+    spec = local_spec()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, spec, failing(ValueError("the cause")))
+    left = json.loads((tmp_path / "failure.json").read_text())
+    assert left["cause"]["message"] == "ValueError: the cause"
+
+
+def test_work_that_succeeds_leaves_no_failure(tmp_path: Path) -> None:
+    spec = local_spec()
+    launching.run(tmp_path, spec, lambda attempt: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["attempt=1"]
+
+
+def test_ranks_are_started_with_the_specification_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(RANK)
+    attempt, spec, script = Attempt.begin(tmp_path / "job"), local_spec(), tmp_path / "rank.py"
+    assert attempt.run_ranks(script, ["--word=good"], spec, LIMITS) is None
+    (found,) = left_by(attempt)
+    assert found["word"] == "good" and found["clock"].startswith("127.0.0.1:")
+    assert msgspec.convert(found["spec"], RunSpec) == spec
+    cause = Attempt.begin(tmp_path / "job").run_ranks(script, ["--word=bad"], spec, LIMITS)
+    assert cause is not None and (cause.kind, cause.rank) == ("rank_died", 0)
+
+
+@pytest.mark.parametrize("here", [None, "glibc.malloc.check=0"])
+def test_ranks_keep_their_memory_unless_the_user_tunes_glibc(
+    here: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if here is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", here)
+    (tmp_path / "rank.py").write_text(RANK)
+    attempt = Attempt.begin(tmp_path / "job")
+    assert attempt.run_ranks(tmp_path / "rank.py", [], local_spec(), LIMITS) is None
+    (found,) = left_by(attempt)
+    if here is None:
+        tuned = dict(setting.split("=") for setting in found["tunables"].split(":"))
+        assert tuned["glibc.malloc.hugetlb"] == "1"
+        # a tensor of 11 MB, as a step of the published network has, is from the heap, and stays
+        assert int(tuned["glibc.malloc.mmap_threshold"]) > 11e6
+        assert int(tuned["glibc.malloc.trim_threshold"]) > 1e9
+    else:
+        assert found["tunables"] == here
+
+
+def on_two_nodes(**measured: Any) -> RunSpec:
+    """A run on a physical GPU of each of two nodes."""
+    spec = local_spec()
+    return msgspec.structs.replace(
+        spec,
+        point=msgspec.structs.replace(spec.point, nodes=2, tasks_per_node=1, gpus_per_node=1),
+        measured=msgspec.structs.replace(spec.measured, devices="physical", **measured),
+        jobs={"worker": 2},
+    )
+
+
+@pytest.mark.parametrize(
+    ("around", "platform_env", "expected"),
+    [
+        ("2,3", {}, ["2", "3"]),
+        ("2,3,5", {"CUDA_VISIBLE_DEVICES": "7,GPU-8932f937"}, ["7", "GPU-8932f937"]),
+    ],
+)
+def test_local_ranks_take_their_gpus_from_those_that_are_given(
+    around: str,
+    platform_env: dict[str, str],
+    expected: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "rank.py").write_text(RANK)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", around)
+    attempt, spec = Attempt.begin(tmp_path / "job"), on_two_nodes(env=platform_env)
+    assert attempt.run_ranks(tmp_path / "rank.py", [], spec, LIMITS) is None
+    assert [found["gpus"] for found in left_by(attempt)] == expected
+
+
+@pytest.mark.parametrize("given", ["", "3", "3,3", "-1"])
+def test_no_rank_is_started_without_enough_gpus(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rank.py").write_text(RANK)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    attempt = Attempt.begin(tmp_path / "job")
+    cause = attempt.run_ranks(tmp_path / "rank.py", [], on_two_nodes(), LIMITS)
+    assert cause is not None and cause.kind == "launch_failed"
+    assert "CUDA_VISIBLE_DEVICES" in cause.message
+    assert not list(attempt.scratch.glob("rank-*"))
+
+
+LACKS_GPUS = """
+import json, os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[sys.argv.index("--folder") + 1])
+rank = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+def say(event, **details):
+    line = {"time_s": time.time(), "rank": rank, "event": event, **details}
+    with open(folder / f"rank-{rank}.events.jsonl", "a") as file:
+        file.write(json.dumps(line) + "\\n")
+say("start", host=f"n{rank}", job="worker")
+def wait(other, event):
+    path = folder / f"rank-{other}.events.jsonl"
+    while not path.exists() or event not in path.read_text():
+        time.sleep(0.05)
+if rank == 0:
+    say("imported")
+    wait(1, "failed")
+    say("end")
+    sys.exit()
+wait(0, "imported")
+say("failed", error="DeviceError", message="GPUs requested for this task: 1; 0 seen.")
+sys.exit(1)
+"""
+
+
+def test_gpus_that_one_host_alone_lacks_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rank.py").write_text(LACKS_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    attempt = Attempt.begin(tmp_path / "job")
+    cause = attempt.run_ranks(tmp_path / "rank.py", [], on_two_nodes(), LIMITS)
+    assert cause is not None and (cause.kind, cause.rank) == ("missing_gpus", 1)
+
+
+def test_reports_are_in_the_order_of_the_ranks(tmp_path: Path) -> None:
+    for rank in (10, 2, 0):
+        run_record.write_json(rank_files.report_path(tmp_path, rank), training_report(rank))
+    assert [report.rank for report in rank_files.training_reports(tmp_path)] == [0, 2, 10]
+
+
+def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    attempt = Attempt.begin(tmp_path)
+    cause = Cause(kind="rank_failed", message="no memory", last_lines=("the last",))
+    spec = local_spec()
+    with pytest.raises(SystemExit, match="1"):
+        attempt.fail(spec, cause)
+    for folder in (tmp_path, attempt.scratch):
+        found = failure_report.read(folder)
+        assert found is not None and found.wall_time_s is not None and found.wall_time_s >= 0
+        assert msgspec.structs.replace(found, wall_time_s=None) == FailureReport(
+            axes=spec.axes, cause=cause, attempt=1, parameters_hash=spec.parameters_hash
+        )
+    assert "FAILED: rank_failed: no memory\n    the last" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""Which checkpoint an attempt takes: the newest that is whole, of its own training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import local_spec
+from msgspec.structs import replace
+from tfscaling.launch import checkpoint_folder
+from tfscaling.launch.checkpoint_folder import State
+from tfscaling.record.resumption import Beginning
+from tfscaling.spec.run_spec import RunSpec
+
+CODE = {"model.py": "a" * 64}
+
+
+def spec(**recipe: Any) -> RunSpec:
+    return local_spec(**{"checkpoint_every_epochs": 1, **recipe})
+
+
+def write(run: Path, steps: int) -> Path:
+    """A checkpoint of the only rank."""
+    temporary = checkpoint_folder.temporary(run / "checkpoints", steps, 1)
+    temporary.mkdir()
+    np.savez(checkpoint_folder.arrays_path(temporary, 0), weights=np.arange(1000))
+    state = State(
+        ranks=1,
+        epoch=2,
+        step=3,
+        steps=steps,
+        examples=10,
+        epoch_time_s=1.0,
+        trained_s=5.0,
+        train_examples=7,
+        steps_per_epoch=4,
+        examples_trained=7,
+        epochs=(),
+        gradient_norms=(),
+    )
+    return checkpoint_folder.publish(temporary, state)
+
+
+def begin(run: Path, attempt: int, asked: RunSpec | None = None, **of: str) -> Beginning:
+    (run / f"attempt={attempt}").mkdir(exist_ok=True)
+    return checkpoint_folder.begin(run, attempt, asked or spec(), of or CODE)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run whose first attempt has left two checkpoints."""
+    assert begin(tmp_path, 1).checkpoint is None
+    for steps in (9, 10):
+        write(tmp_path, steps)
+    return tmp_path
+
+
+def test_an_attempt_goes_on_from_the_newest_checkpoint(run: Path) -> None:
+    found = begin(run, 2)
+    assert (found.checkpoint, found.steps, found.first_attempt) == ("steps=10", 10, 1)
+
+
+def test_only_the_newest_checkpoints_are_kept(run: Path) -> None:
+    write(run, 11)
+    kept = checkpoint_folder.checkpoints(run / "checkpoints")
+    assert [steps for steps, _ in kept] == [10, 11]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def spoil(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["rank-0.npz", "state.json"])
+@pytest.mark.parametrize("damage", [cut, spoil, Path.unlink], ids=["cut", "spoilt", "gone"])
+def test_a_damaged_checkpoint_is_passed_over(run: Path, name: str, damage: Any) -> None:
+    if (name, damage) == ("state.json", spoil):
+        (run / "checkpoints/steps=10" / name).write_text("{}")
+    else:
+        damage(run / "checkpoints/steps=10" / name)
+    assert begin(run, 2).checkpoint == "steps=9"
+
+
+def test_a_half_written_checkpoint_is_never_taken_and_goes(run: Path) -> None:
+    half = checkpoint_folder.temporary(run / "checkpoints", 12, 1)
+    (run / "checkpoints/steps=10").rename(half)
+    assert begin(run, 2).checkpoint == "steps=9"
+    assert not half.exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "of"), [({"epochs": 9}, CODE), ({}, {"model.py": "b" * 64})], ids=["recipe", "code"]
+)
+def test_another_training_begins_anew(
+    run: Path, recipe: dict[str, Any], of: dict[str, str]
+) -> None:
+    found = begin(run, 2, spec(**recipe), **of)
+    assert (found.checkpoint, found.first_attempt) == (None, 2)
+    assert not checkpoint_folder.checkpoints(run / "checkpoints")
+
+
+def test_a_program_finds_what_it_has_written(tmp_path: Path) -> None:
+    program = replace(spec(), recipe=replace(spec().recipe, program=("train",)))
+    first = begin(tmp_path, 1, program)
+    assert first.checkpoint is None
+    (checkpoint_folder.of_program(first) / "newest").write_text("epoch 3")
+    second = begin(tmp_path, 2, program)
+    assert (second.checkpoint, second.first_attempt) == ("program", 1)
+    assert (checkpoint_folder.of_program(second) / "newest").read_text() == "epoch 3"

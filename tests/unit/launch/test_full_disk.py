@@ -1,0 +1,117 @@
+"""A disk that is full or read-only, and a limit of file sizes: real ones.
+
+What is finished stays, nothing half is taken for a result, and one line names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builders import SCRIPTS
+from test_user_program import start
+from tfscaling.record import run_record
+
+#: Writes so many bytes into the file, as the programs of the workflow do.
+WRITE = """
+import sys
+from pathlib import Path
+from tfscaling.files import atomic, program_errors
+program_errors.told(lambda: atomic.write_text(Path(sys.argv[1]), "x" * int(sys.argv[2])))
+"""
+SIZE = 2 << 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB; only root may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def write(path: Path, size: int, limit: int = resource.RLIM_INFINITY) -> tuple[int, str]:
+    """Exit code and the only line of a program that writes the file."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE, str(path), str(size)],
+        env={"PYTHONPATH": str(SCRIPTS)},
+        preexec_fn=limited,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.count("\n") <= 1, done.stderr
+    return done.returncode, done.stderr.strip()
+
+
+def test_a_full_disk_leaves_the_earlier_file_and_says_what_to_do(disk: Path) -> None:
+    path = disk / "runs.csv"
+    assert write(path, 1000) == (0, "")
+    code, said = write(path, SIZE + 1)
+    assert code == 1
+    assert said.startswith(f"{path}: No space left on device; make room")
+    assert path.stat().st_size == 1000 and [*disk.iterdir()] == [path]
+
+
+def test_a_read_only_disk_is_named(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    code, said = write(disk / "runs.csv", 10)
+    assert code == 1
+    assert said.startswith(f"{disk}/runs.csv: Read-only file system; work in a folder")
+
+
+def test_a_limit_of_file_sizes_leaves_the_earlier_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    assert write(path, 1000) == (0, "")
+    code, said = write(path, 100_000, limit=50_000)
+    assert code == 1
+    assert said.startswith(f"{path}: File too large; raise the limit of file sizes (ulimit -f)")
+    assert path.stat().st_size == 1000 and [*tmp_path.iterdir()] == [path]
+
+
+#: Fills the disk unless it is told that there is room.
+FILLS = """
+import os, sys
+if not os.path.exists("room"):
+    with open("fill", "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+"""
+
+
+def test_a_run_that_fills_the_disk_has_no_record_and_is_made_when_there_is_room(
+    disk: Path,
+) -> None:
+    process = start(disk, FILLS)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, said
+    assert "No space left on device" in said
+    folder = disk / "run"
+    assert not (folder / run_record.RECORD).exists()
+    assert not [*disk.rglob(".*.json.*")]
+    (disk / "fill").unlink()
+    (disk / "room").touch()
+    process = start(disk, FILLS)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    record = json.loads((folder / run_record.RECORD).read_text())
+    assert record["attempt"] == 2 and record["validity"]["valid"]

@@ -1,0 +1,279 @@
+"""A hung rank is told from a working one, wherever the training is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from builders import SCRIPTS
+from tfscaling.launch import heartbeat
+from tfscaling.launch.heartbeat import Beat, Doing, Stall, Watch
+
+TIMEOUT_S = 60.0
+#: What a rank uses in a heartbeat's interval: nearly nothing, and one CPU.
+IDLE_S, BUSY_S = 0.001, heartbeat.INTERVAL_S
+
+
+class Run:
+    """Ranks by the watch of a launcher, second by second; each beats, works or has events."""
+
+    def __init__(
+        self, ranks: int = 2, doing: Doing = Doing.WAITING, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.now_s, self.progress = 1000.0, 0
+        self.watch = Watch(timeout_s, self.now_s, ranks)
+        self.beats = {rank: Beat(1, 3.0, 1_000_000) for rank in range(ranks)}
+        self.doing = dict.fromkeys(range(ranks), doing)
+        self.blocked: set[int] = set()
+
+    def go(
+        self,
+        seconds: float,
+        cpu_s: dict[int, float] | None = None,
+        io: int = 0,
+        events: bool = False,
+    ) -> Stall | None:
+        """Ranks of `cpu_s` beat and use so much in each interval; the first finding ends it."""
+        for _ in range(int(seconds / heartbeat.INTERVAL_S)):
+            for rank, used_s in (cpu_s or {}).items():
+                beat = self.beats[rank]
+                self.beats[rank] = Beat(
+                    beat.number + 1, beat.cpu_s + used_s, beat.io_bytes + io, rank in self.blocked
+                )
+            self.progress += events
+            for _ in range(int(heartbeat.INTERVAL_S)):
+                self.now_s += 1
+                self.watch.see(self.now_s, self.progress, self.beats)
+                if found := self.watch.stall(lambda: self.doing):
+                    return found
+        return None
+
+
+def test_ranks_that_use_cpu_time_are_not_taken_for_hung() -> None:
+    """As in a long evaluation, a compilation, or one call that computes many steps."""
+    assert Run().go(5 * TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}) is None
+
+
+def test_a_rank_that_works_is_enough_others_wait_for_it() -> None:
+    """As parameter servers and a coordinator wait for a worker."""
+    assert Run().go(5 * TIMEOUT_S, {0: IDLE_S, 1: BUSY_S}) is None
+
+
+def test_a_rank_that_reads_slowly_is_not_taken_for_hung() -> None:
+    assert Run().go(5 * TIMEOUT_S, {0: IDLE_S, 1: IDLE_S}, io=200_000) is None
+
+
+def test_ranks_that_all_wait_are_hung() -> None:
+    run = Run()
+    assert run.go(TIMEOUT_S / 2, {0: BUSY_S, 1: BUSY_S}) is None
+    assert run.go(3 * TIMEOUT_S, {0: IDLE_S, 1: IDLE_S}) == Stall(
+        "no rank made progress for 60 s", None
+    )
+
+
+def test_a_short_burst_of_a_waiting_rank_is_no_work() -> None:
+    run = Run()
+    run.go(TIMEOUT_S - 10, {0: IDLE_S, 1: IDLE_S})
+    run.go(5, {0: 0.7, 1: IDLE_S})
+    assert run.go(15, {0: IDLE_S, 1: IDLE_S}) is not None
+
+
+def test_events_are_progress_even_without_cpu_time() -> None:
+    assert Run().go(5 * TIMEOUT_S, {0: IDLE_S, 1: IDLE_S}, events=True) is None
+
+
+def test_a_rank_that_stops_beating_is_named_though_another_works() -> None:
+    """As the others poll a GPU in a collective, or an asynchronous training goes on without it."""
+    run = Run()
+    assert run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}, events=True) is None
+    found = run.go(3 * TIMEOUT_S, {0: BUSY_S}, events=True)
+    assert found == Stall(f"rank 1 gave no sign of life for {heartbeat.SILENT_S:g} s", 1)
+
+
+def test_a_rank_that_stops_beating_is_named_when_all_others_wait_for_it() -> None:
+    run = Run(3)
+    run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S, 2: BUSY_S})
+    found = run.go(3 * TIMEOUT_S, {0: IDLE_S, 2: IDLE_S})
+    assert found is not None and found.rank == 1
+
+
+def test_a_rank_that_has_ended_need_not_beat() -> None:
+    run = Run()
+    run.doing[1] = Doing.ENDED
+    assert run.go(5 * TIMEOUT_S, {0: BUSY_S}) is None
+    found = run.go(3 * TIMEOUT_S, {0: IDLE_S})
+    assert found is not None and found.rank is None
+
+
+def test_by_default_a_rank_that_hangs_is_found_within_a_minute() -> None:
+    """Silent, or all wait for one another; the platform's limit is for code of others."""
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.go(300, {0: BUSY_S, 1: BUSY_S})
+    found = run.go(60, {0: BUSY_S})
+    assert found is not None and found.rank == 1
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.go(300, {0: BUSY_S, 1: BUSY_S})
+    assert run.go(60, {0: IDLE_S, 1: IDLE_S}) is not None
+
+
+@pytest.mark.parametrize("doing", [Doing.LOADING, Doing.WAITING])
+def test_code_of_others_may_wait_until_the_platforms_limit(doing: Doing) -> None:
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.doing[1] = doing
+    assert run.go(590, {0: IDLE_S, 1: IDLE_S}) is None
+    assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
+
+
+def test_so_may_a_load_that_stops_the_heart_and_a_rank_that_has_not_started() -> None:
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.doing[1] = Doing.LOADING
+    run.go(10, {0: BUSY_S, 1: BUSY_S})
+    assert run.go(580, {0: BUSY_S}) is None
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    del run.doing[1], run.beats[1]
+    assert run.go(590, {0: IDLE_S}) is None
+
+
+def test_a_rank_that_may_wait_beats_meanwhile() -> None:
+    """As a rank that trains on a pipeline of data does, while it waits for a download."""
+    run = Run(doing=Doing.WAITING, timeout_s=600)
+    found = run.go(60, {0: BUSY_S})
+    assert found is not None and found.rank == 1
+
+
+def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> None:
+    """TensorFlow stops the heart while it looks for the others."""
+    run = Run(doing=Doing.MEETING, timeout_s=600)
+    run.doing[1] = Doing.LOADING
+    run.go(10, {0: BUSY_S, 1: BUSY_S})
+    assert run.go(1200, {1: BUSY_S}) is None
+    found = run.go(1200, {1: IDLE_S})
+    assert found == Stall("no rank made progress for 600 s", None)
+
+
+def test_a_rank_that_waits_for_its_disk_is_not_taken_for_hung() -> None:
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.blocked = {1}
+    assert run.go(590, {0: IDLE_S, 1: IDLE_S}) is None
+    assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
+
+
+def test_a_rank_that_was_silent_when_others_complained_is_known() -> None:
+    run = Run()
+    run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}, events=True)
+    assert run.watch.lately_silent(run.doing) == set()
+    run.go(10, {0: IDLE_S})
+    assert run.watch.lately_silent(run.doing) == set()
+    run.go(5, {0: IDLE_S}, events=True)
+    assert run.watch.lately_silent(run.doing) == {1}
+    # srun lets the rank go on, to end it
+    run.go(10, {0: IDLE_S, 1: IDLE_S}, events=True)
+    assert run.watch.lately_silent(run.doing) == {1}
+    # not one that waits for others to come, or loads: neither need beat
+    for doing in (Doing.MEETING, Doing.LOADING):
+        assert run.watch.lately_silent({**run.doing, 1: doing}) == set()
+    # but a rank that went on with the others is no cause of what comes later
+    run.go(90, {0: BUSY_S, 1: BUSY_S}, events=True)
+    assert run.watch.lately_silent(run.doing) == set()
+
+
+def test_work_without_an_event_ends_at_the_longer_limit() -> None:
+    run, limit_s = Run(), heartbeat.BUSY_FACTOR * TIMEOUT_S
+    assert run.go(limit_s - 10, {0: BUSY_S, 1: BUSY_S}) is None
+    found = run.go(30, {0: BUSY_S, 1: BUSY_S})
+    assert found is not None and found.rank is None
+    assert "600 s" in found.message
+
+
+def test_ranks_without_heartbeats_are_judged_by_their_events() -> None:
+    run = Run(0)
+    assert run.go(3 * TIMEOUT_S, events=True) is None
+    assert run.go(3 * TIMEOUT_S) is not None
+
+
+def test_a_launcher_that_was_stopped_with_its_ranks_does_not_end_them() -> None:
+    """As by `scontrol suspend`, or on a laptop that slept."""
+    run = Run()
+    run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S})
+    run.now_s += 100 * TIMEOUT_S
+    assert run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}) is None
+
+
+RANK = """
+import pathlib, sys, time
+from tfscaling.launch import heartbeat
+heartbeat.INTERVAL_S = 0.05
+folder = pathlib.Path(sys.argv[1])
+heartbeat.Heart(folder, 3, lambda: (folder / "orphaned").touch()).start()
+until = time.monotonic() + 600
+while time.monotonic() < until:
+    exec(sys.argv[2])
+"""
+
+
+def beats_of(folder: Path, doing: str) -> tuple[Beat, Beat]:
+    """Two heartbeats, twenty apart, of a process that does this."""
+    rank = subprocess.Popen(
+        [sys.executable, "-c", RANK, str(folder), doing],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+    )
+    try:
+        first = heard(folder, 3)
+        return first, heard(folder, first.number + 20)
+    finally:
+        rank.kill()
+        rank.wait()
+
+
+def heard(folder: Path, number: int) -> Beat:
+    """The first heartbeat of rank 3 from this number on."""
+    deadline = time.monotonic() + 300
+    while (beat := heartbeat.read(folder).get(3)) is None or beat.number < number:
+        assert time.monotonic() < deadline, "no heartbeat"
+        time.sleep(0.01)
+    return beat
+
+
+def test_a_process_that_waits_uses_less_than_one_that_works(tmp_path: Path) -> None:
+    used = {}
+    for name, doing in (("waits", "time.sleep(600)"), ("works", "sum(range(100000))")):
+        (tmp_path / name).mkdir()
+        first, last = beats_of(tmp_path / name, doing)
+        used[name] = last.cpu_s - first.cpu_s
+    assert used["waits"] < used["works"] / 2
+
+
+def test_bytes_that_are_read_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"x" * 1_000_000)
+    doing = "(folder / 'data').read_bytes(); time.sleep(0.01)"
+    first, last = beats_of(tmp_path, doing)
+    assert last.io_bytes - first.io_bytes >= 1_000_000
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", "[1]", "{}", '["a"', "17"])
+def test_a_heartbeat_that_is_just_written_is_left_out(tmp_path: Path, text: str) -> None:
+    heartbeat.path(tmp_path, 0).write_text(text)
+    heartbeat.path(tmp_path, 12).write_text(json.dumps([4, 0.5, 100]))
+    assert heartbeat.read(tmp_path) == {12: Beat(4, 0.5, 100)}
+    assert heartbeat.read_one(tmp_path, 0) is None
+
+
+def test_a_rank_notices_that_its_parent_has_ended(tmp_path: Path) -> None:
+    """The parent is a shell that ends; the rank has no other sign of it."""
+    ends = 'beat=$1; shift; "$@" & while [ ! -s "$beat" ]; do sleep 0.05; done'
+    doing = "time.sleep(0.1); (folder / 'orphaned').exists() and sys.exit()"
+    rank = [sys.executable, "-c", RANK, str(tmp_path), doing]
+    subprocess.run(
+        ["sh", "-c", ends, "sh", str(heartbeat.path(tmp_path, 3)), *rank],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+        check=True,
+    )
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "orphaned").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,197 @@
+"""The exact commands of each launcher, and setup lines run by a real shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tfscaling.launch import launchers
+from tfscaling.launch.launchers import LAUNCHERS, LaunchError, Request
+from tfscaling.spec.geometry import Geometry
+
+FOLDER = Path("attempt=1")
+
+
+def request(geometry: Geometry, **changes: Any) -> Request:
+    jobs = {"worker": geometry.tasks}
+    usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
+    return Request(["python", "train_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
+
+
+@pytest.mark.parametrize(
+    ("geometry", "shape"),
+    [
+        (Geometry(1, 1, 0), ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1"]),
+        (Geometry(6, 1, 4), ["--nodes=6", "--ntasks=6", "--ntasks-per-node=1"]),
+        (Geometry(2, 3, 0), ["--nodes=2", "--ntasks=6", "--ntasks-per-node=3"]),
+        (Geometry(3, "2+2+1", 0), ["--nodes=3", "--ntasks=5", "--ntasks-per-node=2"]),
+    ],
+)
+def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -> None:
+    (command,) = LAUNCHERS["srun"](request(geometry, env={"A": "1"}))
+    assert list(command.argv) == [
+        "srun",
+        *shape,
+        "--distribution=block",
+        "--cpus-per-task=4",
+        "--kill-on-bad-exit=1",
+        "--unbuffered",
+        "--output=attempt=1/rank-%t.log",
+        *["python", "train_rank.py", "--seed", "1"],
+    ]
+    assert command.env == {"A": "1"}
+    assert command.log == FOLDER / "srun.log"
+    assert command.rank is None
+
+
+def test_srun_runs_setup_lines_on_every_rank() -> None:
+    (command,) = LAUNCHERS["srun"](request(Geometry(1, 1, 0), setup=["module load cuda"]))
+    after = command.argv[command.argv.index("bash") :]
+    assert after[:2] == ("bash", "-ec")
+    assert after[2].startswith("module load cuda\n")
+    assert after[4:] == ("python", "train_rank.py", "--seed", "1")
+
+
+def test_local_ranks_are_told_their_place_by_tf_config() -> None:
+    commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), ports=[5001, 5002, 5003, 5004]))
+    addresses = [f"127.0.0.1:{port}" for port in (5001, 5002, 5003, 5004)]
+    assert [json.loads(command.env["TF_CONFIG"]) for command in commands] == [
+        {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+        for rank in range(4)
+    ]
+    assert [command.rank for command in commands] == [0, 1, 2, 3]
+    assert [command.log for command in commands] == [FOLDER / f"rank-{n}.log" for n in range(4)]
+    assert {command.argv for command in commands} == {("python", "train_rank.py", "--seed", "1")}
+
+
+def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
+    (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), mpi="pmi2"))
+    assert "--mpi=pmi2" in command.argv[: command.argv.index("python")]
+    address = "127.0.0.1:4000"
+    ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[5001, 5002], pmi=address))
+    assert [(each.env["PMI_PORT"], each.env["PMI_ID"]) for each in ranks] == [
+        (address, "0"), (address, "1")
+    ]  # fmt: skip
+
+
+def gpus_of(geometry: Geometry, given: Sequence[str] | None, **changes: Any) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each local rank, where these GPUs are given."""
+    ports = list(range(5001, 5001 + geometry.tasks))
+    wanted = request(geometry, gpus=True, ports=ports, gpus_here=given, **changes)
+    return [command.env["CUDA_VISIBLE_DEVICES"] for command in LAUNCHERS["local"](wanted)]
+
+
+@pytest.mark.parametrize(
+    ("geometry", "visible"),
+    [
+        (Geometry(1, 1, 2), ["0,1"]),
+        (Geometry(2, 1, 2), ["0,1", "2,3"]),
+        (Geometry(1, 2, 4), ["0,1", "2,3"]),
+        (Geometry(2, 2, 2), ["0", "1", "2", "3"]),
+        (Geometry(2, "2+1", 2), ["0", "1", "2"]),
+    ],
+)
+def test_local_ranks_share_out_the_gpus_without_overlap(
+    geometry: Geometry, visible: list[str]
+) -> None:
+    assert gpus_of(geometry, None) == visible
+    assert gpus_of(geometry, ["0", "1", "2", "3", "4"]) == visible
+
+
+MIG = ["MIG-GPU-1/1/0", "MIG-GPU-1/2/0"]
+
+
+@pytest.mark.parametrize(
+    ("given", "visible"),
+    [
+        (["2", "3"], ["2", "3"]),
+        (["3", "1", "0"], ["3", "1"]),
+        (["GPU-8932f937", "GPU-a1"], ["GPU-8932f937", "GPU-a1"]),
+        (MIG, MIG),
+    ],
+)
+def test_local_ranks_use_only_the_gpus_that_are_given(given: list[str], visible: list[str]) -> None:
+    """Others of the machine are somebody else's."""
+    assert gpus_of(Geometry(2, 1, 1), given) == visible
+
+
+@pytest.mark.parametrize("given", [[], ["2"], ["2", "3", "4"]])
+def test_too_few_gpus_for_all_nodes_are_an_error_before_any_rank_starts(given: list[str]) -> None:
+    with pytest.raises(LaunchError, match=f"2 workers with 2 GPUs .* need 4 .* are {len(given)} "):
+        gpus_of(Geometry(2, 1, 2), given)
+
+
+def test_only_workers_take_gpus() -> None:
+    """A coordinator and parameter servers compute nothing on them."""
+    jobs = {"chief": 1, "ps": 1, "worker": 2}
+    assert gpus_of(Geometry(4, 1, 1), ["6", "7"], jobs=jobs) == ["", "", "6", "7"]
+
+
+def test_local_ranks_without_gpus_keep_the_variable_as_it_is() -> None:
+    (command,) = LAUNCHERS["local"](request(Geometry(1, 1, 2), ports=[5001]))
+    assert "CUDA_VISIBLE_DEVICES" not in command.env
+
+
+def test_local_ranks_get_the_platforms_environment() -> None:
+    commands = LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[1, 2], env={"A": "x y"}))
+    assert [command.env["A"] for command in commands] == ["x y", "x y"]
+
+
+def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:
+    jobs = {"worker": 2, "ps": 1, "chief": 1}
+    commands = LAUNCHERS["local"](request(Geometry(4, 1, 0), jobs=jobs, ports=[1, 2, 3, 4]))
+    told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
+    assert told[0]["cluster"] == {
+        "chief": ["127.0.0.1:1"],
+        "ps": ["127.0.0.1:2"],
+        "worker": ["127.0.0.1:3", "127.0.0.1:4"],
+    }
+    tasks = [(each["task"]["type"], each["task"]["index"]) for each in told]
+    assert tasks == [("chief", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
+
+
+def test_local_launcher_needs_a_port_for_each_task() -> None:
+    with pytest.raises(ValueError, match="1 ports for 2 tasks"):
+        LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[5001]))
+
+
+def show_environment(setup: list[str]) -> list[str]:
+    """A command that prints its process id, a variable, its arguments, after `setup`."""
+    code = "import os, sys; print(os.getpid(), os.environ.get('A'), sys.argv[1:])"
+    return launchers.with_setup(setup, [sys.executable, "-c", code, "one two", "$A", "'"])
+
+
+def run(argv: list[str]) -> tuple[int, subprocess.Popen[str], str]:
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    output, _ = process.communicate(timeout=300)
+    return process.pid, process, output
+
+
+def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command() -> None:
+    pid, process, output = run(
+        show_environment(["trap : USR1", "A='set by setup'", "export A", "echo ready"])
+    )
+    assert process.returncode == 0
+    assert output.splitlines() == ["ready", f"{pid} set by setup ['one two', '$A', \"'\"]"]
+
+
+def test_a_failing_setup_line_ends_the_rank_before_the_command() -> None:
+    _, process, output = run(show_environment(["echo before", "false", "echo after"]))
+    assert process.returncode == 1
+    assert output == "before\n"
+
+
+def test_without_setup_there_is_no_shell() -> None:
+    assert launchers.with_setup([], ["python", "x"]) == ["python", "x"]
+
+
+def test_the_trainer_runs_in_the_interpreter_of_the_launcher() -> None:
+    command = launchers.trainer_command(Path("train_rank.py"), ["--seed", "1"])
+    assert command == [sys.executable, "train_rank.py", "--seed", "1"]
+    assert os.access(command[0], os.X_OK)

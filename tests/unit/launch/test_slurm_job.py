@@ -1,0 +1,298 @@
+"""What scontrol and sacct say of a job, in their own words."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tfscaling.launch import slurm_job
+from tfscaling.record.run_record import SlurmJob
+
+# Slurm 22.05's `scontrol show job`
+SHOWN = """JobId=12 JobName=train platform=gcp SubmitTime=2001-01-01T00:00:00
+   UserId=user(1000) GroupId=user(1000) MCS_label=N/A
+   Priority=4294901748 Nice=0 Account=(null) QOS=(null)
+   JobState=RUNNING Reason=None Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
+   RunTime=00:00:05 TimeLimit=01:00:00 TimeMin=N/A
+   SubmitTime=2026-01-02T03:04:05 EligibleTime=2026-01-02T03:04:05
+   AccrueTime=2026-01-02T03:04:05
+   StartTime=2026-01-02T03:06:35 EndTime=2026-01-02T04:06:35 Deadline=N/A
+   PreemptEligibleTime=2026-01-02T03:06:35 PreemptTime=None
+   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-01-02T03:06:35 Scheduler=Main
+   Partition=cpu AllocNode:Sid=login:99
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList=cpu[1-2]
+   BatchHost=cpu1
+   NumNodes=2 NumCPUs=4 NumTasks=2 CPUs/Task=2 ReqB:S:C:T=0:0:*:*
+   TRES=cpu=4,mem=2G,node=2,billing=4
+   Command=/home/user/train StartTime=2001-01-01T00:00:00
+   Comment=rule_train StartTime=2027-01-01T00:00:00 Partition=none
+   Power=
+"""
+
+
+def test_wanted_fields_and_time_in_the_queue() -> None:
+    assert slurm_job.parse(SHOWN) == SlurmJob(
+        id="12",
+        partition="cpu",
+        nodes="cpu[1-2]",
+        nodes_allocated="2",
+        cpus_allocated="4",
+        submit="2026-01-02T03:04:05+00:00",
+        start="2026-01-02T03:06:35+00:00",
+        tres="cpu=4,mem=2G,node=2,billing=4",
+        queue_time_s=150.0,
+        boot_time_s=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "JobId=12", "JobId=12 SubmitTime=2026-01-02T03:04:05 StartTime=Unknown"]
+)
+def test_a_time_that_is_not_known_is_none(text: str) -> None:
+    job = slurm_job.parse(text)
+    assert (job.queue_time_s, job.boot_time_s) == (None, None)
+    assert job.queue_time_reason
+
+
+def test_a_start_before_the_submission_is_no_time_in_the_queue() -> None:
+    """A controller whose clock was set back; LastSchedEval would make a boot of it."""
+    shown = SHOWN.replace("\n   StartTime=2026-01-02T03:06", "\n   StartTime=2026-01-02T02:06")
+    job = slurm_job.parse(
+        shown.replace("LastSchedEval=2026-01-02T03", "LastSchedEval=2026-01-02T01")
+    )
+    assert (job.queue_time_s, job.boot_time_s) == (None, None)
+    assert "3450 s before the submission" in job.queue_time_reason
+
+
+def looked_at(time: str) -> str:
+    """SHOWN with another time of the last look at the job."""
+    return SHOWN.replace("LastSchedEval=2026-01-02T03:06:35", f"LastSchedEval=2026-01-02T{time}")
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "queue_s", "boot_s"),
+    [
+        ("03:06:35", 150.0, 0.0),  # nodes were up
+        ("03:06:36", 150.0, 0.0),  # the start, too, is read from a clock of whole seconds
+        ("03:06:33", 150.0, 0.0),  # what the backfill scheduler takes
+        ("03:05:46", 101.0, 49.0),  # nodes were booted
+        ("03:04:05", 0.0, 150.0),  # allocated at once
+        ("03:04:03", 0.0, 150.0),  # with a clock that was read before the submission
+    ],
+)
+def test_boot_is_apart_from_the_queue(evaluated: str, queue_s: float, boot_s: float) -> None:
+    """Slurm sets the start anew when nodes that it boots are up."""
+    job = slurm_job.parse(looked_at(evaluated))
+    assert (job.queue_time_s, job.boot_time_s) == (queue_s, boot_s)
+
+
+def test_a_slurm_that_does_not_tell_the_allocation_has_queue_and_boot_in_one() -> None:
+    job = slurm_job.parse(SHOWN.replace("LastSchedEval=", "Other="))
+    assert (job.queue_time_s, job.boot_time_s) == (150.0, None)
+
+
+def scontrol(
+    folder: Path, script: str, monkeypatch: pytest.MonkeyPatch, name: str = "scontrol"
+) -> None:
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_the_controller_is_asked_about_this_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol(tmp_path, f'echo "$@" >{tmp_path}/asked; echo "{SHOWN}"', monkeypatch)
+    job = slurm_job.describe({"SLURM_JOB_ID": "12"})
+    assert job == slurm_job.parse(SHOWN)
+    assert (tmp_path / "asked").read_text() == "show job 12\n"
+
+
+#: Central European time; in the last night of October 03:00 is 02:00 again.
+SUMMER_TIME = "CET-1CEST,M3.5.0,M10.5.0/3"
+
+
+@pytest.mark.parametrize("program", ["scontrol", "sacct"])
+def test_the_end_of_summer_time_is_no_time_in_the_queue(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm prints the local time of its caller: 02:30 at the submission, 02:15 at the start."""
+    (tmp_path / "date").symlink_to(shutil.which("date") or pytest.skip("no program date"))
+    submit, start = (
+        f"$(date -d @{seconds} +%Y-%m-%dT%H:%M:%S)" for seconds in (1792888200, 1792890900)
+    )
+    script = {
+        "scontrol": f'echo "JobId=4"; echo "   SubmitTime={submit}"; echo "   StartTime={start}"',
+        "sacct": f'echo "4|cpu|n1|1|2|{submit}|{start}|"',
+    }[program]
+    scontrol(tmp_path, script, monkeypatch, name=program)
+    monkeypatch.setenv("TZ", SUMMER_TIME)
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "%H")
+    job = slurm_job.describe({"SLURM_JOB_ID": "4"})
+    assert job is not None
+    assert job.queue_time_s == 2700.0
+    assert job.submit == "2026-10-25T00:30:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("program", "times"),
+    [("(null)", (150.0, 0.0)), ("/opt/slurm/resume", (101.0, 49.0)), (None, (101.0, 49.0))],
+)
+def test_only_a_slurm_that_powers_nodes_up_boots_them(
+    program: str | None,
+    times: tuple[float, float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Elsewhere a long time between allocation and start is the scheduler's own."""
+    config = "exit 1" if program is None else f'echo "ResumeProgram           = {program}"'
+    script = f'if [ "$2" = config ]; then {config}; else echo "{looked_at("03:05:46")}"; fi'
+    scontrol(tmp_path, script, monkeypatch)
+    job = slurm_job.describe({"SLURM_JOB_ID": "12"})
+    assert job is not None
+    assert (job.queue_time_s, job.boot_time_s) == times
+
+
+# one line of Slurm 22.05's `sacct` for a job that waited 70 s, and 49 s for its nodes to boot
+ACCOUNTED = "4|cloud|cloud[1-3]|3|6|2026-01-02T03:05:54|2026-01-02T03:07:53|billing=6,cpu=6,node=3"
+
+
+@pytest.mark.parametrize("controller", ["exit 1", "true", None])
+def test_accounting_answers_where_the_controller_does_not(
+    controller: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if controller is not None:
+        scontrol(tmp_path, controller, monkeypatch)
+    script = f'echo "$@" >{tmp_path}/asked; echo "{ACCOUNTED}"'
+    scontrol(tmp_path, script, monkeypatch, name="sacct")
+    assert slurm_job.describe({"SLURM_JOB_ID": "4"}) == SlurmJob(
+        id="4",
+        partition="cloud",
+        nodes="cloud[1-3]",
+        nodes_allocated="3",
+        cpus_allocated="6",
+        submit="2026-01-02T03:05:54+00:00",
+        start="2026-01-02T03:07:53+00:00",
+        tres="billing=6,cpu=6,node=3",
+        queue_time_s=119.0,
+        boot_time_s=None,
+    )
+    assert (tmp_path / "asked").read_text() == (
+        "--allocations --noheader --parsable2"
+        " --format=JobIDRaw,Partition,NodeList,NNodes,NCPUS,Submit,Start,AllocTRES --jobs=4\n"
+    )
+
+
+@pytest.mark.parametrize("line", ["", "4", "4|cloud|cloud1|1|2|Unknown|Unknown|"])
+def test_accounting_that_knows_little_loses_no_run(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol(tmp_path, f'echo "{line}"', monkeypatch, name="sacct")
+    job = slurm_job.describe({"SLURM_JOB_ID": "4"})
+    assert job is not None
+    assert job.id == "4"
+    assert job.queue_time_s is None
+
+
+def test_a_controller_that_does_not_answer_loses_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol(tmp_path, "exit 1", monkeypatch)
+    assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == SlurmJob(id="12")
+
+
+def test_a_node_without_slurms_programs_loses_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == SlurmJob(id="12")
+
+
+def test_outside_slurm_there_is_no_job() -> None:
+    assert slurm_job.describe({}) is None
+
+
+CONFIG = """Configuration data as of 2026-01-02T03:04:05
+AccountingStorageHost   = localhost
+ProctrackType           = proctrack/linuxproc
+SLURM_VERSION           = 22.05.8
+TaskPluginParam         = (null type)
+
+Slurmctld(primary) at controller is UP
+"""
+
+
+def test_settings_that_place_and_trace_tasks_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shown").write_text(CONFIG)
+    scontrol(tmp_path, f'while read -r line; do echo "$line"; done <{tmp_path}/shown', monkeypatch)
+    assert slurm_job.settings({"SLURM_JOB_ID": "12"}) == {
+        "SLURM_VERSION": "22.05.8",
+        "TaskPluginParam": "(null type)",
+        "ProctrackType": "proctrack/linuxproc",
+    }
+
+
+RUNS = "JobId=12 JobName=x\n   JobState=RUNNING Reason=None\n   Requeue=1 Restarts=1\n"
+SINCE = "   StartTime=2026-01-02T03:05:54 EndTime=Unknown\n   PreemptTime={}\n"
+
+
+@pytest.mark.parametrize(
+    ("since", "is_so"),
+    [("None", False), ("2026-01-02T03:06:00", True), ("2026-01-02T03:00:00", False)],
+)
+def test_a_job_is_preempted_since_its_last_start(
+    since: str, is_so: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol(tmp_path, f'echo "{RUNS}{SINCE.format(since)}"', monkeypatch)
+    assert slurm_job.is_preempted({"SLURM_JOB_ID": "12"}) is is_so
+    assert slurm_job.is_preempted({}) is False
+
+
+@pytest.mark.parametrize(
+    ("change", "asked"),
+    [("", "requeue 12\n"), ("s/RUNNING/COMPLETING/", None), ("s/Requeue=1/Requeue=0/", None)],
+)
+def test_a_job_that_runs_and_may_be_is_started_again(
+    change: str, asked: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = f'echo "{RUNS}" | sed "{change}"'
+    script = f'case $1 in requeue) echo "$@" >{tmp_path}/asked;; *) {shown};; esac'
+    scontrol(tmp_path, script, monkeypatch)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(slurm_job, "_REQUEUED_S", 0.0)
+    slurm_job.start_again({"SLURM_JOB_ID": "12"})
+    slurm_job.start_again({})
+    found = tmp_path / "asked"
+    assert (found.read_text() if found.exists() else None) == asked
+
+
+@pytest.mark.parametrize(
+    ("tracked", "alone"),
+    [
+        ("ProctrackType           = proctrack/linuxproc", False),
+        ("ProctrackType           = proctrack/cgroup", True),
+        ("ProctrackType = proctrack/cgroup\nSignalChildrenProcesses = no", True),
+        ("ProctrackType = proctrack/cgroup\nSignalChildrenProcesses = yes", False),
+        ("", False),
+    ],
+)
+def test_whom_slurm_signals_is_read_from_its_configuration(
+    tracked: str, alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shown").write_text(f"Configuration data\n{tracked}\n")
+    scontrol(tmp_path, f'while read -r line; do echo "$line"; done <{tmp_path}/shown', monkeypatch)
+    assert slurm_job.signals_children_alone() is alone
+
+
+def test_settings_that_cannot_be_read_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert slurm_job.settings({}) is None
+    scontrol(tmp_path, "exit 1", monkeypatch)
+    assert slurm_job.settings({"SLURM_JOB_ID": "12"}) is None

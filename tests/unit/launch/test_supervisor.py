@@ -1,0 +1,479 @@
+"""Ranks as real processes: started, watched and ended together."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from builders import SCRIPTS, python_rank
+from tfscaling.launch import heartbeat, rank_files, supervisor
+from tfscaling.launch.heartbeat import Doing
+from tfscaling.launch.launchers import Command
+from tfscaling.launch.supervisor import Supervisor
+from tfscaling.record.events import Event, EventLog
+from tfscaling.record.failure_report import Cause
+
+pytestmark = pytest.mark.timeout(60)  # a rank that is not ended must not hold up the tests
+SLEEP = "say('start', host='here'); time.sleep(600)"
+#: A rank that starts a child, writes the child's process id down and then does as it is told.
+WITH_CHILD = (
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    "open(sys.argv[1], 'w').write(str(child.pid))\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "GRACE_S", 1.0)
+
+
+def wait_until(happened: Callable[[], bool], timeout_s: float = 300) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def of_this_test(folder: Path) -> list[int]:
+    """Processes that have the test's folder in their command line, the test's own left out."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if any(str(folder) in word for word in words) and process.pid != os.getpid():
+            found.append(process.pid)
+    return found
+
+
+def test_all_ranks_ending_well_is_a_success_and_their_words_are_in_their_logs(
+    tmp_path: Path,
+) -> None:
+    ranks = [python_rank(tmp_path, n, f"print('I am {n}'); say('end')") for n in range(3)]
+    assert Supervisor(ranks, tmp_path, 60, len(ranks)).run() is None
+    assert [(tmp_path / f"rank-{n}.log").read_text() for n in range(3)] == [
+        f"I am {n}\n" for n in range(3)
+    ]
+
+
+def test_environment_of_a_command_is_added_to_the_launchers_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FROM_LAUNCHER", "a")
+    code = "print(os.environ['FROM_LAUNCHER'], os.environ['OF_RANK'])"
+    plain = python_rank(tmp_path, 0, code)
+    command = Command(plain.argv, {"OF_RANK": "b"}, plain.log, 0)
+    assert Supervisor([command], tmp_path, 60, 1).run() is None
+    assert plain.log.read_text() == "a b\n"
+
+
+def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) -> None:
+    ranks = [
+        python_rank(tmp_path, 0, SLEEP),
+        python_rank(
+            tmp_path, 1, "say('start', host='h1'); print('first'); print('no GPU'); sys.exit(3)"
+        ),
+        python_rank(tmp_path, 2, SLEEP),
+    ]
+    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.host) == ("rank_died", 1, "h1")
+    assert (cause.exit_code, cause.message) == (3, "exit code 3")
+    assert cause.last_lines == ("first", "no GPU")
+    assert of_this_test(tmp_path) == []
+
+
+def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
+    die = "say('start'); say('imported'); os.kill(os.getpid(), signal.SIGKILL)"
+    ranks = [python_rank(tmp_path, 0, SLEEP), python_rank(tmp_path, 1, die)]
+    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
+    assert cause is not None
+    assert (cause.rank, cause.message) == (1, "killed by SIGKILL")
+    assert (cause.exit_code, cause.reached) == (-9, "imported")
+    assert of_this_test(tmp_path) == []
+
+
+def test_a_rank_that_complains_about_a_dead_peer_is_not_the_cause(tmp_path: Path) -> None:
+    victim = "say('start'); time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)"
+    peer = (
+        "say('start'); time.sleep(0.8); "
+        "say('failed', error='UnavailableError', message='Socket closed'); sys.exit(1)"
+    )
+    ranks = [python_rank(tmp_path, 0, peer), python_rank(tmp_path, 1, victim)]
+    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.message) == ("rank_died", 1, "killed by SIGKILL")
+
+
+def test_a_rank_that_raises_is_quoted(tmp_path: Path) -> None:
+    code = "say('start'); say('failed', error='ValueError', message='too few'); sys.exit(1)"
+    ranks = [python_rank(tmp_path, 0, SLEEP), python_rank(tmp_path, 1, code)]
+    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank) == ("rank_failed", 1)
+    assert cause.message == "ValueError: too few"
+
+
+def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
+    ranks = [
+        python_rank(tmp_path, 0, "say('start'); time.sleep(3); say('imported'); time.sleep(600)"),
+        python_rank(tmp_path, 1, SLEEP),
+    ]
+    cause = Supervisor(ranks, tmp_path, 6.0, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank) == ("stalled", 1)
+    assert cause.message == "no rank made progress for 6 s; rank 1 did not come to the rendezvous"
+    assert of_this_test(tmp_path) == []
+
+
+def test_ranks_that_move_are_not_called_stalled(tmp_path: Path) -> None:
+    code = "for step in range(32): say('progress', step=step); time.sleep(0.2)"
+    assert Supervisor([python_rank(tmp_path, 0, code)], tmp_path, 5.0, 1).run() is None
+
+
+#: A rank with a real heart that then does as it is told, without a further event.
+BEATING = (
+    f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+    "import pathlib\n"
+    "from tfscaling.launch import heartbeat\n"
+    "heartbeat.INTERVAL_S = 0.2\n"
+    "say('start', host='h' + sys.argv[2])\n"
+    "heartbeat.Heart(pathlib.Path(sys.argv[1]), int(sys.argv[2]), lambda: os._exit(9)).start()\n"
+    "until = time.monotonic() + float(sys.argv[3])\n"
+)
+WORK = "while time.monotonic() < until: sum(range(10000))\nsay('end')"
+WAIT = "time.sleep(float(sys.argv[3]))\nsay('end')"
+
+
+def beating_rank(folder: Path, rank: int, doing: str, seconds: float) -> Command:
+    return python_rank(folder, rank, BEATING + doing, str(folder), str(rank), str(seconds))
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats are read as often as these ranks beat, and a second without one counts."""
+    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.4)
+    monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", 0.2)
+
+
+@pytest.mark.usefixtures("often")
+def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work(
+    tmp_path: Path,
+) -> None:
+    """The second waits for the first, as in a collective."""
+    ranks = [beating_rank(tmp_path, 0, WORK, 14), beating_rank(tmp_path, 1, WAIT, 14)]
+    assert Supervisor(ranks, tmp_path, 5.0, len(ranks)).run() is None
+
+
+@pytest.mark.usefixtures("often")
+def test_ranks_that_beat_but_wait_for_each_other_are_ended(tmp_path: Path) -> None:
+    ranks = [beating_rank(tmp_path, n, WAIT, 600) for n in range(2)]
+    cause = Supervisor(ranks, tmp_path, 5.0, len(ranks)).run()
+    assert cause is not None and cause.kind == "stalled"
+    assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("doing", [WORK, WAIT], ids=["the other polls", "the other waits"])
+def test_a_stopped_rank_is_found_and_named(tmp_path: Path, doing: str) -> None:
+    stops = "time.sleep(1); os.kill(os.getpid(), signal.SIGSTOP); " + WAIT
+    ranks = [beating_rank(tmp_path, 0, doing, 600), beating_rank(tmp_path, 1, stops, 600)]
+    cause = Supervisor(ranks, tmp_path, 5.0, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "h1")
+    assert of_this_test(tmp_path) == []
+
+
+#: As TensorFlow does while it looks for the other ranks: after some heartbeats a call keeps the
+#: lock of Python.
+MEET = (
+    "import ctypes\ntime.sleep(1)\nsay('imported')\n"
+    "ctypes.PyDLL(None).sleep(int(sys.argv[3]))\nsay('end')"
+)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_rank_without_heartbeat_in_the_rendezvous_waits_for_a_late_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "SILENT_S", 2.0)
+    ranks = [beating_rank(tmp_path, 0, MEET, 8), beating_rank(tmp_path, 1, WORK, 8)]
+    assert Supervisor(ranks, tmp_path, 600.0, len(ranks)).run() is None
+
+
+@pytest.mark.usefixtures("often")
+def test_the_rank_that_does_not_come_is_named_and_not_the_one_that_waits(tmp_path: Path) -> None:
+    ranks = [beating_rank(tmp_path, 0, MEET, 600), beating_rank(tmp_path, 1, WAIT, 600)]
+    cause = Supervisor(ranks, tmp_path, 5.0, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank) == ("stalled", 1)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_rank_that_fails_is_the_cause_and_not_one_that_waits_for_it(tmp_path: Path) -> None:
+    """With an error that a lost peer can cause, too."""
+    fails = "time.sleep(6); say('failed', error='InternalError', message='no GPU'); sys.exit(1)"
+    ranks = [beating_rank(tmp_path, 0, MEET, 600), beating_rank(tmp_path, 1, fails, 600)]
+    cause = Supervisor(ranks, tmp_path, 600.0, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.message) == ("rank_failed", 1, "InternalError: no GPU")
+
+
+IMPORTED = ({"event": "start"}, {"event": "imported"})
+MET = (*IMPORTED, {"event": "rendezvous"})
+EPOCH, END = {"event": "epoch"}, {"event": "end"}
+
+
+@pytest.mark.parametrize(
+    ("events", "doing"),
+    [
+        (IMPORTED[:1], Doing.LOADING),
+        (IMPORTED, Doing.MEETING),
+        (MET, Doing.LOADING),
+        ((*IMPORTED, {"event": "rendezvous", "serves": True}), Doing.WAITING),
+        ((*MET, {"event": "data", "pipeline": True}), Doing.LOADING),
+        ((*MET, {"event": "data"}, {"event": "built"}, EPOCH), Doing.TRAINING),
+        ((*MET, {"event": "data", "pipeline": True}, {"event": "built"}, EPOCH), Doing.WAITING),
+        ((*MET, {"event": "data"}, EPOCH, {"event": "probed"}), Doing.WAITING),
+        ((*MET, {"event": "data"}, EPOCH, {"event": "probed"}, END), Doing.ENDED),
+        ((IMPORTED[0], {"event": "program_start"}, EPOCH), Doing.WAITING),
+        ((IMPORTED[0], {"event": "program_start"}, END), Doing.ENDED),
+    ],
+)
+def test_what_a_rank_is_about_is_told_by_its_events(
+    events: tuple[Event, ...], doing: Doing
+) -> None:
+    assert supervisor.doing(events) == doing
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize(
+    ("away_s", "kind"), [(2.0, None), (600.0, "launch_failed")], ids=["a while", "for ever"]
+)
+def test_ranks_go_on_while_the_file_system_is_away_from_their_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away_s: float, kind: str | None
+) -> None:
+    back_s, read = time.monotonic() + away_s, heartbeat.read
+
+    def unless_away(folder: Path) -> dict[int, heartbeat.Beat]:
+        if time.monotonic() < back_s:
+            raise OSError(errno.ESHUTDOWN, "Cannot send after transport endpoint shutdown")
+        return read(folder)
+
+    monkeypatch.setattr(heartbeat, "read", unless_away)
+    ranks = [beating_rank(tmp_path, 0, WORK, 4 if kind is None else 600)]
+    cause = Supervisor(ranks, tmp_path, 4.0, 1).run()
+    assert (cause and cause.kind) == kind
+    assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.usefixtures("often")
+def test_ranks_that_only_poll_are_ended_at_the_longer_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "BUSY_FACTOR", 2)
+    cause = Supervisor([beating_rank(tmp_path, 0, WORK, 600)], tmp_path, 4.0, 1).run()
+    assert cause is not None and cause.kind == "stalled"
+    assert cause.message == "ranks used CPU time but made no progress for 8 s"
+
+
+def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> None:
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
+    ranks = [
+        python_rank(tmp_path, 0, deaf),
+        python_rank(tmp_path, 1, "time.sleep(0.5); sys.exit(1)"),
+    ]
+    assert Supervisor(ranks, tmp_path, 60, len(ranks)).run() is not None
+    assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "ending", ["sys.exit(0)", "sys.exit(1)", "os.kill(os.getpid(), signal.SIGKILL)"]
+)
+def test_children_that_a_rank_leaves_behind_are_ended(tmp_path: Path, ending: str) -> None:
+    pid_file = tmp_path / "pid"
+    rank = python_rank(tmp_path, 0, WITH_CHILD + ending, str(pid_file))
+    Supervisor([rank], tmp_path, 60, 1).run()
+    wait_until(lambda: is_gone(int(pid_file.read_text())))
+
+
+def test_children_of_a_stalled_rank_are_ended(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    rank = python_rank(tmp_path, 0, WITH_CHILD + "time.sleep(600)", str(pid_file))
+    cause = Supervisor([rank], tmp_path, 5.0, 1).run()
+    assert cause is not None
+    assert cause.kind == "stalled"
+    wait_until(lambda: is_gone(int(pid_file.read_text())))
+
+
+def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path) -> None:
+    command = Command(("no-such-launcher", "--nodes=1"), {}, tmp_path / "srun.log", None)
+    cause = Supervisor([command], tmp_path, 60, 1).run()
+    assert cause is not None
+    assert cause.kind == "launch_failed"
+    assert "no-such-launcher" in cause.message
+
+
+def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -> None:
+    script = "echo 'srun: error: cpu2: task 1: Killed' >&2; exit 137"
+    command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
+    cause = Supervisor([command], tmp_path, 60, 1).run()
+    assert cause is not None
+    assert (cause.rank, cause.message) == (1, "Killed (on cpu2)")
+
+
+@pytest.mark.parametrize("ended", [1, 2])
+def test_ranks_that_have_all_ended_are_a_success_whatever_their_launcher_says_then(
+    tmp_path: Path, ended: int
+) -> None:
+    for rank in range(2):
+        names = ("start", "end") if rank < ended else ("start",)
+        lines = [json.dumps({"time_s": 1.0, "rank": rank, "event": name}) for name in names]
+        (tmp_path / f"rank-{rank}.events.jsonl").write_text("\n".join(lines) + "\n")
+    script = "echo 'srun: error: Timed out waiting for job step to complete' >&2; exit 1"
+    command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
+    assert (Supervisor([command], tmp_path, 60, 2).run() is None) == (ended == 2)
+
+
+LAUNCHER = """
+import json, msgspec, pathlib, sys
+from tfscaling.launch import heartbeat, supervisor
+from tfscaling.launch.launchers import Command
+supervisor.GRACE_S = 1.0
+folder = pathlib.Path(sys.argv[1])
+commands = [
+    Command(tuple(argv), {}, folder / f"rank-{rank}.log", rank)
+    for rank, argv in enumerate(json.loads(sys.argv[2]))
+]
+cause = supervisor.Supervisor(commands, folder, 60, len(commands)).run()
+print(msgspec.json.encode(cause).decode(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_launcher_ends_ranks_and_grandchildren(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    pid_file = tmp_path / "pid"
+    rank = WITH_CHILD + SLEEP
+    argvs = [
+        python_rank(tmp_path, 0, rank, str(pid_file)).argv,
+        python_rank(tmp_path, 1, SLEEP).argv,
+    ]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path), json.dumps(argvs)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("rank-*.events.jsonl"))) == 2)
+        launcher.send_signal(number)
+        output, _ = launcher.communicate(timeout=300)
+    finally:
+        launcher.kill()
+    cause = msgspec.json.decode(output, type=Cause)
+    assert cause.kind == "cancelled"
+    assert number.name in cause.message
+    wait_until(lambda: is_gone(int(pid_file.read_text())))
+    assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.parametrize("answer", ["kill -TERM $(cat pid)", "exit 1"])
+def test_ranks_of_srun_are_asked_by_their_step(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """srun kills them when it is asked; where Slurm does not answer, it is."""
+    (scancel := tmp_path / "scancel").write_text(
+        f'#!/bin/sh\ncd {tmp_path}\necho "$@" >asked\n{answer}\n'
+    )
+    scancel.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(supervisor, "GRACE_S", 40.0)  # it ends before
+    monkeypatch.setattr(supervisor, "_HEARD_S", 0.1)
+    srun = f"""
+        cd {tmp_path}; trap 'echo killed >ended; exit 1' INT
+        sh -c 'trap "echo saved >ended; exit 1" TERM; echo $$ >pid; while :; do sleep 0.1; done' &
+        trap 'kill -KILL $(cat pid); echo killed >ended; exit 1' TERM; wait
+    """
+    command = Command(("sh", "-c", srun), {}, tmp_path / "srun.log", None)
+    EventLog(rank_files.events_path(tmp_path, 0), 0).add("start", host="here", step="7.1")
+
+    def ask() -> None:
+        wait_until((tmp_path / "pid").exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask).start()
+    cause = Supervisor([command], tmp_path, 60, 1).run()
+    assert cause is not None and cause.kind == "cancelled"
+    assert (tmp_path / "asked").read_text() == "--signal=TERM 7.1\n"
+    ended = (tmp_path / "ended").read_text()
+    assert ended == ("killed\n" if answer == "exit 1" else "saved\n")
+
+
+def test_ranks_of_srun_that_slurm_has_asked_are_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scancel := tmp_path / "scancel").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    scancel.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(supervisor, "_HEARD_S", 0.1)
+    (tmp_path / "srun.log").write_text(
+        "slurmstepd-n1: error: *** STEP 7.1 ON n1 CANCELLED AT 1 ***\n"
+    )
+    command = Command(
+        ("sh", "-c", f"touch {tmp_path}/up; sleep 600"), {}, tmp_path / "srun.log", None
+    )
+    EventLog(rank_files.events_path(tmp_path, 0), 0).add("start", host="here", step="7.1")
+
+    def ask() -> None:
+        wait_until((tmp_path / "up").exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask).start()
+    cause = Supervisor([command], tmp_path, 60, 1).run()
+    assert cause is not None and cause.kind == "cancelled"
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("doing", ["time.sleep(600)", "os.kill(os.getpid(), signal.SIGSTOP)"])
+def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path, doing: str) -> None:
+    code = f"say('start', pid=os.getpid()); {doing}"
+    argvs = [python_rank(tmp_path, n, code).argv for n in range(2)]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path), json.dumps(argvs)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+    )
+    try:
+        files = [tmp_path / f"rank-{rank}.events.jsonl" for rank in range(2)]
+        wait_until(lambda: all(f.exists() and f.read_text().endswith("\n") for f in files))
+        pids = [json.loads(f.read_text())["pid"] for f in files]
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_until(lambda: all(map(is_gone, pids)))
+
+
+def test_handlers_of_signals_are_as_before_afterwards(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    Supervisor([python_rank(tmp_path, 0, "pass")], tmp_path, 60, 1).run()
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,361 @@
+"""A user's program on ranks that are processes: what it is given, and how its failures are told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from builders import REGISTRIES, SCRIPTS, raw_config
+from tfscaling.launch import heartbeat, user_program
+from tfscaling.plan.lasting_failures import lasts
+from tfscaling.record import run_record
+from tfscaling.record.failure_report import Cause
+from tfscaling.spec import configuration, grid, run_spec
+
+GOOD = """
+import json, os, sys
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+said = {name: os.environ[name] for name in (*names, "CUDA_VISIBLE_DEVICES", "TF_CONFIG")}
+said["words"], said["tensorflow"] = sys.argv[1:], "tensorflow" in sys.modules
+with open(os.path.join(sys.argv[1], "said.json"), "w") as file:
+    json.dump(said, file)
+"""
+RAISES = """
+def fit():
+    raise ValueError("no data")
+
+fit()
+"""
+
+
+def start(
+    folder: Path, code: str, *words: str, nodes: int = 1, **how: Any
+) -> subprocess.Popen[str]:
+    """Start a run of a program with this code, on processes, in the folder."""
+    (folder / "user.py").write_text(code)
+    stall_timeout_s = how.pop("stall_timeout_s", 300)
+    program = how.pop("program", [sys.executable, "user.py", *words])
+    recipe = {"per_replica_batch_size": 8, "epochs": 2, "program": program}
+    recipe |= how.pop("recipe", {})
+    block = {"platform": "laptop", "recipe": "script", "strategy": "own", "nodes": nodes}
+    raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
+    raw["platforms"]["laptop"] |= how
+    with contextlib.chdir(folder):
+        (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
+    spec = folder / "spec.json"
+    spec.write_text(run_spec.encode(run.spec))
+    limits = ["--stall-timeout-s", str(stall_timeout_s), "--latency-wait-s", "5"]
+    files = ["--spec", str(spec), "--record", "run/run.json", "--dataset-file"]
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPTS / "train.py"), *limits, *files],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def cause_of(folder: Path, code: str, *words: str, **how: Any) -> dict[str, Any]:
+    """The cause of the failure of such a run."""
+    process = start(folder, code, *words, **how)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 1, output
+    cause: dict[str, Any] = json.loads((folder / "run/failure.json").read_text())["cause"]
+    return cause
+
+
+def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None:
+    process = start(tmp_path, GOOD, "{folder}", "{epochs}", nodes=2)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(tmp_path / "run/run.json")
+    assert record is not None and record.is_valid
+    phases = record.phases
+    assert phases.execution_time_s > 0 and phases.program_time_s is not None
+    assert phases.unknown() == [
+        "import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s", "first_step_time_s",
+        "train_time_s", "evaluation_time_s", "probe_time_s",
+    ]  # fmt: skip
+    assert phases.wall_time_s == pytest.approx(
+        phases.launch_time_s + phases.program_time_s + phases.teardown_time_s
+    )
+    assert (record.metrics.loss, record.metrics.epochs, record.environment.dataset) == (
+        None, (), None,
+    )  # fmt: skip
+    assert {"cluster", "cpus", "report"} <= {*record.validity.checks}
+    for rank in (0, 1):
+        own = tmp_path / f"run/attempt=1/rank-{rank}.files"
+        said = json.loads((own / "said.json").read_text())
+        addresses = json.loads(said["TF_CONFIG"])["cluster"]["worker"]
+        assert said == {
+            "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": addresses[0].partition(":")[2],
+            "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": said["TF_CONFIG"],
+            "words": [str(own), "2"], "tensorflow": False,
+        }  # fmt: skip
+
+
+SIGNALLED = """
+import signal, sys, threading
+got, done = [], threading.Event()
+def note(number, _):
+    got.append(signal.Signals(number).name)
+    if number == signal.SIGTERM:
+        done.set()
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, note)
+open(sys.argv[1] + "/ready", "w").close()
+done.wait(float(sys.argv[2]))
+open(sys.argv[1] + "/got", "w").write(" ".join(got))
+"""
+
+
+@pytest.mark.parametrize(
+    ("passes_on", "wait_s", "got"), [("1", 120, "SIGUSR1 SIGTERM"), ("", 2, "")]
+)
+def test_a_rank_passes_on_what_slurm_sends_to_it_alone(
+    passes_on: str, wait_s: int, got: str, tmp_path: Path
+) -> None:
+    """Where the program gets the signals of the rank's group, it does not get them twice."""
+    env = {user_program.PASSES_ON: passes_on}
+    process = start(tmp_path, SIGNALLED, "{folder}", str(wait_s), env=env)
+    attempt = tmp_path / "run/attempt=1"
+    own = attempt / "rank-0.files"
+    assert process.stdout is not None
+    while not (own / "ready").exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    (first, *_) = (attempt / "rank-0.events.jsonl").read_text().splitlines()
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        os.kill(json.loads(first)["pid"], number)
+        time.sleep(0.2)  # two signals may come in any order
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert (own / "got").read_text() == got
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A virtual environment with one package, which is only installed in name."""
+    folder = tmp_path / "an environment"
+    venv.create(folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "torch-9.9.dist-info").mkdir()
+    (site / "torch-9.9.dist-info/METADATA").write_text("Name: torch\nVersion: 9.9\n")
+    return folder
+
+
+def test_a_program_runs_in_its_recipes_environment(tmp_path: Path, environment: Path) -> None:
+    code = "import os, sys\nassert sys.prefix == os.environ['VIRTUAL_ENV'] == sys.argv[1]"
+    program = ["python", "user.py", str(environment)]
+    process = start(tmp_path, code, program=program, recipe={"environment": str(environment)})
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(tmp_path / "run/run.json")
+    assert record is not None
+    facts = record.ranks[0].host_facts
+    assert (facts.packages, facts.python) == ({"torch": "9.9"}, platform.python_version())
+
+
+def test_a_host_without_the_environment_takes_no_other_python(
+    tmp_path: Path, environment: Path
+) -> None:
+    taken = f"mv {shlex.quote(str(environment))} {shlex.quote(str(tmp_path / 'elsewhere'))}"
+    how = {"recipe": {"environment": str(environment)}, "setup": [taken]}
+    cause = cause_of(tmp_path, "", program=["python", "user.py"], **how)
+    assert cause["kind"] == "program_failed"
+    assert f"has no program {environment}/bin/python" in cause["message"]
+
+
+#: Two epochs of two steps of 8 examples on each rank, as the program says itself.
+REPORTS = """
+import observe
+
+for epoch in (1, 2):
+    for batch in observe.steps([[0] * 8, [1] * 8]):
+        pass
+    observe.epoch(loss=1 / epoch)
+    observe.eval(accuracy=epoch / 4)
+"""
+
+
+def test_what_a_program_reports_is_in_its_record(tmp_path: Path) -> None:
+    recipe = {"observe": "events", "train_examples": 32}
+    process = start(tmp_path, REPORTS, nodes=2, recipe=recipe)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(tmp_path / "run/run.json")
+    assert record is not None
+    metrics = record.metrics
+    assert (metrics.loss, metrics.test_accuracy, metrics.examples_trained) == (0.5, 0.5, 64)
+    assert [epoch.test_accuracy for epoch in metrics.epochs] == [0.25, 0.5]
+    assert record.derived.steps_per_epoch == 2
+    assert record.phases.train_time_s is not None
+    assert record.phases.evaluation_time_s is not None
+
+
+PRINTS = "print('epoch 1 loss: 0.5')"
+BROKEN_REPORTS = {
+    "too_many_examples": (
+        REPORTS, {"observe": "events", "train_examples": 8}, "invalid",
+        "the program reported 32 examples trained, 2 epochs of 8 examples are at most 16"),
+    "no_events": ("", {"observe": "events"}, "program_failed",
+        "the program ended without the report of `observe: events`: "),
+    "pattern": (
+        PRINTS, {"observe": "output", "patterns": {"loss": "Loss: (.+)"}}, "program_failed",
+        "the program ended without the report of `observe: output`: "),
+    "no_scalars": (
+        "", {"observe": "tensorboard", "log_folder": "{folder}/logs"}, "program_failed",
+        "the program ended without the report of `observe: tensorboard`: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "recipe", "kind", "words"), BROKEN_REPORTS.values(), ids=list(BROKEN_REPORTS)
+)
+def test_a_report_that_cannot_be_fails_the_run(
+    tmp_path: Path, code: str, recipe: dict[str, Any], kind: str, words: str
+) -> None:
+    cause = cause_of(tmp_path, code, recipe=recipe)
+    assert (cause["kind"], cause["message"].startswith(words)) == (kind, True), cause
+
+
+def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
+    recipe = {"observe": "output", "patterns": {"loss": "loss: (.+)"}}
+    process = start(tmp_path, PRINTS, recipe=recipe)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(tmp_path / "run/run.json")
+    assert record is not None
+    assert (record.metrics.loss, record.metrics.epochs[0].duration_s) == (0.5, None)
+    assert record.warnings == ("The program reported 1 of 2 epochs.",)
+
+
+LOG = "run/attempt=1/rank-0.log"
+FAILURES = {
+    "raises": (
+        RAISES, "the program ended with exit code 1, user.py:3 in fit: ValueError: no data; "
+        f"log: {LOG}"),
+    "exits": (
+        "import sys; print('so far'); sys.exit(3)",
+        f"the program ended with exit code 3; its last line: so far; log: {LOG}"),
+    "crashes": (
+        "import ctypes\n\nctypes.string_at(0)",
+        "the program was killed by SIGSEGV, user.py:3: Fatal Python error: "
+        f"Segmentation fault; log: {LOG}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "message"), FAILURES.values(), ids=list(FAILURES))
+def test_a_failure_is_one_sentence(tmp_path: Path, code: str, message: str) -> None:
+    cause = cause_of(tmp_path, code)
+    assert (cause["kind"], cause["rank"], cause["message"]) == ("program_failed", 0, message)
+
+
+#: As NCCL's watchdog ends a process: from a thread that Python does not know of.
+ABORTS = """
+import ctypes, sys, time
+
+WORDS = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12)"
+
+
+def wait():
+    time.sleep(600)
+
+
+print("terminate called after throwing an instance of 'c10::DistBackendError'", file=sys.stderr)
+print(f"  what():  {WORDS}", *(f"frame #{n}: f()" for n in range(40)), sep="\\n", file=sys.stderr)
+libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+if sys.argv[1] == "own":
+    libc.abort()
+abort = ctypes.cast(libc.abort, ctypes.c_void_p)
+libc.pthread_create(ctypes.byref(thread), None, abort, None)
+wait()
+"""
+
+
+@pytest.mark.parametrize("thread", ["own", "other"])
+def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path, thread: str) -> None:
+    cause = cause_of(tmp_path, ABORTS, thread)
+    assert (cause["kind"], cause["exit_code"]) == ("program_failed", 134)
+    assert cause["message"].startswith("the program was killed by SIGABRT")
+    assert "'c10::DistBackendError' what():  [Rank 0] Watchdog caught coll" in cause["message"]
+    assert any("Fatal Python error: Aborted" in line for line in cause["last_lines"])
+    assert not lasts(msgspec.convert(cause, Cause))
+
+
+def test_an_executable_that_is_missing_is_named(tmp_path: Path) -> None:
+    cause = cause_of(tmp_path, "", program=["no-such-program"], setup=["true"])
+    assert cause["kind"] == "program_failed"
+    assert "cannot be started on " in cause["message"]
+    assert "'no-such-program' on PATH" in cause["message"]
+
+
+def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys, time\n\n\n"
+        "def wait():\n"
+        "    time.sleep(600)\n\n\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "open('child', 'w').write(str(child.pid))\n"
+        "print('waiting')\n"
+        "wait()\n"
+    )
+    cause = cause_of(tmp_path, code, nodes=2, stall_timeout_s=8)
+    assert (cause["kind"], cause["reached"]) == ("stalled", "program_start")
+    assert cause["message"] == (
+        "no rank made progress for 8 s; ranks 0, 1 hung at user.py:5 in wait; "
+        f"log: run/attempt=1/rank-{cause['rank']}.log"
+    )
+    assert "waiting" in cause["last_lines"]
+    assert not is_alive(int((tmp_path / "child").read_text()))
+
+
+def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
+    code = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    process = start(tmp_path, code)
+    limit_s = time.monotonic() + 300
+    while not (tmp_path / "pid").is_file() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < limit_s
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=300)
+    while is_alive(int((tmp_path / "pid").read_text())):
+        assert time.monotonic() < limit_s
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs: one that ended may wait for its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_work_of_a_programs_children_counts() -> None:
+    work = "import time\nwhile time.process_time() < 0.5: pass"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{code}; input()"], stdin=subprocess.PIPE
+    ) as child:
+        limit_s = time.monotonic() + 300
+        while heartbeat.tree_usage(child.pid).cpu_s < 0.1:
+            assert time.monotonic() < limit_s
+            time.sleep(0.05)
+        assert heartbeat.tree_usage(child.pid).io_bytes > 0
+        assert heartbeat.tree_usage(os.getpid()).cpu_s >= 0.1
+        assert child.stdin is not None
+        child.stdin.write(b"\n")

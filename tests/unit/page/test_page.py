@@ -1,0 +1,347 @@
+"""The page is complete, honest and needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import itertools
+import os
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from builders import study_folder, valid_config
+from report_inputs import (
+    COLUMNS,
+    NASTY,
+    SVG,
+    TITLE,
+    clouds,
+    decision,
+    findings,
+    headline,
+    next_steps,
+    results,
+    study,
+)
+from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
+from tfscaling.page.html_page import render
+from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record.metrics import METRICS
+from tfscaling.stages import write_page
+from tfscaling.tables import data_warnings
+from tfscaling.tables.display import TextTable
+
+GOLDEN = Path(__file__).with_name("golden_page.txt")
+#: The conclusions that every page has.
+CONCLUDED = {
+    "headline": headline(),
+    "decision": decision(),
+    "findings": findings(),
+    "next_steps": next_steps(),
+}
+#: Elements without an end tag.
+VOID = {"meta", "img", "wbr", "input", "link", "br"}
+LOADING = {"src", "srcset", "data", "poster", "action", "formaction", "background"}
+
+
+class Page(HTMLParser):
+    """The page's elements with their attributes and the text below them, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self._open: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self.feed(text)
+        self.close()
+        assert self._open == [], "every element is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_data(" " if tag in ("th", "td", "summary") else "")
+        element = (tag, dict(attrs), list[str]())
+        self.elements.append(element)
+        if tag not in VOID:
+            self._open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        for *_, texts in self._open:
+            texts.append(data)
+
+    def all(self, tag: str, **attributes: str) -> list[tuple[dict[str, str | None], str]]:
+        return [
+            (has, " ".join("".join(texts).split()))
+            for name, has, texts in self.elements
+            if name == tag and attributes.items() <= has.items()
+        ]
+
+
+def rendered(tmp_path: Path, fails: bool = True, **changes: Any) -> str:
+    shown = results(study(tmp_path / "runs", fails), **changes)
+    return render(shown, TITLE, COLUMNS, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return rendered(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def is_definition(words: str) -> bool:
+    """Whether it is the row of a metric, which is its entry in METRICS, or the row's summary."""
+    return any(
+        words.startswith(f"{name} {metric.title} ") or words[:60] == metric.meaning[:60]
+        for name, metric in METRICS.items()
+    )
+
+
+def lines_of(page: Page) -> list[str]:
+    """What a reader sees, one line per heading, paragraph, row, term and picture.
+
+    The definitions of metrics are left out: a new metric changes no page that tests compare.
+    """
+    shown = []
+    for tag, has, texts in page.elements:
+        words = " ".join("".join(texts).split())
+        if is_definition(words):
+            continue
+        if tag == "tr":
+            shown.append(f"| {words}")
+        elif tag == "img":
+            shown.append(f"image: {has['alt']}")
+        elif tag in ("h1", "h2", "h3", "p", "li", "dt", "dd", "summary", "article"):
+            shown.append(f"{tag} {words}")
+    return shown
+
+
+def test_the_page_reads_as_the_golden_one(page: Page) -> None:
+    """The one test of wording; `UPDATE_GOLDEN=1 pytest FILE` writes the golden page anew."""
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text("\n".join(lines_of(page)) + "\n")
+    assert lines_of(page) == GOLDEN.read_text().splitlines()
+
+
+def test_every_metric_is_defined(page: Page) -> None:
+    rows = [words for _, words in page.all("tr")]
+    for name, metric in METRICS.items():
+        assert any(row.startswith(f"{name} {metric.title} ") for row in rows), name
+
+
+def test_the_contents_lead_to_what_is_there(page: Page) -> None:
+    ids = [has["id"] for _, has, _ in page.elements if "id" in has]
+    assert [name for name, count in Counter(ids).items() if count > 1] == []
+    inside = [str(has["href"])[1:] for has, _ in page.all("a") if str(has["href"])[0] == "#"]
+    assert set(inside) <= set(ids)
+    assert {"answer", "comparison", "runs", "plots", "validity", "environment"} <= set(inside)
+
+
+def test_headings_step_down_one_level_at_a_time(page: Page) -> None:
+    levels = [int(tag[1]) for tag, *_ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_it_can_be_read_by_a_screen_reader(page: Page) -> None:
+    assert [has["lang"] for has, _ in page.all("html")] == ["en"]
+    assert all(has["scope"] in ("col", "row") for has, _ in page.all("th"))
+    assert all(has["alt"] for has, _ in page.all("img"))
+    named = [has["aria-labelledby"] for has, _ in page.all("table")]
+    assert len(named) == 9 and len(set(named)) == 9
+
+
+def test_it_names_nothing_on_the_network(text: str, page: Page) -> None:
+    for tag, has, _ in page.elements:
+        for name in LOADING & has.keys():
+            assert str(has[name]).startswith("data:"), f"{tag} {name}"
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        assert "style" not in has
+    styles = " ".join(style for _, style in page.all("style"))
+    assert styles and not re.search(r"url\(|@import|https?:", styles)
+    scripts = " ".join(code for _, code in page.all("script", type="module"))
+    assert scripts and not re.search(r"https?:|//[a-z0-9-]+\.[a-z]|fetch\(|XMLHttp", scripts)
+    assert [has["type"] for has, _ in page.all("script")] == ["application/octet-stream", "module"]
+
+
+def test_a_policy_forbids_every_request(text: str, page: Page) -> None:
+    ((policy, _),) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    rules = dict(rule.split(maxsplit=1) for rule in str(policy["content"]).split(";"))
+    assert rules == {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": "'unsafe-inline'",
+        "script-src": f"'sha256-{own_script(text)}' blob:",
+    }
+
+
+def own_script(text: str) -> str:
+    """The checksum by which the page allows its own script, and no other that is in it."""
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', text, re.DOTALL)
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def test_datatables_is_in_the_page_once(page: Page) -> None:
+    ((_, packed),) = page.all("script", id="datatables")
+    source = gzip.decompress(base64.b64decode(packed)).decode()
+    assert " as default" in source and "DataTables" in source
+    assert len(packed) < 400_000
+
+
+def test_logical_devices_are_said_loudly_and_first(page: Page) -> None:
+    loud = [(has["class"], words) for has, words in page.all("p", role="note")]
+    assert [name for name, _ in loud] == ["warning serious", "warning limited"]
+    assert "logical devices" in loud[0][1]
+    listed = [words for _, words in page.all("li")]
+    assert any(words.startswith("serious Logical devices") for words in listed)
+
+
+def test_what_is_not_supported_never_looks_so(page: Page) -> None:
+    time, cost = page.all("article")
+    assert time[0]["class"] == "doubted" and "too few runs Too few runs." in time[1]
+    assert "class" not in cost[0] and "supported Use 1 node." in cost[1]
+    doubted = [words for has, words in page.all("li") if has.get("class") == "doubted"]
+    assert "cluster: More nodes pay. inconclusive" in doubted
+
+
+def test_the_headline_comes_first_with_its_badge_then_the_plot_then_the_choices(page: Page) -> None:
+    shown = [(tag, has.get("class")) for tag, has, _ in page.elements]
+    places = [shown.index(("p", "headline")), shown.index(("figure", "plot"))]
+    places += [[tag for tag, _ in shown].index("article"), [tag for tag, _ in shown].index("nav")]
+    assert places == sorted(places)
+    ((_, words),) = page.all("p", **{"class": "headline"})
+    assert words.startswith("Fastest so far: 1 node.") and words.endswith("too few to be sure")
+
+
+def test_what_to_do_next_is_said_with_its_price(page: Page) -> None:
+    assert "repeats: 6 in the grid: 30 more runs, <b>." in [words for _, words in page.all("li")]
+    assert "repeats: 6" in [words for _, words in page.all("code")]
+
+
+def test_all_but_the_answer_and_the_comparison_is_folded(page: Page) -> None:
+    folded = {title for _, title in page.all("summary") if len(title) < 80}
+    for title in ("Runs: one row per run", "Validity", "Definitions", "Environment", "Glossary"):
+        assert any(each.startswith(title) for each in folded)
+    assert not any(each.startswith("Comparison") for each in folded)
+    assert all("open" not in has for has, _ in page.all("details"))
+
+
+def test_cells_with_numbers_sort_as_numbers(page: Page) -> None:
+    ranged = [has for has, words in page.all("td") if re.fullmatch(r"[\d.]+ \(.*–.*\)", words)]
+    assert ranged and all(float(str(has["data-order"])) > 0 for has in ranged)
+    missing = [has for has, words in page.all("td") if words == "–" and "data-order" in has]
+    assert missing and all(has["data-order"] == "" for has in missing)
+
+
+def test_texts_from_outside_cannot_become_elements(text: str, page: Page) -> None:
+    assert "<script>alert" not in text
+    assert page.all("h1")[0][1] == TITLE
+    assert any(" ".join(NASTY.split()) in words for _, words in page.all("td"))
+
+
+def test_what_does_not_count_is_told_with_its_reason(page: Page) -> None:
+    rows = [words for _, words in page.all("tr")]
+    assert "4 2 missing not run yet" in " ".join(rows)
+    assert any("9 all excluded 9 nodes exceed nodes_max 8" in words for words in rows)
+    assert any("8 1, 2 failed rank_died" in words for words in rows)
+
+
+def test_it_is_said_if_everything_counts(tmp_path: Path) -> None:
+    text = rendered(tmp_path, fails=False)
+    assert "Nothing: every planned run counts" in text
+    assert 'id="left-out"' in text
+
+
+def test_plots_are_elements_with_names_and_ids_of_their_own(page: Page) -> None:
+    shown = page.all("svg", role="img")
+    assert ["Mine & yours" in str(has["aria-label"]) for has, _ in shown] == [True, False]
+    assert all("width" not in has for has, _ in shown)
+    ids = [has["id"] for has, _ in page.all("path")]
+    assert ids == ["execution_time-mark", "speedup-mark"]
+    assert [has["href"] for has, _ in page.all("use")] == [f"#{name}" for name in ids]
+
+
+def test_records_are_linked_relative_to_the_page(tmp_path: Path) -> None:
+    page = Page(rendered(tmp_path))
+    links = [str(has["href"]) for has, _ in page.all("a") if "run.json" in str(has["href"])]
+    assert len(links) == 7
+    assert all((tmp_path / link).is_file() for link in links)
+
+
+def test_a_conclusion_without_rows_is_left_out(tmp_path: Path) -> None:
+    tables = {**CONCLUDED, "clouds": clouds().head(0)}
+    ids = {has.get("id") for has, _ in Page(rendered(tmp_path, conclusions=tables)).all("h2")}
+    assert {"comparison", "runs"} <= ids
+    assert not {"clouds", "published"} & ids
+
+
+def test_a_new_conclusion_is_a_section_with_title_caption_and_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_text(table: pd.DataFrame) -> TextTable:
+        return TextTable.of("Another title", ["what"], [[text] for text in table["what"]])
+
+    new = Conclusion("Queues & waits", "How long <runs> wait.", pd.DataFrame, str, as_text)
+    monkeypatch.setitem(CONCLUSIONS, "queues", new)
+    tables = {**CONCLUDED, "queues": pd.DataFrame({"what": ["an hour"]})}
+    page = Page(rendered(tmp_path, conclusions=tables))
+    headings = {has.get("id"): words for has, words in page.all("h2")}
+    assert headings["queues"] == "Queues & waits"
+    assert "How long <runs> wait." in [words for _, words in page.all("p")]
+    ((_, words),) = page.all("table", **{"aria-labelledby": "queues"})
+    assert "an hour" in words
+
+
+def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
+    made = study(tmp_path / "runs")
+    runs = made.runs.assign(status="missing", reason="not run yet", hosts=None, record=None)
+    runs = runs.assign(started=None, git_commit=None, tensorflow=None)
+    points = made.comparison.assign(runs=0, status="missing")
+    nothing = {name: table.head(0) for name, table in CONCLUDED.items()}
+    text = rendered(tmp_path, runs=runs, comparison=points, conclusions=nothing, plots=[])
+    page = Page(text)
+    assert "0 of 10 runs valid" in text and "No plot was drawn." in text
+    assert not page.all("article") and "There is no valid run yet." in text
+
+
+def test_the_program_writes_the_page(tmp_path: Path) -> None:
+    made = study(tmp_path / "runs")
+    shown = results(made)
+    concluded = {
+        name: shown.conclusions.get(name, pd.DataFrame(columns=["status"])) for name in CONCLUSIONS
+    }
+    plots = (("plots",), dict.fromkeys(PLOTS) | {"speedup": {"title": "My speed-up"}})
+    config = valid_config((("comparison",), {"title": TITLE, "columns": COLUMNS}), plots)
+    tables = {"runs": made.runs, "comparison": made.comparison, **concluded}
+    study_of_page = study_folder(tmp_path / "results", config, made.planned, **tables)
+    data_warnings.write(study_of_page.tables / "warnings.json", shown.warnings)
+    for name in ("partial/tables/runs.csv", "plots/epochs.svg", "plots/note.txt"):
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).touch()
+    study_of_page.plot("speedup").write_bytes(SVG)
+    write_page.run(study_of_page)
+    output = tmp_path / "results" / "report.html"
+    assert sorted(path.name for path in output.parent.iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "plots",
+        "report.html",
+        "tables",
+    ]
+    assert {path.name for path in (output.parent / "plots").iterdir()} == {
+        "note.txt",
+        "speedup.svg",
+    }
+    page = Page(output.read_text())
+    assert output.stat().st_size < 1_000_000
+    assert ["My speed-up" in str(has["aria-label"]) for has, _ in page.all("svg")] == [True]
+    assert len(page.all("table")) == 9

@@ -1,0 +1,205 @@
+"""What all plots share: lines with colours and labels, ticks, legends, files."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+from plotted import comparison_of, crosses, failed, point, tables_of
+from tfscaling.page import plot_axes, plot_figure, plot_series
+from tfscaling.page.plot_registry import PLOTS
+
+
+def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:
+    points = [point(platform=name) for name in ("a", "b", "c")]
+    every = {s.key[0]: s.style["color"] for s in plot_series.series(comparison_of(*points))}
+    assert len(set(every.values())) == 3
+    points[1] = failed(1, platform="b")
+    some = {s.key[0]: s.style["color"] for s in plot_series.series(comparison_of(*points))}
+    assert some == every
+
+
+def test_many_platforms_differ_in_colour_or_marker() -> None:
+    points = [point(platform=f"p{number}") for number in range(20)]
+    styles = [line.style for line in plot_series.series(comparison_of(*points))]
+    assert len({(style["color"], style["marker"]) for style in styles}) == 20
+    assert len({style["color"] for style in styles[:12]}) == 12
+
+
+def test_series_of_a_platform_share_its_colour_and_differ_in_marker_and_line() -> None:
+    points = [point(gpus_per_node=gpus) for gpus in (0, 1, 2, 4)]
+    several = comparison_of(*points, point(platform="other"))
+    for table, colours in ((several, 1), (comparison_of(*points), 4)):
+        styles = [line.style for line in plot_series.series(table)][:4]
+        assert len({style["color"] for style in styles}) == colours
+        assert len({style["marker"] for style in styles}) == 4
+        assert len({str(style["linestyle"]) for style in styles}) == 4
+
+
+def test_short_labels_stand_at_the_ends_of_lines_that_are_apart() -> None:
+    _, (axes,) = plot_figure.panels("T", "nodes", ["y"])
+    for name, y in (("near", 1.0), ("far", 3.0)):
+        axes.errorbar([1, 2], [y, y], label=name)
+    assert plot_figure.label_ends(axes) == ["near", "far"]
+    axes.errorbar([1, 2], [3.01, 3.01], label="beside it")
+    assert plot_figure.label_ends(axes) == []
+
+
+def test_all_text_is_readable_on_a_phone() -> None:
+    """Nine pixels high at 370 pixels, what a phone of 400 has for a plot."""
+    assert plot_axes.FONT_SIZE * 370 / (72 * plot_axes.WIDTH) >= 9
+    tables = tables_of(point(1), point(2, platform="b"), failed(4))
+    for name, plot in PLOTS.items():
+        figure = plot.draw(tables, "T")
+        texts = [text for text in figure.findobj(Text) if text.get_text()]
+        assert min(text.get_fontsize() for text in texts) >= plot_axes.FONT_SIZE, name
+        assert figure.get_figwidth() == plot_axes.WIDTH, name
+
+
+def test_rows_of_a_series_are_sorted_by_nodes() -> None:
+    (line,) = plot_series.series(comparison_of(point(4), point(1), point(2)))
+    assert list(line.rows["nodes"]) == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels"),
+    [
+        ([{}, {"nodes": 2}], ["cluster"]),
+        ([{"platform_title": "My cluster"}], ["My cluster"]),
+        ([{"gpus_per_node": 0}, {"gpus_per_node": 1}], ["CPU", "1 GPU per node"]),
+        ([{"recipe": "a"}, {"recipe": "b"}], ["a", "b"]),
+        (
+            [{"tasks_per_node": "1"}, {"tasks_per_node": "2+1"}],
+            ["1 task per node", "2+1 tasks per node"],
+        ),
+        (
+            [{"platform_title": "Same"}, {"platform": "other", "platform_title": "Same"}],
+            ["cluster", "other"],
+        ),
+        ([{}, {"platform": "other", "platform_title": "Other"}], ["cluster", "Other"]),
+    ],
+)
+def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str]) -> None:
+    table = comparison_of(*(point(**change) for change in changes))
+    assert [line.label for line in plot_series.series(table)] == labels
+
+
+def test_an_axis_that_only_excluded_points_have_is_not_named() -> None:
+    table = comparison_of(point(), failed(1, gpus_per_node=4, status="excluded"))
+    assert plot_series.series(table)[0].label == "cluster"
+
+
+def test_a_table_without_titles_has_names() -> None:
+    table = comparison_of(point()).drop(columns="platform_title")
+    assert plot_series.series(table)[0].label == "cluster"
+
+
+def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run() -> None:
+    spreads = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
+    interval = {"execution_time_s_low": 55.0, "execution_time_s_high": 70.0}
+    table = comparison_of(
+        point(runs=6, **spreads, **interval), point(runs=3, **spreads), point(runs=1, **spreads)
+    )
+    below, above = plot_series.spread(table, "execution_time_s")
+    assert below.tolist()[:2] == [5.0, 10.0] and above.tolist()[:2] == [10.0, 30.0]
+    assert np.isnan([below[2], above[2]]).all()
+
+
+def test_a_single_time_of_several_runs_has_no_bar_and_their_losses_have_one() -> None:
+    ends = {"execution_time_s_min": 60.0, "execution_time_s_max": 60.0}
+    table = comparison_of(point(runs=3, runs_timed=1, **ends, loss_min=0.0, loss_max=0.3))
+    assert np.isnan(plot_series.spread(table, "execution_time_s")).all()
+    assert plot_series.spread(table, "loss").round(9).tolist() == [[0.1], [0.2]]
+
+
+@pytest.mark.parametrize(
+    ("names", "runs"),
+    [
+        (["execution_time_s"], "(3 runs, 1 with times)"),
+        (["execution_time_s", "quality"], "(3 runs, 1 with times)"),
+        (["cost_usd"], "(3 runs, 1 with times)"),
+        (["quality"], "(3 runs)"),
+        (["loss"], "(3 runs)"),
+    ],
+)
+def test_tips_say_how_many_runs_have_times_where_they_tell_a_time(names: Any, runs: str) -> None:
+    (tip,) = plot_series.tips(comparison_of(point(runs=3, runs_timed=1)), "cluster", *names)
+    assert tip.endswith(runs)
+    (tip,) = plot_series.tips(comparison_of(point(runs=3)), "cluster", *names)
+    assert tip.endswith("(3 runs)")
+
+
+def test_what_the_bars_are_goes_by_the_runs_that_their_values_are_of() -> None:
+    table = comparison_of(point(runs=6, runs_timed=2))
+    (of_times,), (of_losses,) = (
+        plot_figure.bars_note(table, name) for name in ("execution_time_s", "loss")
+    )
+    assert "range" in of_times and "interval" not in of_times
+    assert "interval" in of_losses and "range" not in of_losses
+    (of_both,) = plot_figure.bars_note(table, "execution_time_s", "loss")
+    assert "interval" in of_both and "range" in of_both
+    assert plot_figure.bars_note(comparison_of(point(runs=6, runs_timed=1)), "cost_usd") == []
+
+
+def test_a_column_that_is_missing_or_empty_is_nan() -> None:
+    table = comparison_of(point(loss=None))
+    for name in ("loss", "no such column"):
+        assert np.isnan(plot_series.values(table, name)).tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.004, "0.004"), (60, "60"), (2e6, "2000000"), (3 * 0.1, "0.3")]
+)
+def test_numbers_are_plain(value: float, text: str) -> None:
+    assert plot_axes.plain(value) == text
+
+
+@pytest.mark.parametrize("low", [1e-5, 0.07, 1.0, 35.0])
+@pytest.mark.parametrize("factor", [1.3, 2, 7, 30, 1e3, 1e6, 1e15])
+def test_ticks_of_a_logarithmic_axis_are_few_round_and_apart(low: float, factor: float) -> None:
+    ticks = plot_axes.log_ticks(low, low * factor)
+    assert 2 <= len(ticks) <= 9
+    assert low <= ticks[0] and ticks[-1] <= low * factor * (1 + 1e-9)
+    apart = [math.log(b / a) / math.log(factor) for a, b in itertools.pairwise(ticks)]
+    assert min(apart) > 0.03
+    assert all(len(plot_axes.plain(tick).strip("0.")) <= 4 for tick in ticks)
+
+
+def test_ticks_are_the_values_that_have_room() -> None:
+    assert plot_axes.value_ticks([1, 2, 4, 8]) == [1, 2, 4, 8]
+    crowded = plot_axes.value_ticks([*range(1, 129)])
+    assert crowded[0] == 1 and crowded[-1] == 128
+    assert 6 < len(crowded) < 20
+
+
+def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> None:
+    table = comparison_of(point(1), failed(2), failed(2, gpus_per_node=1), failed(2, platform="b"))
+    _, (axes,) = plot_figure.panels("T", "nodes", ["y"])
+    assert plot_figure.mark_absent(axes, table, "nodes")
+    (x, low, first), (other_x, high, second) = crosses(axes)
+    assert x == other_x == 2 and 0 < low < high < 0.2
+    assert [first, second] == list(plot_series.COLOURS[:2])
+    assert axes.get_legend_handles_labels()[1] == [f"3 points {plot_figure.ABSENT}"]
+
+
+def test_nothing_is_marked_if_all_is_measured() -> None:
+    figure, (axes,) = plot_figure.panels("T", "nodes", ["y"])
+    assert not plot_figure.mark_absent(axes, comparison_of(point()), "nodes")
+    plot_figure.finish(figure, axes, tables_of())
+    assert figure.legends == []
+
+
+def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        figure, (axes,) = plot_figure.panels("My title", "nodes", ["y"])
+        axes.plot([1, 2], [1, 2], marker="o")
+        plot_figure.save(figure, tmp_path / name)
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    assert ">My title</text>" in text
+    assert "sans-serif" in text and "<dc:date>" not in text

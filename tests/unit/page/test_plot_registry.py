@@ -1,0 +1,158 @@
+"""Every plot is drawn from the tables' files, whatever has failed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from builders import (
+    SCRIPTS,
+    manifest_of,
+    raw_config,
+    study_folder,
+    valid_config,
+    write_record,
+)
+from tfscaling.page import plot_figure
+from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.page.plot_series import Tables
+from tfscaling.spec import configuration
+from tfscaling.spec.config import PlotOptions, Quality
+from tfscaling.tables import comparison, data_warnings, runs_table
+
+FILES = ("comparison.csv", "epochs.csv", "warnings.json")
+TIMES = {1: 60.0, 2: 40.0, 4: 20.0}
+
+
+def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[Path, ...]:
+    """Files of tables and warnings of a grid whose node counts in `times` were measured."""
+    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [4, 1, 2, 9]}
+    raw = raw_config((("grid",), [{**usual, **block}]))
+    planned = manifest_of(configuration.validate(raw))
+    for run in planned.runs:
+        if run.spec.point.nodes in times:
+            write_record(folder, run, times[run.spec.point.nodes] + run.spec.repeat)
+    runs, epochs = runs_table.run_tables(planned.runs, folder)
+    table = comparison.comparison_table(runs, planned)
+    paths = tuple(folder / name for name in FILES)
+    table.to_csv(paths[0], index=False)
+    epochs.to_csv(paths[1], index=False)
+    data_warnings.write(paths[2], data_warnings.find(table, runs))
+    return paths
+
+
+def tables_in(paths: tuple[Path, ...]) -> Tables:
+    published = paths[0].with_name("published.csv")
+    published.write_text("\n")
+    return read_tables(*paths, published)
+
+
+def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
+    read = [runs_table.read_table(path) for path in (comparison, epochs, published)]
+    return Tables(*read, data_warnings.footnotes(data_warnings.read(warnings)), read[2])
+
+
+def draw(tables: Tables, shown: Mapping[Path, str]) -> None:
+    for path, title in shown.items():
+        plot_figure.save(PLOTS[path.stem].draw(tables, title), path)
+
+
+def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:
+    shown = titles(dict.fromkeys(PLOTS, PlotOptions()), [Quality()], is_searched=True)
+    return {path: shown[path.stem] for path in outputs}
+
+
+@pytest.mark.parametrize("times", [{}, {4: 20.0}, TIMES], ids=["nothing", "no_baseline", "all"])
+def test_every_plot_is_written_as_svg_whatever_is_missing(
+    tmp_path: Path, times: dict[int, float], recwarn: pytest.WarningsRecorder
+) -> None:
+    outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
+    draw(tables_in(write_tables(tmp_path, times)), own_titles(outputs))
+    for path in outputs:
+        text = path.read_text()
+        assert text.rstrip().endswith("</svg>")
+        assert f">{own_titles([path])[path]}</text>" in text
+        assert (plot_figure.NOTHING in text) == (not times or path.stem == "race")
+        number = len({4, 1, 2, 9} - times.keys())
+        assert f"{number} point{'s' if number > 1 else ''} {plot_figure.ABSENT}" in text
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_every_plot_can_be_drawn_from_tables_without_rows(tmp_path: Path) -> None:
+    for name, columns in (("c", comparison.COLUMNS), ("e", runs_table.EPOCH_COLUMNS)):
+        pd.DataFrame(columns=list(columns)).to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "p.csv").write_text("\n")
+    data_warnings.write(tmp_path / "w.json", [])
+    outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
+    files = ("c.csv", "e.csv", "w.json", "p.csv")
+    tables = read_tables(*(tmp_path / name for name in files))
+    draw(tables, own_titles(outputs))
+    assert all(plot_figure.NOTHING in path.read_text() for path in outputs)
+
+
+def test_a_measured_sweep_says_what_its_points_are(tmp_path: Path) -> None:
+    paths = write_tables(tmp_path, TIMES, gpus_per_node=[0, 2], repeats=2)
+    outputs = [tmp_path / "execution_time.svg", tmp_path / "time_split.svg"]
+    draw(tables_in(paths), own_titles(outputs))
+    lines, bars = (path.read_text() for path in outputs)
+    assert ">CPU</text>" in lines and "2 GPUs" in lines
+    assert "4 nodes, 2 GPUs per node" in bars
+
+
+def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_path: Path) -> None:
+    shown = dict.fromkeys(PLOTS) | {"speedup": {"title": "Mine & yours"}, "epochs": {}}
+    study = study_folder(tmp_path / "study", valid_config((("plots",), shown)))
+    tables = tables_in(write_tables(study.tables, TIMES))
+    study.table("search").write_text("\n")
+    words = [sys.executable, str(SCRIPTS / "tfscaling"), "plot", "--study", str(study.folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.stem for path in study.plot("x").parent.iterdir()) == ["epochs", "speedup"]
+    assert b">Mine &amp; yours</text>" in study.plot("speedup").read_bytes()
+    draw(tables, {tmp_path / "speedup.svg": "Mine & yours"})
+    # in another process
+    assert study.plot("speedup").read_bytes() == (tmp_path / "speedup.svg").read_bytes()
+
+
+def test_a_plot_without_a_title_in_the_configuration_has_its_own() -> None:
+    options = {"speedup": PlotOptions(title="Mine"), "cost_time": PlotOptions()}
+    assert titles(options, []) == {"speedup": "Mine", "cost_time": PLOTS["cost_time"].title}
+
+
+def test_a_plot_that_is_null_in_the_configuration_is_not_drawn() -> None:
+    assert titles({"speedup": None, "epochs": PlotOptions(title="E")}, []) == {"epochs": "E"}
+    changed = raw_config((("plots",), {"cost_time": None, "speedup": {}}))
+    assert [*titles(configuration.validate(changed).plots, [])] == ["speedup"]
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_plot_shows_something_only_where_it_was_measured(name: str) -> None:
+    table = pd.DataFrame([dict.fromkeys(comparison.COLUMNS)])
+    assert not PLOTS[name].is_measured(table)
+    assert PLOTS[name].is_measured(table.assign(**{PLOTS[name].shows[0]: 1.0}))
+
+
+def test_the_race_is_drawn_where_there_is_a_search() -> None:
+    assert [*titles({}, [])] == [] and [*titles({}, [], is_searched=True)] == ["race"]
+    assert [*titles({"race": PlotOptions()}, [])] == []
+    assert [*titles({"race": None}, [], is_searched=True)] == []
+
+
+def test_a_title_names_the_quality_where_there_is_one() -> None:
+    options = dict.fromkeys(("quality_time", "epochs"), PlotOptions())
+    loss = Quality(metric="test_loss")
+    error = Quality(metric="test_mean_absolute_error", direction="lower")
+    for qualities, against_time, of_epochs in (
+        ([Quality(), Quality(metric="accuracy")], "Accuracy", "Loss and accuracy"),
+        ([error, error], "Mean absolute error", "Loss and mean absolute error"),
+        ([Quality(), error], "Quality", "Loss and quality"),
+        ([loss], "Loss", "Loss"),
+    ):
+        found = titles(options, qualities)
+        assert found["quality_time"] == f"{against_time} against execution time"
+        assert found["epochs"] == f"{of_epochs} of each epoch"

@@ -1,0 +1,190 @@
+"""Accuracy and cost over time, and the Pareto set."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from plotted import failed, legend_of, point, points_of, tables_of
+from tfscaling.page import plot_figure, plot_tradeoffs
+
+
+def labels_in(figure: Any) -> dict[str, tuple[float, float]]:
+    return {text.get_text(): text.xy for text in figure.axes[0].texts}
+
+
+POINTS = [
+    point(1, execution_time_s=60.0, test_accuracy=0.99, cost_usd=0.01),
+    point(2, execution_time_s=40.0, test_accuracy=0.97, cost_usd=0.04),
+    point(4, execution_time_s=50.0, test_accuracy=0.96, cost_usd=0.05),
+]
+
+
+def test_accuracy_is_drawn_over_time_and_points_are_labelled_with_their_nodes() -> None:
+    figure = plot_tradeoffs.quality_time(tables_of(*POINTS), "My title")
+    assert figure.axes[0].get_title() == "My title"
+    assert points_of(figure)["cluster"] == [(60.0, 0.99), (40.0, 0.97), (50.0, 0.96)]
+    labels = {text: tuple(map(float, at)) for text, at in labels_in(figure).items()}
+    assert labels == {"1": (60.0, 0.99), "2": (40.0, 0.97), "4": (50.0, 0.96)}
+
+
+def test_labels_name_the_gpus_where_they_vary() -> None:
+    points = [point(2, gpus_per_node=gpus, cost_usd=1.0 + gpus) for gpus in (0, 4)]
+    figure = plot_tradeoffs.cost_time(tables_of(*points), "T")
+    assert set(labels_in(figure)) == {"2", "2×4"}
+    assert "GPUs per node" in legend_of(figure)[-1]
+
+
+@pytest.mark.parametrize("draw", [plot_tradeoffs.quality_time, plot_tradeoffs.cost_time])
+def test_the_pareto_set_is_joined(draw: Any) -> None:
+    found = points_of(draw(tables_of(*POINTS), "T"))
+    (pareto,) = [label for label in found if label.startswith("none has less time")]
+    assert [x for x, _ in found[pareto]] == [40.0, 60.0]
+
+
+def test_a_point_tells_its_values_at_the_pointer(tmp_path: Path) -> None:
+    figure = plot_tradeoffs.cost_time(tables_of(*POINTS), "T")
+    plot_figure.save(figure, tmp_path / "cost.svg")
+    titles = re.findall(r"<title>([^<]*)</title>", (tmp_path / "cost.svg").read_text())
+    assert len(titles) == len(POINTS)
+    assert (
+        titles[0].startswith("1 node, cluster: ") and "60.0" in titles[0] and "1 run" in titles[0]
+    )
+
+
+def test_intervals_are_drawn_in_both_directions() -> None:
+    spreads = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
+    spreads |= {"quality_min": 0.97, "quality_max": 0.99}
+    (axes,) = plot_tradeoffs.quality_time(tables_of(point(1, runs=3, **spreads)), "T").axes
+    across, upright = [bar.get_segments()[0] for bar in axes.collections]
+    assert across[:, 0].tolist() == [50.0, 90.0] and upright[:, 1].tolist() == [0.97, 0.99]
+
+
+@pytest.mark.parametrize("cost", [None, np.nan])
+def test_without_prices_the_plot_says_so(cost: Any) -> None:
+    (axes,) = plot_tradeoffs.cost_time(tables_of(point(cost_usd=cost)), "T").axes
+    assert [text.get_text() for text in axes.texts] == ["no prices in config/platforms.yaml"]
+
+
+def test_platforms_without_a_price_are_named() -> None:
+    points = [point(cost_usd=0.1), point(platform="b", platform_title="Other")]
+    assert "no price: Other" in legend_of(plot_tradeoffs.cost_time(tables_of(*points), "T"))[-1]
+
+
+RESUMED = {"execution_time_s": None, "cost_usd": None, "runs_timed": 0}
+OTHER = {"platform": "b", "platform_title": "Other"}
+
+
+def test_platforms_whose_runs_all_went_on_from_a_checkpoint_have_no_time_rather_than_no_price() -> (
+    None
+):
+    points = [point(cost_usd=0.1), point(**OTHER, **RESUMED), point(platform="c")]
+    (note,) = [
+        n for n in legend_of(plot_tradeoffs.cost_time(tables_of(*points), "T")) if "not" in n
+    ]
+    assert f"not shown, {plot_figure.NO_TIMES}: Other" in note
+    assert "not shown, no price: c" in note
+
+
+def test_platforms_without_a_time_do_have_a_quality() -> None:
+    figure = plot_tradeoffs.quality_time(tables_of(point(), point(**OTHER, **RESUMED)), "T")
+    assert f"not shown, {plot_figure.NO_TIMES}: Other" in legend_of(figure)[-1]
+
+
+def test_a_platform_may_have_times_of_some_points_and_qualities_of_others() -> None:
+    unknown = {"test_accuracy": None}
+    others = [point(**OTHER, **RESUMED), point(2, **OTHER, **unknown)]
+    figure = plot_tradeoffs.quality_time(tables_of(point(), *others), "T")
+    assert "no point with both time and test accuracy: Other" in legend_of(figure)[-1].replace(
+        "\n    ", " "
+    )
+
+
+@pytest.mark.parametrize(
+    ("points", "text"),
+    [
+        ([point(**RESUMED)], plot_figure.NO_TIMES),
+        ([point(**RESUMED), point(2)], "no point with both time and price"),
+        ([failed(1)], plot_figure.NOTHING),
+    ],
+)
+def test_without_a_point_the_plot_of_costs_says_what_is_missing(points: Any, text: str) -> None:
+    (axes,) = plot_tradeoffs.cost_time(tables_of(*points), "T").axes
+    assert [text.get_text() for text in axes.texts] == [text]
+
+
+def test_a_price_of_nothing_is_drawn() -> None:
+    figure = plot_tradeoffs.cost_time(
+        tables_of(point(1, cost_usd=0.0), point(2, cost_usd=0.2)), "T"
+    )
+    assert points_of(figure)["cluster"] == [(60.0, 0.0), (30.0, 0.2)]
+
+
+def test_points_without_a_run_are_counted_in_the_legend() -> None:
+    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, failed(6), failed(8)), "T")
+    assert f"2 points {plot_figure.ABSENT}" in points_of(figure)
+
+
+def test_labels_of_crowded_points_do_not_hide_each_other() -> None:
+    points = [
+        point(
+            nodes, platform=name, execution_time_s=100.0 - nodes, test_accuracy=0.98 + nodes / 1e4
+        )
+        for nodes in range(1, 9)
+        for name in ("a", "b")
+    ]
+    figure = plot_tradeoffs.quality_time(tables_of(*points), "T")
+    figure.draw_without_rendering()
+    texts = figure.axes[0].texts
+    boxes = [text.get_window_extent() for text in texts]
+    assert len(texts) == 16
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def pareto_lines(figure: Any) -> list[list[float]]:
+    """The times of each line through a Pareto set."""
+    return [
+        line.get_xdata()
+        for line in figure.axes[0].lines
+        if str(line.get_label()).startswith("none has less time")
+    ]
+
+
+def test_a_point_of_other_work_is_shown_but_in_no_pareto_set() -> None:
+    less = {"same_work": False, "examples_trained": 30_000, "test_accuracy": 0.99}
+    rows = [point(1, same_work=True, examples_trained=60_000), point(2, **less)]
+    figure = plot_tradeoffs.quality_time(tables_of(*rows), "T")
+    assert [list(times) for times in pareto_lines(figure)] == [[60.0]]
+    assert points_of(figure)["cluster"] == [(60.0, 0.98), (30.0, 0.99)]
+
+
+@pytest.mark.parametrize("axis", ["model", "recipe"])
+def test_each_work_has_a_pareto_set_of_its_own(axis: str) -> None:
+    other: dict[str, Any] = {axis: "long"}
+    long = [
+        point(1, execution_time_s=400.0, test_accuracy=0.95, **other),
+        point(2, execution_time_s=300.0, test_accuracy=0.94, **other),
+    ]
+    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, *long), "T")
+    assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0], [300.0, 400.0]]
+    (pareto,) = [text for text in legend_of(figure) if text.startswith("none has less time")]
+    assert "recipe" in pareto
+
+
+def test_a_point_that_diverged_in_most_runs_is_shown_but_in_no_pareto_set() -> None:
+    unsure = point(8, execution_time_s=20.0, test_accuracy=0.999, runs=2, runs_diverged=4)
+    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, unsure), "T")
+    assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0]]
+    assert (20.0, 0.999) in points_of(figure)["cluster"]
+
+
+def test_a_point_that_did_the_whole_work_is_in_the_pareto_set_though_its_baseline_did_not() -> None:
+    rows = [
+        point(1, same_work=True, examples_trained=30_000),
+        point(2, same_work=False, examples_trained=60_000),
+    ]
+    figure = plot_tradeoffs.quality_time(tables_of(*rows), "T")
+    assert [list(times) for times in pareto_lines(figure)] == [[30.0]]

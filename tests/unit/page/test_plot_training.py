@@ -1,0 +1,163 @@
+"""Loss and accuracy over the batch and over the epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from matplotlib.text import Text
+from plotted import crosses, failed, legend_of, point, points_of, tables_of
+from tfscaling.page import plot_figure, plot_series, plot_training
+
+AXES = plot_training.POINT_AXES
+PUBLISHED = [
+    {"global_batch_size": 64, "published_loss": 0.08, "published_accuracy": 0.97},
+    {"global_batch_size": 640, "published_loss": 0.2, "published_accuracy": None},
+]
+
+
+def epochs_of(
+    row: dict[str, Any], *losses: float, repeat: int = 1, status: str = "ok"
+) -> list[dict[str, Any]]:
+    axes = {axis: row[axis] for axis in AXES} | {"repeat": repeat, "status": status}
+    return [
+        {**axes, "epoch": number, "loss": loss, "accuracy": 1 - loss}
+        for number, loss in enumerate(losses, 1)
+    ]
+
+
+def test_loss_and_accuracy_are_drawn_over_the_global_batch() -> None:
+    rows = [point(4, loss=0.4, accuracy=0.8), point(1, loss=0.1, accuracy=0.9)]
+    figure = plot_training.loss_quality(tables_of(*rows), "My title")
+    assert figure.axes[0].get_title() == "My title"
+    assert points_of(figure, 0)["cluster"] == [(64, 0.1), (256, 0.4)]
+    assert points_of(figure, 1)["cluster"] == [(64, 0.9), (256, 0.8)]
+    lower = figure.axes[1]
+    assert lower.get_xlabel() == "global batch (examples)" and lower.get_xscale() == "log"
+    assert [text.get_text() for text in lower.get_xticklabels()] == ["64", "256"]
+
+
+def test_recipes_of_one_batch_each_are_one_line() -> None:
+    """As in the accuracy study: the batch is the axis, so the recipe need not be a line's name."""
+    rows = [point(1, recipe=f"batch-{n}", global_batch_size=n, loss=n / 1e3) for n in (256, 64)]
+    figure = plot_training.loss_quality(tables_of(*rows), "T")
+    assert points_of(figure, 0) == {"cluster": [(64, 0.064), (256, 0.256)]}
+
+
+def test_published_values_are_hollow_markers_of_their_own() -> None:
+    figure = plot_training.loss_quality(tables_of(point(1), published=PUBLISHED), "T")
+    assert points_of(figure, 0)["published"] == [(64, 0.08), (640, 0.2)]
+    assert points_of(figure, 1)["published"] == [(64, 0.97)]
+    (line,) = [line for line in figure.axes[0].lines if line.get_label() == "published"]
+    assert line.get_markerfacecolor() == "none" and line.get_color() == "black"
+    assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["64", "640"]
+
+
+def test_published_values_are_drawn_when_nothing_is_measured() -> None:
+    figure = plot_training.loss_quality(tables_of(failed(2), published=PUBLISHED), "T")
+    assert points_of(figure)["published"] == [(64, 0.08), (640, 0.2)]
+    assert plot_figure.NOTHING in legend_of(figure)[-1]
+
+
+def test_points_that_failed_are_crosses_at_their_batch() -> None:
+    figure = plot_training.loss_quality(tables_of(point(1), failed(8)), "T")
+    for axes in figure.axes:
+        assert [x for x, _, _ in crosses(axes)] == [512]
+
+
+def test_an_excluded_point_has_no_batch_and_stands_in_the_legend() -> None:
+    lost = failed(8, status="excluded", global_batch_size=None)
+    figure = plot_training.loss_quality(tables_of(point(1), lost), "T")
+    assert crosses(figure.axes[0]) == []
+    assert f"1 point {plot_figure.ABSENT}" in legend_of(figure)
+
+
+def test_the_range_of_several_runs_is_an_error_bar() -> None:
+    row = point(1, runs=3, loss_min=0.05, loss_max=0.3)
+    axes = plot_training.loss_quality(tables_of(row), "T").axes[0]
+    assert [bar.get_segments()[0][:, 1].tolist() for bar in axes.collections] == [[0.05, 0.3]]
+
+
+@pytest.mark.parametrize(("loss", "scale"), [(0.9, "log"), (0.15, "linear")])
+def test_the_loss_axis_is_logarithmic_where_values_differ_by_much(loss: float, scale: str) -> None:
+    tables = tables_of(point(1, loss=0.1), point(2, loss=loss))
+    assert plot_training.loss_quality(tables, "T").axes[0].get_yscale() == scale
+
+
+def test_a_loss_of_zero_is_drawn() -> None:
+    rows = [point(1, loss=0.0), point(2, loss=0.5)]
+    figure = plot_training.loss_quality(tables_of(*rows), "T")
+    assert points_of(figure)["cluster"] == [(64, 0.0), (128, 0.5)]
+    assert figure.axes[0].get_yscale() == "linear"
+
+
+def test_each_point_is_a_line_over_the_epochs() -> None:
+    one, two = point(1), point(2)
+    epochs = [*epochs_of(one, 0.5, 0.3), *epochs_of(two, 0.6, 0.4)]
+    figure = plot_training.epochs(tables_of(one, two, epochs=epochs), "T")
+    assert points_of(figure, 0) == {
+        "1 node": [(1, 0.5), (2, 0.3)],
+        "2 nodes": [(1, 0.6), (2, 0.4)],
+    }
+    assert points_of(figure, 1)["1 node"] == [(1, 0.5), (2, 0.7)]
+    first, second = figure.axes[0].lines
+    assert first.get_color() != second.get_color()
+    assert first.get_linestyle() != second.get_linestyle()
+    assert len(figure.axes[0].collections) == 0  # no band: one run
+
+
+def test_repeats_are_a_median_with_a_band() -> None:
+    row = point(1)
+    epochs = [
+        run
+        for repeat, loss in enumerate((0.5, 0.4, 0.1), 1)
+        for run in epochs_of(row, loss, loss / 2, repeat=repeat)
+    ]
+    figure = plot_training.epochs(tables_of(row, epochs=epochs), "T")
+    assert points_of(figure)["cluster"] == [(1, 0.4), (2, 0.2)]
+    (band,) = figure.axes[0].collections
+    low, high = band.get_datalim(figure.axes[0].transData).intervaly
+    assert (low, high) == (0.05, 0.5)
+    assert "range" in legend_of(figure)[-1]
+
+
+def test_many_points_are_lines_in_the_colours_of_their_platforms() -> None:
+    rows = [point(n, platform=name) for name in ("a", "b") for n in range(1, 9)]
+    epochs = [run for row in rows for run in epochs_of(row, 0.5, 0.3)]
+    figure = plot_training.epochs(tables_of(*rows, epochs=epochs), "T")
+    lines = figure.axes[0].lines
+    assert len(lines) == 16
+    assert {line.get_color() for line in lines} == set(plot_series.COLOURS[:2])
+    assert {"a", "b"} <= set(legend_of(figure))
+
+
+def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:
+    row = point(1)
+    epochs = epochs_of(row, 0.5, 0.3, 0.2)
+    for number, loss in ((1, 0.6), (2, 0.4)):
+        epochs[number] |= {"test_loss": loss, "test_accuracy": 1 - loss}
+    figure = plot_training.epochs(tables_of(row, epochs=epochs), "T")
+    for panel, values in ((0, [0.6, 0.4]), (1, [0.4, 0.6])):
+        line, marks = figure.axes[panel].lines
+        assert [list(data) for data in marks.get_data()] == [[2, 3], pytest.approx(values)]
+        assert (marks.get_markerfacecolor(), marks.get_linestyle()) == ("none", "None")
+        assert marks.get_color() == line.get_color()
+    assert list(points_of(figure)) == ["cluster"]  # no line of its own in the legend
+    assert any("held-out" in text.get_text() for text in figure.findobj(Text))
+    alone = plot_training.epochs(tables_of(row, epochs=epochs_of(row, 0.5, 0.3)), "T")
+    assert not any("held-out" in text.get_text() for text in alone.findobj(Text))
+
+
+def test_a_single_epoch_is_visible() -> None:
+    row = point(1)
+    axes = plot_training.epochs(tables_of(row, epochs=epochs_of(row, 0.5)), "T").axes[0]
+    assert axes.lines[0].get_marker() != "None"
+    low, high = axes.get_xlim()
+    assert low < 1 < high
+
+
+def test_epochs_of_runs_that_diverged_are_in_no_line() -> None:
+    row = point(1)
+    epochs = [*epochs_of(row, 0.5, 0.3), *epochs_of(row, 9.0, repeat=2, status="diverged")]
+    figure = plot_training.epochs(tables_of({**row, "runs_diverged": 1}, epochs=epochs), "T")
+    assert points_of(figure)["cluster"] == [(1, 0.5), (2, 0.3)]

@@ -1,0 +1,473 @@
+"""The costed plan: what is still to do, its estimate, the budget, and the plugin's sbatch line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import all_reduce_records
+import generator
+import pytest
+import searched
+from builders import REGISTRIES, manifest_of, raw_config, record_of, write_failure, write_record
+from msgspec.structs import replace
+from submitted import config_of, described, plan_of, planned_runs, refusal_of
+from tfscaling.plan import costed_plan, plan_rows, run_estimates, submission, sweep_refusals
+from tfscaling.record import attempts, failure_report
+from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.record.phases import PHASES, WALL_PHASES
+from tfscaling.spec import configuration, grid
+from tfscaling.spec.config import AllReduceBenchmark, Config
+from tfscaling.spec.manifest import PlannedRun
+from tfscaling.stages import write_plan as script
+
+PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
+WALL_S = generator.phases().wall_time_s
+
+
+def record_with(folder: Path, entry: PlannedRun, **phases: float) -> None:
+    path = write_record(folder, entry)
+    record = json.loads(path.read_text())
+    record["phases"].update(phases)
+    path.write_text(json.dumps(record))
+
+
+# --- what is still to do ---
+
+
+def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
+    tmp_path: Path,
+) -> None:
+    made = plan_of(config_of(cpus_per_node=8), tmp_path)
+    assert [(row.nodes, row.feasibility, row.reason) for row in made.rows] == [
+        (1, "runs", "missing: not run yet"),
+        (2, "runs", "missing: not run yet"),
+        (9, "excluded", "9 nodes exceed nodes_max 8"),
+    ]
+    assert (len(made.runs), made.finished, made.elsewhere) == (2, 0, 0)
+    assert made.rows[1].tasks == 2 and made.rows[1].cpus_per_task == 8
+    assert made.rows[2].repeat is None and made.rows[2].duration_s is None
+
+
+def test_finished_runs_are_left_out_and_cost_nothing(tmp_path: Path) -> None:
+    config = config_of()
+    write_record(tmp_path, planned_runs(config)[1])
+    made = plan_of(config, tmp_path)
+    assert [row.nodes for row in made.runs] == [1]
+    assert made.finished == 1
+
+
+def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
+    config = config_of(repeats=1)
+    for run in planned_runs(config):
+        write_failure(tmp_path, run)
+        for attempt, wall_time_s in ((1, 1800.0), (2, None)):
+            folder = attempts.path(tmp_path / run.spec.path, attempt)
+            folder.mkdir()
+            cause = Cause(kind="stalled", message="x")
+            failure = FailureReport(
+                axes=run.spec.axes, attempt=attempt, cause=cause, wall_time_s=wall_time_s
+            )
+            failure_report.write(folder, failure)
+    failed = plan_of(config, tmp_path).failed
+    # on one and on two nodes
+    assert (failed.attempts, failed.node_hours) == (4, 1.5)
+
+
+def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:
+    config = config_of(repeats=3)
+    first, second, third = planned_runs(config)[:3]
+    write_failure(tmp_path, first)
+    longer = replace(second.spec, recipe=replace(second.spec.recipe, epochs=7))
+    write_record(tmp_path, replace(second, spec=longer))
+    write_record(tmp_path, third).write_text("{")
+    reasons = [row.reason for row in plan_of(config, tmp_path).runs if row.nodes == 1]
+    assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
+    assert reasons[1] == "stale: made with other parameters: epochs: 7, now 2"
+    assert reasons[2].startswith("failed: ") and "not JSON" in reasons[2]
+
+
+def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    raw["grid"][0]["nodes"] = [1, 2, 5]
+    raw["platforms"]["cluster"]["cluster"] = "gcp"
+    raw["cluster"] = "gcp"
+    made = plan_of(configuration.validate(raw), tmp_path)
+    assert {row.platform for row in made.rows} == {"cluster"}
+    assert (len(made.runs), made.elsewhere) == (3, 2)
+
+
+# --- how long and how dear ---
+
+
+def test_without_a_measurement_the_time_limit_is_the_estimate(tmp_path: Path) -> None:
+    row = plan_of(config_of(**PRICE), tmp_path).runs[1]
+    assert (row.duration_s, row.duration_from) == (1800.0, "time limit")
+    assert row.node_hours == pytest.approx(1.0)
+    assert row.cost_usd == pytest.approx(3.6)
+
+
+def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path: Path) -> None:
+    config = config_of(repeats=4)
+    for entry, extra in zip(planned_runs(config)[:3], (0.0, 100.0, 5.0), strict=True):
+        record_with(tmp_path, entry, train_time_s=10.0 + extra, queue_time_s=999.0)
+    of_one_node, *others = plan_of(config, tmp_path).runs
+    assert of_one_node.repeat == 4
+    assert of_one_node.duration_s == pytest.approx(WALL_S + 5.0)
+    assert of_one_node.duration_from == "measured, 3 runs"
+    assert {row.duration_from for row in others} == {"time limit"}
+
+
+def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_overlaps(
+    tmp_path: Path,
+) -> None:
+    (entry, _) = planned_runs(config_of())
+    record_with(tmp_path, entry, **dict.fromkeys(set(PHASES) - set(WALL_PHASES), 999.0))
+    assert run_estimates.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
+
+
+def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path: Path) -> None:
+    old = replace(config_of(repeats=2), seed=50)
+    write_record(tmp_path, planned_runs(old)[1])
+    config = config_of()
+    (entry, _) = planned_runs(config)
+    assert run_estimates.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
+    longer = replace(config.recipes["weak"], epochs=3)
+    changed = replace(config, recipes={"weak": longer})
+    assert run_estimates.measured_s(planned_runs(changed)[0].spec, tmp_path) == []
+    record = tmp_path / planned_runs(old)[1].spec.path / "run.json"
+    content = json.loads(record.read_text())
+    content["axes"]["nodes"] = 2
+    record.write_text(json.dumps(content))
+    assert run_estimates.measured_s(entry.spec, tmp_path) == []
+
+
+def test_one_run_is_named_in_the_singular(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    write_record(tmp_path, planned_runs(config)[0])
+    assert (
+        run_estimates.estimate(planned_runs(config)[1].spec, tmp_path, 1.0).source
+        == "measured, 1 run"
+    )
+
+
+def test_totals(tmp_path: Path) -> None:
+    runs = plan_of(config_of(**PRICE), tmp_path).runs
+    assert plan_rows.total(runs) == plan_rows.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
+    unpriced = plan_of(config_of(), tmp_path).runs
+    assert plan_rows.total(unpriced) == plan_rows.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
+    assert plan_rows.total([]) == plan_rows.Total(0, 0.0, 0.0, 0.0, ())
+
+
+def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path) -> None:
+    config = config_of(repeats=3, **PRICE)
+    write_failure(tmp_path, planned_runs(config)[1])
+    rows = plan_rows.of_points(plan_of(config, tmp_path).rows)
+    assert [(row.nodes, row.runs, row.reason.split(":")[0]) for row in rows] == [
+        (1, 2, "missing"), (1, 1, "failed"), (2, 3, "missing"),
+        (9, None, "9 nodes exceed nodes_max 8"),
+    ]  # fmt: skip
+    assert (rows[2].duration_s, rows[2].node_hours) == (1800.0, pytest.approx(3.0))
+    assert rows[2].cost_usd == pytest.approx(10.8)
+
+
+# --- the budget ---
+
+
+@pytest.mark.parametrize(
+    ("budget", "key", "estimate"),
+    [
+        ({"usd": 5}, "budget.usd: 5", "5.40 US dollars"),
+        ({"usd": 0}, "budget.usd: 0", "5.40 US dollars"),
+        ({"node_hours": 1.25}, "budget.node_hours: 1.25", "1.50 node-hours"),
+        ({"usd": 100, "node_hours": 1}, "budget.node_hours: 1", "1.50 node-hours"),
+    ],
+)
+def test_beyond_the_budget(budget: dict[str, Any], key: str, estimate: str, tmp_path: Path) -> None:
+    sources = [("base.yaml", {"grid": []}), ("overlay.yaml", {"budget": budget})]
+    line = refusal_of(config_of(budget, **PRICE), tmp_path, sources)
+    assert line is not None
+    assert line.startswith(f"overlay.yaml: {key} is not allowed; the 2 runs still to do")
+    assert f"estimated at {estimate} (" in line
+    assert f"allowed: {estimate.split()[0]} or more, null" in line
+
+
+@pytest.mark.parametrize("budget", [{"usd": 5.4}, {"node_hours": 1.5}, {"usd": 9, "node_hours": 2}])
+def test_within_the_budget(budget: dict[str, Any], tmp_path: Path) -> None:
+    assert refusal_of(config_of(budget, **PRICE), tmp_path) is None
+
+
+def test_finished_runs_leave_the_budget_to_the_others(tmp_path: Path) -> None:
+    config = config_of({"usd": 2}, **PRICE)
+    write_record(tmp_path, planned_runs(config)[1])
+    assert refusal_of(config, tmp_path) is None
+    write_record(tmp_path, planned_runs(config)[0])
+    assert refusal_of(config_of({"usd": 0, "node_hours": 0}), tmp_path) is None
+
+
+def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path) -> None:
+    sources = [("platforms.yaml", {"platforms": {"cluster": {}}}), ("o.yaml", {"budget": {}})]
+    line = refusal_of(config_of({"usd": 5}), tmp_path, sources)
+    assert line == (
+        "platforms.yaml: platforms.cluster.usd_per_node_hour: null is not allowed; "
+        "budget.usd 5 needs the price of platform cluster, which has runs to do"
+    )
+    assert refusal_of(config_of({"node_hours": 5}), tmp_path) is None
+
+
+def test_without_a_budget_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costed_plan, "make", lambda *_: pytest.fail("read the records"))
+    assert refusal_of(config_of(), Path("anywhere")) is None
+
+
+@pytest.mark.parametrize("budget", [{"usd": -1}, {"node_hours": "5"}, {"euro": 5}, {"usd": True}])
+def test_the_schema_refuses(budget: dict[str, Any]) -> None:
+    with pytest.raises(configuration.ConfigError, match="budget"):
+        config_of(budget)
+
+
+def page(config: Config, folder: Path, executor: str = "slurm") -> str:
+    made = plan_of(config, folder)
+    rows = submission.added(plan_rows.of_points(made.rows), config, described(executor))
+    return script.markdown(made, rows, config)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines() if line.startswith("| ")
+    ]  # fmt: skip
+
+
+def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path: Path) -> None:
+    text = page(config_of(repeats=2, **PRICE), tmp_path)
+    header, *rows = table_rows(text)
+    assert header[:5] == ["nodes", "runs", "tasks", "gpus", "cpus_per_task"]
+    assert [row[-1] for row in rows[:3]] == ["sbatch 1", "sbatch 2", "–"]
+    assert rows[1][1] == "2"
+    assert rows[1][5:9] == ["0:30:00", "time limit", "2.000", "7.2000"]
+    assert rows[2][-2] == "excluded (9 nodes exceed nodes_max 8)"
+    assert text.count("\nsbatch --parsable") == 2
+    assert "rule_train/<run>/%j.log" in text
+    assert ["all", "4", "3.000", "10.80", "2:00:00"] in rows
+    assert "- 0 of 4 runs are finished and cost nothing.\n" in text
+    assert text.endswith("- No budget is set.\n")
+    assert "assumption" not in text
+
+
+def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
+    config = config_of(repeats=2, **PRICE)
+    made = plan_of(config, tmp_path)
+    one, two, excluded = submission.added(plan_rows.of_points(made.rows), config, described())
+    refused = replace(two, starts=plan_rows.REFUSED, slurm="no node has it")
+    text = script.markdown(made, [one, refused, excluded], config)
+    before, _, after = text.partition("# Plan of the runs")
+    assert "- cluster, nodes 2: no node has it" in before and "nodes 1" not in before
+    assert ["all", "2", "1.000", "3.60", "1:00:00"] in table_rows(after)
+    assert "- Not in the sums: 2 of these runs" in after
+
+
+def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
+    block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": [2, 9],
+             "gpus_per_node": [0, 2]}  # fmt: skip
+    config = configuration.validate(raw_config((("grid",), [block])))
+    made = plan_of(config, tmp_path)
+    assert [row.devices for row in made.rows] == ["CPU", "logical"] * 2
+    header, *rows = table_rows(page(config, tmp_path, "local"))
+    shown = [dict(zip(header, row, strict=True)) for row in rows[:4]]
+    assert [(row["devices"], row["gpus"]) for row in shown] == [
+        ("CPU", "0"), ("logical", "4 logical"), ("CPU", "–"), ("logical", "–"),
+    ]  # fmt: skip
+
+
+def test_the_page_says_what_is_unknown_and_what_was_tried(tmp_path: Path) -> None:
+    config = config_of()
+    write_failure(tmp_path, planned_runs(config)[0])
+    text = page(config, tmp_path, "local")
+    assert ["all", "2", "1.500", "unknown", "1:00:00"] in table_rows(text)
+    assert "- No price, so unknown dollars: cluster.\n" in text
+    assert "runs (failed: rank_died: rank 1 on node1: exit code 3)" in text
+    assert "Only Slurm enforces runtime_min" in text
+    assert "sbatch 1" not in text
+
+
+def test_known_dollars_are_not_the_whole_sum_if_some_are_unknown(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    raw["platforms"]["cluster"].update(PRICE)
+    text = page(configuration.validate(raw), tmp_path)
+    assert ["all", "4", "6.000", "10.80 + unknown", "4:00:00"] in table_rows(text)
+
+
+def test_the_page_of_a_finished_sweep(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "nodes"), 1), (("budget",), {"usd": 0}))
+    config = configuration.validate(raw)
+    write_record(tmp_path, planned_runs(config)[0])
+    text = page(config, tmp_path)
+    assert "\nNone.\n" in text
+    assert "- 1 of 1 runs are finished and cost nothing.\n" in text
+    assert text.endswith("- The budget allows it.\n")
+
+
+def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
+    text = page(config_of({"usd": 1, "node_hours": 1}, **PRICE), tmp_path)
+    refusals = [line for line in text.splitlines() if line.startswith("- The budget refuses")]
+    assert len(refusals) == 2
+    assert "budget.usd: 1 is not allowed; the 2 runs" in refusals[0]
+    assert "budget.node_hours: 1 is not allowed; the 2 runs" in refusals[1]
+
+
+def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
+    """The fixtures of this file are valid records."""
+    run = planned_runs(config_of())[0]
+    assert record_of(run)["parameters_hash"] == run.spec.parameters_hash
+
+
+# --- benchmarks ---
+
+
+def with_benchmarks(**budget: float) -> Config:
+    enabled = AllReduceBenchmark(enabled=True)
+    return replace(config_of(budget, **PRICE), all_reduce_benchmark=enabled)
+
+
+def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
+    config = with_benchmarks()
+    (row,) = plan_of(config, tmp_path / "runs").benchmarks
+    assert (row.platform, row.duration_s, row.node_hours) == ("cluster", 1800.0, 1.0)
+    assert row.cost_usd == pytest.approx(3.6)
+    entry = manifest_of(config).all_reduce_benchmarks[1]
+    all_reduce_records.write(tmp_path / "all_reduce", entry)
+    assert plan_of(config, tmp_path / "runs").benchmarks == []
+    # the record is of another one
+    other = {"weak": replace(config.recipes["weak"], communication="ring")}
+    config = replace(config, recipes=other)
+    assert len(plan_of(config, tmp_path / "runs").benchmarks) == 1
+    laptop = replace(config.platforms["laptop"], cluster="other")
+    config = replace(
+        config,
+        platforms={**config.platforms, "laptop": laptop},
+        grid=(*config.grid, replace(config.grid[0], platform="laptop", nodes=1)),
+        cluster="other",
+    )
+    assert plan_of(config, tmp_path / "runs").benchmarks == []
+
+
+def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(configuration.ConfigError, match='cluster: "other" is not allowed'):
+        plan_of(replace(config_of(), cluster="other"), tmp_path)
+
+
+def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> None:
+    """1.5 node-hours of runs, one more of a benchmark on two nodes."""
+    assert refusal_of(with_benchmarks(node_hours=2.5), tmp_path / "runs") is None
+    config = with_benchmarks(node_hours=2.0)
+    refusal = refusal_of(config, tmp_path / "runs")
+    assert refusal is not None
+    assert (
+        "the 2 runs and the benchmarks (1) still to do are estimated at 2.50 node-hours" in refusal
+    )
+    text = page(config, tmp_path / "runs", "local")
+    assert "1 benchmarks to do, at most 1.000 node-hours and 3.60 US dollars (time" in text
+
+
+# --- a user's data, once it is prepared ---
+
+
+@pytest.mark.parametrize(
+    ("prepared", "limit", "refused"),
+    [(None, None, False), (128, None, False), (127, None, True), (5000, 200, False)],
+)
+def test_a_batch_beyond_prepared_data_is_refused(
+    prepared: int | None, limit: int | None, refused: bool, tmp_path: Path
+) -> None:
+    raw = raw_config(
+        (("recipes", "weak", "dataset"), "platform:platform"),
+        (("recipes", "weak", "train_examples_max"), limit),
+    )
+    config = configuration.validate(raw)
+    runs = grid.expand(config, REGISTRIES).runs
+    if prepared is not None:
+        generator.write_dataset_facts(tmp_path, "platform:platform", prepared)
+    found = sweep_refusals.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
+    assert (found is not None) is refused
+    if found is not None:
+        assert found.startswith(
+            'config.yaml: recipes.weak: {"per_replica_batch_size": 64} is not allowed; '
+            "with nodes 2, gpus_per_node 0 the global batch of 128 examples exceeds "
+        )
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"sha256": "a", "examples": [1]}'])
+def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path) -> None:
+    """Their run is refused with a reason when it starts."""
+    config = configuration.validate(
+        raw_config((("recipes", "weak", "dataset"), "platform:platform"))
+    )
+    (tmp_path / "platform:platform.json").write_text(text)
+    runs = grid.expand(config, REGISTRIES).runs
+    assert sweep_refusals.batch_problem(config, runs, tmp_path) is None
+
+
+def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    write_record(tmp_path, planned_runs(config)[0], divergence="diverged: loss is NaN from epoch 2")
+    made = plan_of(config, tmp_path)
+    assert made.finished == 1
+    assert [(row.nodes, row.repeat) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
+    assert {row.duration_from for row in made.runs} == {"time limit"}
+
+
+# --- searches ---
+
+
+def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that_left(
+    tmp_path: Path,
+) -> None:
+    config = searched.config_of({})
+    planned = manifest_of(config)
+    before = costed_plan.make(config, planned, tmp_path)
+    assert len(before.runs) == 6 * 20 and len(before.if_needed) == 6 * 18
+    (cost,) = before.searches
+    runs = [getattr(cost, kind).runs for kind in ("made", "least", "most", "full_grid")]
+    assert runs == [0, 12, 120, 36]
+    assert 12 < cost.expected.runs < 120
+    hours = planned.runs[0].spec.point.nodes  # of the time limit
+    assert cost.least.node_hours == pytest.approx(2 * 2 * (1 + 2 + 4) * hours)
+    assert cost.full_grid.cost_usd == pytest.approx(3 * cost.least.cost_usd)
+
+    searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 2)
+    after = costed_plan.make(config, planned, tmp_path)
+    assert {(row.platform, row.nodes) for row in after.runs} == {("near", 2), ("near", 4)}
+    (cost,) = after.searches
+    assert [cost.made.runs, cost.least.runs, cost.most.runs] == [12, 14, 12 + 2 * 18]
+
+    searched.runs_of(planned, tmp_path)
+    done = costed_plan.make(config, planned, tmp_path)
+    assert done.runs == [] and done.finished == 16
+    (cost,) = done.searches
+    assert cost.made == cost.least == cost.expected == cost.most
+    shown = script.searches_shown(done.searches)
+    assert len(shown.cells) == 5
+
+
+@pytest.mark.parametrize(
+    ("recipe", "named"),
+    [
+        ({"per_replica_batch_size": 64, "steps_per_epoch": 10}, ["weak"]),
+        ({"per_replica_batch_size": 64}, []),
+        ({"global_batch_size": 64, "steps_per_epoch": 10}, []),
+    ],
+)
+def test_recipes_that_train_more_on_more_nodes_are_named(
+    recipe: dict[str, Any], named: list[str]
+) -> None:
+    config = configuration.validate(raw_config())
+    sizes = {"per_replica_batch_size": None, **recipe}
+    recipes = {"weak": replace(config.recipes["weak"], **sizes)}
+    rows = [
+        plan_rows.PlanRow(**run.spec.point.axes, devices="CPU", feasibility="runs", reason="")
+        for run in grid.expand(config, REGISTRIES).runs
+    ]
+    assert plan_rows.of_other_work(rows, recipes) == named
+    assert plan_rows.of_other_work(rows[:1], recipes) == []

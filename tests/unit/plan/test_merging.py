@@ -1,0 +1,198 @@
+"""Results of another cluster are taken whole or refused by name; nothing here changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import all_reduce_records
+import merge_results
+import pytest
+from builders import manifest_of, valid_config, write_failure, write_record
+from generator import write_dataset_facts
+from tfscaling.plan import merging
+from tfscaling.record import run_record, staleness
+from tfscaling.spec import user_code
+from tfscaling.spec.manifest import Manifest
+
+HERE, THERE = Path("results"), Path("other/results")
+CONFIG = [
+    (("grid", 0, "model"), "net:model"),
+    (("grid", 0, "nodes"), [1, 2, 3]),
+    (("recipes", "weak", "dataset"), "mnist"),
+    (("all_reduce_benchmark",), {"enabled": True}),
+]
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifest]:
+    """Three runs: the first was made here, the others there, and a benchmark there."""
+    monkeypatch.chdir(tmp_path)
+    staleness.now.cache_clear()
+    Path("net.py").write_text("def model(): ...\n")
+    planned = manifest_of(valid_config(*CONFIG))
+    for number, run in enumerate(planned.runs):
+        path = write_record((THERE if number else HERE) / "runs", run)
+        change(path, environment={"user_code": user_code.of_run(run.spec).checksums()})
+    yield planned
+    staleness.now.cache_clear()
+
+
+def change(path: Path, **parts: dict[str, Any]) -> None:
+    """Change keys of parts of a record."""
+    record = json.loads(path.read_text())
+    for part, changes in parts.items():
+        record[part] |= changes
+    path.write_text(json.dumps(record))
+
+
+def record(number: int, manifest: Manifest, results: Path = THERE) -> Path:
+    return results / "runs" / manifest.runs[number].spec.path / run_record.RECORD
+
+
+def files(results: Path) -> dict[str, tuple[int, bytes]]:
+    paths = [path for path in results.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(results)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in paths
+    }
+
+
+def test_runs_are_taken_with_all_files_and_times(manifest: Manifest) -> None:
+    steps = record(1, manifest).with_name("steps.csv")
+    steps.write_text("1.0\n")
+    os.utime(steps, (1e9, 1e9))
+    ours, theirs = files(HERE), files(THERE)
+    merge = merging.compare(manifest, HERE, THERE)
+    assert (len(merge.taken), merge.alike, merge.unplanned, merge.conflicts) == (2, 0, 0, ())
+    merging.take(merge, HERE, THERE)
+    assert files(HERE) == {**ours, **theirs}
+    again = merging.compare(manifest, HERE, THERE)
+    assert (again.taken, again.alike, again.conflicts) == ((), 2, ())
+
+
+def test_a_benchmark_is_taken(manifest: Manifest) -> None:
+    planned = next(each for each in manifest.all_reduce_benchmarks if each.spec)
+    path = all_reduce_records.write(THERE / "all_reduce", planned)
+    merge = merging.compare(manifest, HERE, THERE)
+    assert str(path.parent.relative_to(THERE)) in merge.taken
+    path.write_text(path.read_text()[:-20])
+    (conflict,) = merging.compare(manifest, HERE, THERE).conflicts
+    assert conflict.startswith("all_reduce/") and "not JSON" in conflict
+
+
+def truncated(manifest: Manifest) -> None:
+    path = record(1, manifest)
+    path.write_text(path.read_text()[:200])
+
+
+def other_parameters(manifest: Manifest) -> None:
+    changed = {"parameters": {"learning_rate": 0.7}}
+    change(record(1, manifest), **changed)
+    text = json.loads(record(1, manifest).read_text()) | {"parameters_hash": "0" * 16}
+    record(1, manifest).write_text(json.dumps(text))
+
+
+def other_code(manifest: Manifest) -> None:
+    Path("net.py").write_text("def model(): return 1\n")
+    for number in (0, 2):
+        code = {"user_code": user_code.of_run(manifest.runs[number].spec).checksums()}
+        change(record(number, manifest, HERE if number == 0 else THERE), environment=code)
+
+
+def other_data(manifest: Manifest) -> None:
+    dataset = json.loads(record(1, manifest).read_text())["environment"]["dataset"]
+    write_dataset_facts(HERE / "datasets", dataset["name"], 384, dataset["sha256"])
+    change(record(1, manifest), environment={"dataset": dataset | {"sha256": "e" * 64}})
+
+
+def both_have_it(manifest: Manifest) -> None:
+    write_record(HERE / "runs", manifest.runs[1], execution_time_s=99.0)
+
+
+def an_attempt_is_here(manifest: Manifest) -> None:
+    write_failure(record(1, manifest, HERE).parent, manifest.runs[1])
+
+
+def moved(manifest: Manifest) -> None:
+    record(1, manifest).write_bytes(record(2, manifest).read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (truncated, "not JSON"),
+        (other_parameters, "made with other parameters: learning_rate"),
+        (other_code, "made by other code: net.py"),
+        (other_data, "made of other data"),
+        (both_have_it, "both have a record, and they differ"),
+        (an_attempt_is_here, "has an attempt without a record"),
+        (moved, "is of another run"),
+    ],
+)
+def test_a_conflict_is_named_and_nothing_is_taken(
+    broken: Callable[[Manifest], None], reason: str, manifest: Manifest
+) -> None:
+    broken(manifest)
+    staleness.now.cache_clear()
+    before = files(HERE)
+    merge = merging.compare(manifest, HERE, THERE)
+    (conflict,) = merge.conflicts
+    assert conflict.startswith(f"runs/{manifest.runs[1].spec.path}: ")
+    assert reason in conflict
+    with pytest.raises(FileExistsError):
+        merging.take(merge, HERE, THERE)
+    assert files(HERE) == before
+
+
+def test_what_is_not_planned_stays_there(manifest: Manifest) -> None:
+    first = manifest_of(valid_config(*CONFIG, (("grid", 0, "nodes"), [1, 2])))
+    merge = merging.compare(first, HERE, THERE)
+    assert (len(merge.taken), merge.unplanned) == (1, 1)
+
+
+def test_the_program_takes_or_refuses(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refusal(there: str) -> str:
+        """What `make merge FROM=there` ends with; empty if it has taken all."""
+        monkeypatch.setattr(sys, "argv", ["merge_results.py", "--from", there])
+        try:
+            merge_results.main()
+        except SystemExit as ended:
+            return str(ended.code)
+        return ""
+
+    assert "manifest.json is missing" in refusal("other")
+    (HERE / "main").mkdir()
+    manifest.write(HERE / "main/manifest.json")
+    path = record(1, manifest)
+    whole = path.read_text()
+    path.write_text(whole[:100])
+    assert "nothing is taken: 1 conflict" in refusal("other")
+    assert manifest.runs[1].spec.path in capsys.readouterr().out
+    assert not record(2, manifest, HERE).exists()
+    path.write_text(whole)
+    assert refusal("other/results") == ""
+    assert record(1, manifest, HERE).read_text() == whole
+    for wrong in ("", ".", "nowhere"):
+        assert f"FROM={wrong}: " in refusal(wrong)
+
+
+def test_a_link_to_a_file_of_mine_is_not_followed(manifest: Manifest) -> None:
+    """What somebody else's results name: a copy would have its content."""
+    Path("secret").write_text("mine")
+    link = record(1, manifest).with_name("steps.csv")
+    link.symlink_to(Path("secret").absolute())
+    before = files(HERE)
+    found = merging.compare(manifest, HERE, THERE)
+    (conflict,) = found.conflicts
+    assert "steps.csv is a link or no plain file" in conflict
+    link.unlink()
+    os.mkfifo(link)
+    assert "steps.csv is a link" in merging.compare(manifest, HERE, THERE).conflicts[0]
+    assert files(HERE) == before

@@ -1,0 +1,264 @@
+"""Questions to sbatch, Slurm's words, and the limits that sbatch says nothing of."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from submitted import config_of, described
+from tfscaling.plan import preflight, slurm_limits
+from tfscaling.plan.preflight import Answer
+from tfscaling.plan.slurm_limits import Node, Request
+from tfscaling.spec.run_spec import Point
+
+NOW = datetime.datetime(2026, 11, 22, 12, 0)
+
+
+def point(**axes: Any) -> Point:
+    usual = {"platform": "cluster", "model": "mnist_cnn", "strategy": "multi_worker_mirrored",
+             "recipe": "weak", "nodes": 2, "gpus_per_node": 0, "tasks_per_node": 1}  # fmt: skip
+    return Point(**{**usual, **axes})
+
+
+def request_of(asked: Point | None = None, **platform: Any) -> Request:
+    (found,) = preflight.requests([asked or point()], config_of(**platform), described()).values()
+    return found
+
+
+def test_the_question_is_the_line_without_what_names_the_job() -> None:
+    asked = request_of(point(gpus_per_node=4), partition="v100 x4", account="lab", qos="low")
+    assert asked.question == (
+        "sbatch --test-only -A lab -p 'v100 x4' -t 30 --qos=low --nodes=2 --cpus-per-task=8 "
+        "--ntasks-per-node=1 --gres=gpu:4 --wrap=true"
+    )
+    assert (asked.nodes, asked.cpus, asked.gres) == (2, 8, "gpu:4")
+    assert " -p " not in request_of().question
+
+
+@pytest.mark.parametrize("tasks", [2, "2+1"])
+def test_the_cpus_of_a_node_are_those_of_its_tasks(tasks: int | str) -> None:
+    assert request_of(point(tasks_per_node=tasks), cpus_per_node=5).cpus == 4
+    local = request_of(point(tasks_per_node=tasks), cpus_per_node=5, launcher="local")
+    assert (local.cpus, local.nodes) == (5, 1)
+
+
+def test_points_that_ask_for_the_same_are_one_question() -> None:
+    points = [point(model="a"), point(model="b"), point(nodes=1)]
+    assert len(set(preflight.requests(points, config_of(), described()).values())) == 2
+
+
+SAID = {
+    "sbatch: Job 1 to start at 2026-11-22T12:42:23 using 4 processors on nodes cpu[1-2] in "
+    "partition cpu\n": "",
+    "sbatch: error: invalid partition specified: cpux\n"
+    "allocation failure: Invalid partition name specified\n":
+        "invalid partition specified: cpux; allocation failure: Invalid partition name specified",
+    "sbatch: unrecognized option '--bad'\nTry \"sbatch --help\" for more information\n":
+        "unrecognized option '--bad'",
+    "": "sbatch ended with exit status 1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "refusal"), SAID.items())
+def test_slurms_words_are_the_refusal(words: str, refusal: str) -> None:
+    answer = preflight.read(1 if refusal else 0, words)
+    assert answer.refusal == refusal
+    start = datetime.datetime(2026, 11, 22, 12, 42, 23)
+    assert answer.start == (None if refusal else start)
+
+
+def test_a_start_is_told_as_a_person_would() -> None:
+    for start, text in (
+        (NOW, "at once"), (NOW.replace(hour=18, minute=5), "at 18:05"),
+        (NOW.replace(day=23), "at 2026-11-23 12:00"),
+    ):  # fmt: skip
+        assert preflight.start_text(start, NOW) == text
+
+
+def test_the_outlook_has_the_first_and_the_last_start_and_what_waits() -> None:
+    answers = {
+        point(nodes=1): Answer(NOW - datetime.timedelta(seconds=5)),
+        point(nodes=2): Answer(NOW.replace(hour=14)),
+        point(nodes=3): Answer(waits_for="1 of 3 nodes is out"),
+    }
+    waits, starts = preflight.outlook(answers, NOW)
+    assert waits == "cluster, nodes 3: waits, because 1 of 3 nodes is out"
+    assert starts.endswith("the first at once, the last at 14:00")
+
+
+def test_shapes_name_the_nodes_once() -> None:
+    points = [point(nodes=n, gpus_per_node=g) for g in (0, 2) for n in (1, 2, 2)]
+    assert preflight.shapes(points) == "nodes 1, 2; nodes 1, 2 with gpus_per_node 2"
+    assert preflight.shapes([point(tasks_per_node="2+1")]) == "nodes 2 and tasks_per_node 2+1"
+
+
+# --- nodes ---
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gres", "fits"),
+    [
+        (8, "gpu:v100:4(S:0-1),nvme:1", True), (8, "gpu:v100:2(S:0),gpu:t4:2(S:1)", True),
+        (4, "gpu:v100:4", False), (8, "gpu:3", False), (8, "(null)", False),
+    ],
+)  # fmt: skip
+def test_a_node_fits_if_it_has_the_cpus_and_gpus(cpus: int, gres: str, fits: bool) -> None:
+    node = Node("n1", "idle", cpus, gres, 4000)
+    assert node.fits(request_of(point(gpus_per_node=4))) is fits
+    assert node.fits(request_of(point(gpus_per_node=4), mem_mb=4000)) is fits
+    assert not node.fits(request_of(point(gpus_per_node=4), mem_mb=4001))
+
+
+def test_a_type_of_gpu_is_another_than_others() -> None:
+    asked = request_of(point(gpus_per_node=2), gpu_gres="gpu:v100")
+    assert Node("n1", "idle", 8, "gpu:v100:2", 1).fits(asked)
+    assert not Node("n1", "idle", 8, "gpu:t4:2", 1).fits(asked)
+
+
+@pytest.mark.parametrize(
+    ("states", "waits"),
+    [
+        (("idle", "drained"), True), (("allocated", "down*"), True),
+        (("idle", "mixed"), False),  # another reason
+        (("drained",), False),  # too few whatever their state
+    ],
+)  # fmt: skip
+def test_nodes_that_are_out_of_service_may_come_back(states: tuple[str, ...], waits: bool) -> None:
+    nodes = [Node(f"n{n}", state, 8, "(null)", 1) for n, state in enumerate(states)]
+    small = Node("small", "down", 2, "(null)", 1)
+    assert bool(slurm_limits.out_of_service(request_of(), [*nodes, small])) is waits
+
+
+@pytest.mark.parametrize(
+    ("platform", "named"),
+    [({}, ""), ({"cpus_per_node": 9}, "9 CPUs"), ({"mem_mb": 4001}, "4001 MB"),
+     ({"gpu_gres": "gpu:a100"}, "gpu:a100:4")],
+)  # fmt: skip
+def test_what_no_node_has_is_named(platform: dict[str, Any], named: str) -> None:
+    nodes = [Node("n1", "idle", 8, "gpu:v100:4", 2000), Node("n2", "idle", 2, "(null)", 4000)]
+    found = slurm_limits.lacking(request_of(point(gpus_per_node=4), **platform), nodes)
+    assert bool(found) == bool(named) and named in found
+    assert slurm_limits.lacking(request_of(**platform), []) == ""
+
+
+def test_a_partition_with_too_few_nodes_is_named() -> None:
+    nodes = [Node("n1", "idle", 8, "", 2000)]
+    request = request_of(point(nodes=2), partition="small")
+    assert "partition small has 1 node" in slurm_limits.lacking(request, nodes)
+
+
+# --- limits ---
+
+
+def partition_of(**settings: str) -> dict[str, str]:
+    usual = {"PartitionName": "cpu", "Default": "YES", "MaxTime": "UNLIMITED",
+             "MaxNodes": "UNLIMITED", "AllowAccounts": "ALL"}  # fmt: skip
+    line = " ".join(f"{key}={value}" for key, value in {**usual, **settings}.items())
+    return slurm_limits.partition(line)
+
+
+LIMITS = [
+    ({}, {}, ""),
+    ({"MaxTime": "00:30:00"}, {}, ""),
+    ({"MaxTime": "00:29:00"}, {}, "PartitionTimeLimit"),
+    ({"MaxTime": "00:29:00"}, {"qos": "long"}, ""),
+    ({"MaxTime": "2-00:00:00"}, {}, ""),
+    ({"MaxNodes": "1"}, {}, "PartitionNodeLimit"),
+    ({"MaxNodes": "2"}, {}, ""),
+    ({"AllowAccounts": "lab,other"}, {"account": "lab"}, ""),
+    ({"AllowAccounts": "lab,other"}, {}, ""),  # the user's default account is not known
+    ({"AllowAccounts": "other"}, {"account": "lab"}, "AccountNotAllowed"),
+    ({"DenyAccounts": "lab"}, {"account": "lab"}, "AccountNotAllowed"),
+]
+
+
+@pytest.mark.parametrize(("settings", "platform", "reason"), LIMITS)
+def test_limits_that_sbatch_accepts_and_no_job_meets(
+    settings: dict[str, str], platform: dict[str, Any], reason: str
+) -> None:
+    found = slurm_limits.problem(request_of(**platform), [partition_of(**settings)])
+    assert found.partition(":")[0] == reason
+
+
+def test_one_of_several_partitions_is_enough() -> None:
+    short, long = (partition_of(PartitionName=n, MaxTime=t) for n, t in
+                   (("short", "00:10:00"), ("long", "UNLIMITED")))  # fmt: skip
+    assert slurm_limits.problem(request_of(partition="short"), [short, long])
+    assert not slurm_limits.problem(request_of(partition="short,long"), [short, long])
+    assert not slurm_limits.problem(request_of(partition="unknown"), [short, long])
+
+
+# --- without Slurm ---
+
+
+def test_a_machine_without_sbatch_says_where_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "which").symlink_to(shutil.which("which") or "")  # which the plugin calls
+    monkeypatch.setenv("PATH", str(tmp_path))
+    verdict = preflight.verdict([point()], config_of(), described())
+    assert "login node" in verdict.refusal and not verdict.refused
+    assert preflight.verdict([], config_of(), described()) == preflight.Verdict()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "allocation failure: Unable to contact slurm controller (connect failure)",
+        "sbatch: error: fetch_config: DNS SRV lookup failed\n"
+        "sbatch: fatal: Could not establish a configuration source",
+    ],
+)
+def test_without_a_controller_no_point_is_blamed(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "which").symlink_to(shutil.which("which") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    verdict = preflight.verdict([point(), point(nodes=1)], config_of(), described())
+    assert verdict.refusal.startswith("Slurm does not answer: ")
+    assert words.rpartition(": ")[2] in verdict.refusal
+    assert not verdict.refused
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of commands of Slurm: sbatch takes all, scontrol says what `said` has in it."""
+    for name, script in (("sbatch", "exit 0"), ("scontrol", 'while read -r l; do echo "$l"; done')):
+        text = f"#!/bin/sh\necho {name} >>{tmp_path}/asked\n{script} <{tmp_path}/said\n"
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "which").symlink_to(shutil.which("which") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    slurm_limits.silence.cache_clear()
+    yield tmp_path
+    slurm_limits.silence.cache_clear()
+
+
+@pytest.mark.parametrize("backup", ["DOWN", "UP"])
+def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
+    lines = ["Slurmctld(primary) at one is DOWN", f"Slurmctld(backup) at two is {backup}"]
+    (slurm / "said").write_text("\n".join([*lines, ""]))
+    verdict = preflight.verdict([point()], config_of(), described())
+    assert verdict.refusal.startswith("Slurm does not answer: ") is (backup == "DOWN")
+    commands = (slurm / "asked").read_text().split()
+    assert commands.count("scontrol") == 1 or backup == "UP"
+    assert ("sbatch" in commands) is (backup == "UP")
+
+
+def test_what_the_plugin_refuses_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never asks sbatch, which is there and accepts all."""
+    (tmp_path / "sbatch").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "which").symlink_to(shutil.which("which") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    verdict = preflight.verdict([point()], config_of(extra="--partition=other"), described())
+    assert "refused by the Slurm executor plugin" in verdict.refused[point()]
+    assert preflight.verdict([point()], config_of(), described()).refusal == ""

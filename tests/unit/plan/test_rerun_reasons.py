@@ -1,0 +1,198 @@
+"""What is made again although it is there, in a project folder of made-up records."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import all_reduce_records
+import pytest
+from builders import manifest_of, valid_config, write_failure, write_record
+from generator import write_dataset_facts
+from tfscaling.plan import costed_plan
+from tfscaling.plan.reruns import Reruns, is_outdated
+from tfscaling.record import earlier, staleness
+from tfscaling.spec import user_code
+from tfscaling.spec.manifest import PlannedRun
+from tfscaling.tables import runs_table
+
+CONFIG = [
+    (("grid", 0, "model"), "net:model"),
+    (("grid", 0, "repeats"), 1),
+    (("grid", 0, "repeat_until"), {"relative_interval": 0.1, "repeats_max": 2}),
+    (("recipes", "weak", "dataset"), "data:data"),
+]
+DATA = "data:data"
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PlannedRun]]:
+    """A run on one node and one on two, each with an extra repeat, of code that is as it was."""
+    monkeypatch.chdir(tmp_path)
+    staleness.now.cache_clear()
+    Path("net.py").write_text("def model(): ...\n")
+    Path("data.py").write_text("def data(): ...\n")
+    planned = list(manifest_of(valid_config(*CONFIG)).runs)
+    for run in planned:
+        path = write_record(Path("results/runs"), run)
+        record = json.loads(path.read_text())
+        record["environment"]["user_code"] = user_code.of_run(run.spec).checksums()
+        path.write_text(json.dumps(record))
+    facts = Path("results/datasets", f"{DATA}.json")
+    write_dataset_facts(facts.parent, DATA, 3, record["environment"]["dataset"]["sha256"])
+    made_by = user_code.of_names(DATA).checksums()
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "user_code": made_by}))
+    yield planned
+    staleness.now.cache_clear()
+
+
+def reruns(*changes: Any) -> Reruns:
+    """As a start of the workflow asks, with the code as it is now."""
+    staleness.now.cache_clear()
+    config = valid_config(*CONFIG, *changes)
+    manifest = manifest_of(config)
+    benchmarks = {b.point.path: b.spec for b in manifest.all_reduce_benchmarks if b.spec}
+    planned = {run.spec.path: run for run in manifest.runs}
+    return Reruns(config, planned, benchmarks, Path("results"))
+
+
+STALE = (("rerun",), "stale")
+
+
+def test_a_stale_run_is_made_again_only_where_that_is_asked_for(runs: list[PlannedRun]) -> None:
+    paths = [run.spec.path for run in runs]
+    assert not any(map(reruns(STALE).is_stale, paths))
+    Path("net.py").write_text("def model(): return 1\n")
+    assert all(map(reruns(STALE).is_stale, paths))
+    assert not any(map(reruns().is_stale, paths))
+
+
+def test_changed_data_is_made_again_for_runs_that_have_no_record(runs: list[PlannedRun]) -> None:
+    one, extra, two, _ = (run.spec.path for run in runs)
+    Path("data.py").write_text("def data(): return 1\n")
+    assert not reruns().is_changed_data(DATA)  # all runs are made
+    Path("results/runs", extra, "run.json").unlink()
+    assert not reruns().is_changed_data(DATA)  # it may not be needed
+    Path("results/runs", two, "run.json").unlink()
+    assert reruns().runs_of_changed_data == {two}
+    assert reruns().is_changed_data(DATA)
+    assert not reruns().is_changed_data("mnist")
+    assert reruns(STALE).runs_of_changed_data == {one, two}  # the record of `one` is stale
+
+
+def test_data_of_the_code_that_is_here_is_left_as_it_is(runs: list[PlannedRun]) -> None:
+    Path("results/runs", runs[0].spec.path, "run.json").unlink()
+    assert reruns().runs_of_changed_data == frozenset()
+
+
+def test_runs_of_another_cluster_do_not_ask_for_data(runs: list[PlannedRun]) -> None:
+    Path("data.py").write_text("def data(): return 1\n")
+    Path("results/runs", runs[0].spec.path, "run.json").unlink()
+    named = (("platforms", "cluster", "cluster"), "here")
+    assert reruns(named, (("cluster",), "here")).is_changed_data(DATA)
+    other = (("platforms", "laptop", "cluster"), "there")
+    assert not reruns(named, other, (("cluster",), "there")).is_changed_data(DATA)
+
+
+def test_a_stale_benchmark_is_made_again_only_where_that_is_asked_for() -> None:
+    enabled = (("all_reduce_benchmark",), {"enabled": True})
+    planned = manifest_of(valid_config(*CONFIG, enabled)).all_reduce_benchmarks
+    (of_two,) = [each for each in planned if each.spec]
+    path = all_reduce_records.write(Path("results/all_reduce"), of_two)
+    record = json.loads(path.read_text())
+    record["environment"]["user_code"] = user_code.of_names("net:model").checksums()
+    path.write_text(json.dumps(record))
+    assert not reruns(enabled, STALE).is_stale_benchmark(of_two.point.path)
+    Path("net.py").write_text("def model(): return 1\n")
+    assert reruns(enabled, STALE).is_stale_benchmark(of_two.point.path)
+    assert not reruns(enabled).is_stale_benchmark(of_two.point.path)
+    assert not reruns(enabled, STALE).is_stale_benchmark("another point")
+
+    reruns(enabled).keep_earlier({str(path)})
+    path.unlink()
+    assert reruns(enabled).bring_back() == frozenset()  # it is of other code
+    Path("net.py").write_text("def model(): ...\n")
+    assert reruns(enabled).bring_back() == {of_two.point.path}
+    assert json.loads(path.read_text()) == record
+
+
+def test_a_file_is_outdated_if_it_is_there_with_another_content() -> None:
+    file = Path("config.json")
+    assert not is_outdated(file, b"new")
+    file.write_text("old")
+    assert is_outdated(file, b"new")
+    assert not is_outdated(file, b"old")
+
+
+def record_path(run: PlannedRun) -> Path:
+    return Path("results/runs", run.spec.path, "run.json")
+
+
+def made_again(*runs: PlannedRun) -> None:
+    """A start that is to make these runs again, and its end before a new one is whole."""
+    reruns().keep_earlier({str(record_path(run)) for run in runs})
+    for run in runs:
+        record_path(run).unlink()  # as Snakemake does
+
+
+def row_of(runs: list[PlannedRun], run: PlannedRun) -> dict[str, Any]:
+    staleness.now.cache_clear()
+    table, _ = runs_table.run_tables(runs, Path("results/runs"))
+    return dict(table.iloc[runs.index(run)])
+
+
+def test_the_record_of_a_run_made_again_is_kept_until_the_new_one_is_whole(
+    runs: list[PlannedRun],
+) -> None:
+    one, extra, two, _ = runs
+    content, made_ns = record_path(one).read_bytes(), record_path(one).stat().st_mtime_ns
+    Path("net.py").write_text("def model(): return 1\n")
+    made_again(one)
+    assert earlier.beside(record_path(extra)).exists()  # rounds may have it made again
+    assert not earlier.beside(record_path(two)).exists()
+    assert reruns(STALE).bring_back() == frozenset()  # it is of other code
+    write_failure(Path("results/runs"), one, message="ValueError: no")
+    row = row_of(runs, one)
+    assert row["status"] == "stale"
+    for text in ("ValueError: no", "attempt 1, kept as earlier.run.json", "net.py"):
+        assert text in row["reason"]
+    config = valid_config(*CONFIG)
+    (planned, *_) = costed_plan.make(config, manifest_of(config), Path("results/runs")).runs
+    assert (planned.nodes, planned.repeat) == (1, 1)
+
+    Path("net.py").write_text("def model(): ...\n")
+    assert row_of(runs, one)["status"] == "ok"
+    assert "ValueError: no" in row_of(runs, one)["warnings"]
+    assert reruns().bring_back() == {one.spec.path}
+    found = record_path(one)
+    assert (found.read_bytes(), found.stat().st_mtime_ns) == (content, made_ns)
+    reruns().keep_earlier(set())
+    assert not earlier.beside(found).exists()
+    found.unlink()  # by the user
+    assert reruns().bring_back() == frozenset()
+
+
+def test_an_earlier_record_of_other_parameters_or_a_broken_one_does_not_come_back(
+    runs: list[PlannedRun],
+) -> None:
+    one, _, two, _ = runs
+    made_again(one, two)
+    changed = (("recipes", "weak", "epochs"), 7)
+    assert reruns(changed).bring_back() == frozenset()
+    earlier.beside(record_path(two)).write_text("{")
+    assert reruns().bring_back() == {one.spec.path}
+
+
+def test_where_links_cannot_be_made_the_record_is_copied(
+    runs: list[PlannedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError("no hard links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    made_again(runs[0])
+    assert reruns().bring_back() == {runs[0].spec.path}
+    assert record_path(runs[0]).stat().st_nlink == 1

@@ -1,0 +1,133 @@
+"""What the executor plugin learns about runs; a node that loses its power is in tests/slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from builders import manifest_of, record_of, valid_config
+from tfscaling.plan.slurm_sweep import SlurmSweep
+from tfscaling.record import attempts, earlier, failure_report, queue_notes
+from tfscaling.record.failure_report import Cause, FailureReport, Kind
+from tfscaling.spec import run_spec
+
+(RUN, OTHER) = manifest_of(valid_config()).runs
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    path = tmp_path / "runs" / RUN.spec.path / "run.json"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+def sweep(output: Path, tmp_path: Path) -> SlurmSweep:
+    others = tmp_path / "runs" / OTHER.spec.path / "run.json"
+    return SlurmSweep({str(output): RUN.spec, str(others): OTHER.spec}, tmp_path / "runs")
+
+
+def attempt(output: Path, number: int, spec: str | None = None) -> Path:
+    (folder := attempts.path(output.parent, number)).mkdir()
+    if spec is not None:
+        (folder / attempts.SPEC).write_text(spec)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ("TIMEOUT", "time_limit"), ("NODE_FAIL", "node_failed"), ("FAILED", "launcher_failed"),
+        ("OUT_OF_MEMORY", "out_of_memory"), ("PREEMPTED", "preempted"),
+        ("BOOT_FAIL", "node_failed"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_job_without_a_report_has_slurms(
+    state: str, kind: str, has_begun: bool, sweep: SlurmSweep, output: Path
+) -> None:
+    folder = attempt(output, 2) if has_begun else output.parent
+    sweep.failed(output, "17", state)
+    failure = failure_report.read(output.parent)
+    assert failure is not None and failure_report.read(folder) == failure
+    assert (failure.cause.kind, failure.attempt) == (kind, 2 if has_begun else 1)
+    assert failure.axes == RUN.spec.axes
+    assert "job 17" in failure.cause.message and state in failure.cause.message
+
+
+def test_what_the_launcher_reported_stays(sweep: SlurmSweep, output: Path) -> None:
+    cause = Cause(kind="stalled", message="no rank made progress")
+    reported = FailureReport(axes=RUN.spec.axes, attempt=1, cause=cause)
+    for folder in (attempt(output, 1), output.parent):
+        failure_report.write(folder, reported)
+    sweep.failed(output, "17", "FAILED")
+    assert failure_report.read(output.parent) == reported
+
+
+def test_files_that_are_no_records_have_no_report(sweep: SlurmSweep, tmp_path: Path) -> None:
+    sweep.failed(tmp_path / "table.csv", "17", "FAILED")
+    assert not (tmp_path / "failure.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("record", "is_finished"), [("17", True), ("16", False), ("", False), ("{", False)]
+)
+def test_a_job_that_has_left_its_record_has_finished(
+    record: str, is_finished: bool, sweep: SlurmSweep, output: Path
+) -> None:
+    """As when its time limit passes while Slurm's controller is away."""
+    content = record_of(RUN)
+    content["environment"]["slurm_job"] = {"id": record}
+    if record:
+        output.write_text(json.dumps(content) if record.isdigit() else record)
+    assert sweep.is_finished(output, "17") == is_finished
+
+
+def test_hosts_that_were_slow_or_lacked_gpus_are_unfit(sweep: SlurmSweep, output: Path) -> None:
+    failures: list[tuple[Kind, str | None]] = [
+        ("slow_node", "n7"), ("rank_died", "n8"), ("slow_node", "n3"), ("missing_gpus", None),
+        ("missing_gpus", "n6"),
+    ]  # fmt: skip
+    assert sweep.unfit_nodes(output) == []
+    for number, (kind, host) in enumerate(failures, start=1):
+        cause = Cause(kind=kind, message="much slower", host=host)
+        report = FailureReport(axes={}, attempt=number, cause=cause)
+        failure_report.write(attempt(output, number), report)
+    assert sweep.unfit_nodes(output) == ["n3", "n6", "n7"]
+    assert sweep.unfit_nodes(output.with_name("table.csv")) == []
+
+
+def test_the_last_attempt_has_other_settings_than_planned(sweep: SlurmSweep, output: Path) -> None:
+    assert not sweep.has_other_settings(output)
+    attempt(output, 1, '{"seed": 2}')
+    assert sweep.has_other_settings(output) and sweep.has_other_settings(output, time.time())
+    old_s = time.time() - 3600
+    os.utime(attempts.path(output.parent, 1) / attempts.SPEC, (old_s, old_s))
+    assert not sweep.has_other_settings(output, time.time())  # the job has not begun its attempt
+    attempt(output, 2, run_spec.encode(RUN.spec))
+    assert not sweep.has_other_settings(output)
+
+
+def test_an_accepted_record_replaces_the_earlier_one(sweep: SlurmSweep, output: Path) -> None:
+    output.touch()
+    earlier.keep(output)
+    sweep.accept(output)
+    assert not earlier.beside(output).exists()
+
+
+def test_notes_are_kept_by_run(sweep: SlurmSweep, output: Path) -> None:
+    sweep.note({output: "waits", output.with_name("other"): "no run"})
+    assert queue_notes.read(sweep.runs_dir).words == {RUN.spec.path: "waits"}
+    sweep.note({})
+    assert queue_notes.read(sweep.runs_dir).words == {}
+
+
+def test_notes_that_cannot_be_written_end_no_sweep(sweep: SlurmSweep, output: Path) -> None:
+    blocked = sweep.runs_dir.parent / "file"
+    blocked.touch()
+    unwritable = SlurmSweep(sweep.specs, blocked / "results" / "runs")
+    unwritable.note({output: "waits"})
+    assert not unwritable.runs_dir.exists()

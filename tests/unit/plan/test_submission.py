@@ -1,0 +1,171 @@
+"""The sbatch line of the plan is the one that the plugin hands to the shell."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import snakemake_executor_plugin_slurm as upstream
+import snakemake_executor_plugin_slurm_sweep as plugin
+from builders import raw_config
+from msgspec.structs import replace
+from slurm_executor import Job, Resources, Started, Sweep
+from submitted import DEFAULTS, PROFILE, config_of, described, plan_of
+from tfscaling.plan import plan_rows, submission
+from tfscaling.plan.plan_rows import PlanRow
+from tfscaling.plan.submission import Submission
+from tfscaling.spec import configuration, platforms
+from tfscaling.spec.config import AXES
+from tfscaling.spec.geometry import Geometry
+from tfscaling.spec.platforms import Resource
+
+
+def submitted_by_the_plugin(
+    resources: Mapping[str, Resource], row: PlanRow, folder: Path, **settings: Any
+) -> str:
+    """What the executor hands to the shell; sbatch itself is not called."""
+    calls: list[str] = []
+
+    def run(call: str, **_: Any) -> Any:
+        calls.append(call)
+        raise OSError("stopped here by the test")
+
+    defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
+    job = Job(["run.json"], [str(getattr(row, axis)) for axis in AXES])
+    job.resources = Resources({"slurm_extra": "", **defaults, "training_runs": 1, **resources})
+    usual = {"logdir": Path(PROFILE["slurm-sweep-logdir"])}
+    with contextlib.chdir(folder):
+        executor = Started(folder, Sweep(), **{**usual, **settings})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plugin.subprocess, "run", run)
+        patched.setattr(upstream, "get_default_partition", lambda job, logger: "DEFAULT")
+        executor.run_job(job)
+    executor.shutdown()
+    (call,) = calls
+    known = {
+        executor.run_uuid.rpartition("_")[2]: submission.UUID,
+        "-p DEFAULT": f"-p {submission.PARTITION}",
+        "'echo \"1\"'": f'"{submission.COMMAND}"',
+    }  # fmt: skip
+    for text, placeholder in known.items():
+        call = call.replace(text, placeholder)
+    return call
+
+
+def run_name(row: PlanRow) -> str:
+    """What the plugin calls a run, in the job's comment and in a folder."""
+    return "_".join(str(getattr(row, axis)) for axis in AXES).replace("/", "_")
+
+
+PLATFORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "partition": {"partition": "v100 x4"},
+    "account": {"account": "lab, other", "qos": "high", "constraint": "a&b", "reservation": "r"},
+    "memory and extra": {
+        "mem_mb": 4000,
+        "exclusive": True,
+        "extra": "--nice=5 --hint=nomultithread",
+    },
+    "clusters": {"cluster": "gcp", "multi_cluster": True, "runtime_min": 90},
+    "typed GPUs": {"gpu_gres": "gpu:v100"},
+    "no GPUs for Slurm": {"gpu_gres": None},
+    "local launcher": {"launcher": "local", "devices": "logical"},
+}
+SHAPES = [Geometry(1, 1, 0), Geometry(3, 2, 0), Geometry(2, "2+1", 0), Geometry(2, 1, 4)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
+    name: str, shape: Geometry, tmp_path: Path
+) -> None:
+    platform = config_of(**PLATFORMS[name]).platforms["cluster"]
+    resources = platforms.slurm_resources(platform, shape)
+    row = replace(plan_of(config_of(), Path("nowhere")).rows[0], model="own.models:vgg")
+    line = submission.sbatch_line(resources, run_name(row), described(folder=tmp_path))
+    assert line == submitted_by_the_plugin(resources, row, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"requeue": True}, {"qos": "low", "reservation": "night"}, {"jobname_prefix": "tf"},
+        {"exclude_failed_nodes": "node7"}, {"logdir": Path("/var/log/mine")}, {"logdir": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_settings_of_the_profile_reach_the_line(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    resources = platforms.slurm_resources(
+        config_of(partition="cpu").platforms["cluster"], Geometry(2, 1, 0)
+    )
+    row = plan_of(config_of(), Path("nowhere")).rows[0]
+    line = submission.sbatch_line(resources, run_name(row), described(folder=tmp_path, **settings))
+    assert line == submitted_by_the_plugin(resources, row, tmp_path, **settings)
+
+
+def test_the_line_by_heart() -> None:
+    platform = config_of(partition="cpu").platforms["cluster"]
+    resources = platforms.slurm_resources(platform, Geometry(2, 1, 4))
+    words = shlex.split(submission.sbatch_line(resources, "a_1", described()))
+    assert words == [
+        "sbatch", "--parsable", "--job-name", "<uuid>",
+        "--output", "/shared/my project/results/logs/slurm/rule_train/a_1/%j.log",
+        "--export=ALL", "--comment", "rule_train_wildcards_a_1", "-p", "cpu", "-t", "30",
+        "--nodes=2", "--cpus-per-task=8", "--ntasks-per-node=1", "-D", "/shared/my project",
+        "--gres=gpu:4", "--wrap=<command>",
+    ]  # fmt: skip
+
+
+def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
+    resources = platforms.slurm_resources(config_of().platforms["cluster"], Geometry(1, 1, 0))
+    line = submission.sbatch_line(resources, "a_1", replace(described(), rule="tfs_train"))
+    assert "/rule_tfs_train/a_1/" in line
+    assert "rule_tfs_train_wildcards_a_1" in line
+
+
+def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    rows = submission.added(
+        plan_rows.of_points(plan_of(config, tmp_path).rows), config, described()
+    )
+    assert [row.is_sbatch for row in rows] == [True, True, False]
+    assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
+
+
+def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
+    platform = config_of(extra="--partition=other").platforms["cluster"]
+    line = submission.sbatch_line(
+        platforms.slurm_resources(platform, Geometry(1, 1, 0)), "a", described()
+    )
+    assert line.startswith("refused by the Slurm executor plugin: The --")
+
+
+def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    config = configuration.validate(raw)
+    rows = plan_rows.of_points(plan_of(config, tmp_path).rows)
+    local = submission.added(rows, config, described("local"))
+    assert {row.platform: row.submission for row in local} == {
+        "laptop": "runs on this machine", "cluster": submission.NO_SLURM,
+    }  # fmt: skip
+    first, *_ = submission.added(rows, config, described("lsf"))
+    assert first.submission == "by Snakemake's executor lsf"
+
+
+def test_a_workflow_without_executor_settings_and_defaults_is_described() -> None:
+    workflow = SimpleNamespace(
+        executor_plugin=SimpleNamespace(name="local"), executor_settings=None,
+        resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
+        deployment_settings=SimpleNamespace(deployment_method={"conda"}),
+    )  # fmt: skip
+    assert submission.describe(workflow) == Submission(
+        executor="local", settings={}, default_resources={}, workdir="/p", rule="train",
+        deploys_software=True,
+    )  # fmt: skip

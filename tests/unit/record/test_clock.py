@@ -1,0 +1,213 @@
+"""A rank knows how far its clock is off the launcher's; a step of a wall clock changes no time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from builders import run_python
+from tfscaling.record import clock
+from tfscaling.record.clock import Offset
+
+#: A process whose wall clock is `sys.argv[1]` seconds ahead when this says so.
+AHEAD = "import sys, time; real = time.time; time.time = lambda: real() + float(sys.argv[1])\n"
+MEASURE = "print(clock.measure({clock.VARIABLE: sys.argv[2]}).offset_s)"
+
+
+def test_the_same_clock_is_not_off() -> None:
+    with clock.served("127.0.0.1") as address:
+        found = clock.measure({clock.VARIABLE: address})
+    assert found is not None
+    assert abs(found.offset_s) <= found.uncertainty_s
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 0.25, 12.0])
+def test_a_clock_that_is_off_is_measured(ahead_s: float) -> None:
+    code = AHEAD + "from tfscaling.record import clock\n" + MEASURE
+    with clock.served("127.0.0.1") as address:
+        done = run_python(code, str(ahead_s), address)
+    assert float(done.stdout) == pytest.approx(-ahead_s, abs=0.24), done.stderr
+
+
+def test_a_wall_clock_that_is_set_after_the_start_changes_neither_time_nor_offset() -> None:
+    code = "from tfscaling.record import clock\nfirst = clock.now()\n" + AHEAD
+    code += "print(clock.now() - first, clock.measure({clock.VARIABLE: sys.argv[2]}).offset_s)"
+    with clock.served("127.0.0.1") as address:
+        done = run_python(code, "120", address)
+    passed_s, offset_s = map(float, done.stdout.split())
+    assert 0 <= passed_s < 60, done.stderr
+    assert abs(offset_s) < 1
+
+
+def test_a_wall_clock_of_the_launcher_that_is_set_changes_no_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with clock.served("127.0.0.1") as address:
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 120)
+        found = clock.measure({clock.VARIABLE: address})
+    assert found is not None and abs(found.offset_s) < 1
+
+
+def test_times_of_the_monotonic_clock_are_told_in_this_processs_time() -> None:
+    before_s, moment_s = clock.now(), time.monotonic()
+    assert before_s <= clock.at(moment_s) <= clock.now()
+    assert clock.at(moment_s + 7) - clock.at(moment_s) == pytest.approx(7, abs=1e-6)
+
+
+def test_many_ranks_ask_at_once() -> None:
+    with clock.served("127.0.0.1") as address:
+        host, _, port = address.rpartition(":")
+        idle = [socket.create_connection((host, int(port))) for _ in range(20)]
+        assert clock.measure({clock.VARIABLE: address}) is not None
+        for connection in idle:
+            connection.close()
+
+
+def test_without_a_clock_the_offset_is_unknown() -> None:
+    assert clock.measure({}) is None
+    with clock.served("127.0.0.1") as address:
+        pass
+    assert clock.measure({clock.VARIABLE: address}) is None
+    assert clock.measure({clock.VARIABLE: "127.0.0.1:none"}) is None
+    assert clock.measure({clock.VARIABLE: "127.0.0.1:999999"}) is None
+
+
+def measured_from(answer: Callable[[socket.socket], object]) -> Offset | None:
+    """What a rank measures from a server that treats each connection so, and then hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(5)
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                answer(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        found = clock.measure({clock.VARIABLE: f"127.0.0.1:{listener.getsockname()[1]}"})
+        thread.join(5)
+    return found
+
+
+def test_a_server_that_hangs_up_gives_no_offset() -> None:
+    assert measured_from(lambda connection: None) is None
+
+
+def test_what_another_server_says_is_no_time() -> None:
+    def web_server(connection: socket.socket) -> None:
+        while connection.recv(100):
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    assert measured_from(web_server) is None
+
+
+def replies(shift_s: float, *, right: bool = True) -> Callable[[socket.socket], object]:
+    """A server that knows the words, with a time that is off."""
+
+    def answer(connection: socket.socket) -> None:
+        while question := connection.recv(16):
+            own = question[8:] if right else b"another "
+            connection.sendall(question[:8] + own + struct.pack("!d", clock.now() + shift_s))
+
+    return answer
+
+
+@pytest.mark.parametrize("shift_s", [1e7, -1e7, float("nan"), float("inf")])
+def test_a_time_that_no_clock_has_is_not_believed(shift_s: float) -> None:
+    assert measured_from(replies(shift_s)) is None
+
+
+def test_only_an_answer_to_the_own_question_counts() -> None:
+    found = measured_from(replies(5.0))
+    assert found is not None and found.offset_s == pytest.approx(5.0, abs=0.5)
+    assert measured_from(replies(5.0, right=False)) is None
+
+
+def test_a_server_that_dribbles_does_not_hold_up_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "_TIMEOUT_S", 0.5)
+    sent = []
+
+    def dribble(connection: socket.socket) -> None:
+        for _ in range(1000):  # a whole answer would take minutes
+            try:
+                connection.sendall(b"t")
+            except OSError:
+                return
+            sent.append(1)
+            time.sleep(0.3)
+
+    assert measured_from(dribble) is None
+    assert len(sent) < 1000
+
+
+def test_the_launcher_answers_its_ranks_only() -> None:
+    with clock.served("127.0.0.1") as address:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=300) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n")
+            assert connection.recv(100) == b""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_on_one_machine_the_clock_listens_there_alone(host: str) -> None:
+    with clock._listener(host) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("here", ["127.0.1.1", "192.0.2.1"])
+def test_the_clock_answers_where_others_look_for_the_host(
+    here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of the host stands for one address on itself, and for another on its peers."""
+    known, look_up, listen = {"node1": here}, socket.getaddrinfo, socket.create_server
+
+    def getaddrinfo(host: str, *args: object, **options: object) -> object:
+        return look_up(known.get(host, host), *args, **options)
+
+    def create_server(address: tuple[str, int], **options: Any) -> socket.socket:
+        # 127.0.0.1 is the network that this machine does not have, and 127.0.0.2 the other one
+        host, port = address
+        return listen(("127.0.0.1" if host == "192.0.2.1" else host, port), **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with clock.served("node1") as address:
+        known["node1"] = "127.0.0.2"
+        assert clock.measure({clock.VARIABLE: address}) is not None
+
+
+@pytest.mark.parametrize("has_ipv6", [False, True])
+def test_a_kernel_without_ipv6_answers_by_the_other(
+    has_ipv6: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = socket.create_server
+
+    def create_server(address: tuple[str, int], **options: object) -> socket.socket:
+        if options:
+            raise OSError("Address family not supported by protocol")
+        return real(address)
+
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: has_ipv6)
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with clock.served("node1") as address:
+        port = address.rpartition(":")[2]
+        assert clock.measure({clock.VARIABLE: f"127.0.0.1:{port}"}) is not None
+
+
+@pytest.mark.parametrize(
+    ("later", "uncertainty_s"),
+    [(None, 0.001), (Offset(5.0, 0.0005), 0.001), (Offset(4.7, 0.002), 0.302)],
+)
+def test_the_uncertainty_of_a_run_has_the_drift_of_the_clocks_in_it(
+    later: Offset | None, uncertainty_s: float
+) -> None:
+    found = Offset(5.0, 0.001).over(later)
+    assert found.offset_s == 5.0
+    assert found.uncertainty_s == pytest.approx(uncertainty_s)

@@ -1,0 +1,135 @@
+"""Events of a rank: written as they happen, read even after the rank died while writing."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from builders import run_python
+from tfscaling.record import events
+from tfscaling.record.events import EventLog
+
+
+def test_events_are_in_the_file_at_once_and_carry_time_and_rank(tmp_path: Path) -> None:
+    path, before = tmp_path / "rank-3.events.jsonl", time.time()
+    log = EventLog(path, 3)
+    returned = log.add("imported", host="node1")
+    (event,) = events.read(path)  # the log is still open
+    assert before - 0.001 <= event.pop("host_time_s") <= time.time() + 0.001
+    assert event == {"time_s": round(returned, 6), "rank": 3, "event": "imported", "host": "node1"}
+
+
+def test_a_wall_clock_that_is_set_changes_no_duration_but_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, real = EventLog(tmp_path / "e", 0), time.time
+    log.add("built")
+    monkeypatch.setattr(time, "time", lambda: real() - 70)
+    log.add("trained")
+    built, trained = events.read(tmp_path / "e")
+    assert 0 <= trained["time_s"] - built["time_s"] < 60
+    assert -71 < trained["host_time_s"] - built["host_time_s"] < -10
+
+
+def test_an_event_can_be_dated_earlier(tmp_path: Path) -> None:
+    path = tmp_path / "e"
+    assert EventLog(path, 0).add("start", 12.5) == 12.5
+    assert events.read(path)[0]["time_s"] == 12.5
+
+
+def test_a_second_log_of_the_same_rank_appends(tmp_path: Path) -> None:
+    for name in ("start", "imported"):
+        EventLog(tmp_path / "e", 0).add(name)
+    assert [event["event"] for event in events.read(tmp_path / "e")] == ["start", "imported"]
+
+
+def test_a_killed_rank_leaves_what_it_reached(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from tfscaling.record.events import EventLog\n"
+        "log = EventLog(pathlib.Path(sys.argv[1]), 0)\n"
+        "log.add('start'); log.add('imported')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert run_python(code, str(tmp_path / "e")).returncode == -9
+    assert [event["event"] for event in events.read(tmp_path / "e")] == ["start", "imported"]
+
+
+def test_a_half_written_last_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "e"
+    whole = json.dumps({"time_s": 1.0, "rank": 0, "event": "start"})
+    path.write_text(f"{whole}\n{whole[:-9]}")
+    assert events.read(path) == [json.loads(whole)]
+
+
+@pytest.mark.parametrize("broken", [b"17", b'{"rank": 0}', b"\xff\xfe", b"\x00" * 40, b"[]", b""])
+def test_what_is_no_event_is_left_out(tmp_path: Path, broken: bytes) -> None:
+    path = tmp_path / "e"
+    whole = json.dumps({"time_s": 1.0, "rank": 0, "event": "start"})
+    path.write_bytes(whole.encode() + b"\n" + broken)
+    assert events.read(path) == [json.loads(whole)]
+    assert events.last(path) == json.loads(whole)
+
+
+def test_a_missing_file_has_no_events(tmp_path: Path) -> None:
+    assert events.read(tmp_path / "missing") == []
+    assert events.last(tmp_path / "missing") is None
+
+
+def test_the_last_event_of_a_long_file_is_found(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e", 0)
+    for step in range(3000):
+        log.add("progress", step=step)
+    found = events.last(tmp_path / "e")
+    assert found is not None and found["step"] == 2999
+
+
+def test_threads_that_share_a_log_do_not_mix_their_lines(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e", 0)
+
+    def write() -> None:
+        for _ in range(200):
+            log.add("progress", text="x" * 5000)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(events.read(tmp_path / "e")) == 800
+
+
+def test_events_on_the_launchers_clock_keep_what_the_host_said() -> None:
+    lines = [
+        {"time_s": 10.0, "host_time_s": 11.0, "event": "start", "offset_s": 2.5},
+        {"time_s": 12.0, "event": "imported"},
+    ]
+    found = events.on_launcher_clock(lines)
+    assert [e["time_s"] for e in found] == [12.5, 14.5]
+    assert [e["host_time_s"] for e in found] == [11.0, 12.0]
+
+
+def test_times_are_of_first_occurrences() -> None:
+    seen = [{"event": "a", "time_s": 1.0}, {"event": "b", "time_s": 2.0}]
+    assert events.times([*seen, {"event": "a", "time_s": 3.0}]) == {"a": 1.0, "b": 2.0}
+
+
+def test_written_events_are_read_back(tmp_path: Path) -> None:
+    lines = [{"time_s": 1.0, "rank": rank, "event": "start"} for rank in range(2)]
+    events.write(tmp_path / "events.jsonl", lines)
+    assert events.read(tmp_path / "events.jsonl") == lines
+
+
+def test_what_is_no_number_is_neither_written_nor_read(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e", 0)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        log.add("epoch", loss=math.nan)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        events.write(tmp_path / "all", [{"event": "epoch", "loss": math.inf}])
+    (tmp_path / "old").write_text('{"event": "epoch", "loss": NaN}\n')
+    with pytest.raises(ValueError, match="NaN"):
+        events.read(tmp_path / "old")

@@ -1,0 +1,281 @@
+"""Run records: the closed schema, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from builders import a_record, manifest_of, record_of, valid_config
+from tfscaling.files.strict_json import NotFiniteError
+from tfscaling.record import run_record
+from tfscaling.record.metrics import METRICS
+from tfscaling.record.phases import WALL_PHASES
+from tfscaling.record.run_record import RecordError, RunRecord
+
+WAITING = ("queue_time_s", "boot_time_s")
+
+
+def checked(content: dict[str, Any], where: str = "run.json") -> RunRecord:
+    """The record with this content. Raises RecordError."""
+    return run_record.parse(json.dumps(content).encode(), where, msgspec.json.Decoder(RunRecord))
+
+
+def test_records_from_before_the_boot_was_told_apart_are_valid() -> None:
+    record = a_record()
+    del record["phases"]["boot_time_s"]
+    assert METRICS["boot_time_s"].value(checked(record)) is None  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", [*WALL_PHASES, "execution_time_s", *WAITING])
+def test_a_record_with_a_negative_time_is_refused(name: str) -> None:
+    record = a_record()
+    record["phases"][name] = -0.5
+    with pytest.raises(RecordError, match=name):
+        checked(record)
+
+
+def test_a_built_record_follows_the_schema_and_leaves_raw_steps_to_their_file() -> None:
+    record = a_record()
+    checked(record)
+    assert record["derived"]["steps_per_epoch"] == 3
+    assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
+    assert all("steps" not in rank and "epochs" not in rank for rank in record["ranks"])
+
+
+def remove(record: dict[str, Any], path: Sequence[str]) -> None:
+    place = record
+    for step in path[:-1]:
+        place = place[step]
+    del place[path[-1]]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("axes",),
+        ("axes", "nodes"),
+        ("derived", "replicas"),
+        ("parameters_hash",),
+        ("phases", "execution_time_s"),
+        ("metrics", "test_accuracy"),
+        ("environment", "git_commit"),
+        ("validity",),
+    ],
+    ids=".".join,
+)
+def test_a_record_without_a_key_is_refused_and_the_key_named(path: tuple[str, ...]) -> None:
+    record = a_record()
+    remove(record, path)
+    with pytest.raises(RecordError) as caught:
+        checked(record, "somewhere/run.json")
+    assert str(caught.value).startswith("somewhere/run.json: ")
+    assert str(caught.value) == f"somewhere/run.json: {'.'.join(path)}: missing"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [(), ("axes",), ("derived",), ("phases",), ("metrics",), ("validity",)],
+    ids=lambda path: ".".join(path) or "top",
+)
+def test_a_record_with_an_unknown_key_is_refused_and_the_key_named(path: tuple[str, ...]) -> None:
+    record = a_record()
+    place = record
+    for step in path:
+        place = place[step]
+    place["surprise"] = 1
+    with pytest.raises(RecordError, match="surprise: unknown key"):
+        checked(record)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("axes", "nodes"), 0),
+        (("parameters_hash",), "xyz"),
+        (("metrics", "accuracy"), 1.5),
+        (("metrics", "loss"), "low"),
+        (("phases", "train_time_s"), None),
+        (("validity", "valid"), None),
+        (("ranks",), []),
+    ],
+    ids=lambda value: ".".join(value) if isinstance(value, tuple) else repr(value),
+)
+def test_a_record_with_a_wrong_value_is_refused_and_its_place_named(
+    path: tuple[str, ...], value: Any
+) -> None:
+    record = copy.deepcopy(a_record())
+    place = record
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(RecordError) as caught:
+        checked(record)
+    assert str(caught.value).startswith(f"run.json: {'.'.join(path)}: ")
+
+
+def test_written_content_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    run_record.write_json(path, {"a": [1, None, "é"]})
+    assert json.loads(path.read_text()) == {"a": [1, None, "é"]}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_content_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    run_record.write_json(path, {"old": 1})
+    with pytest.raises(TypeError):
+        run_record.write_json(path, {("a", "b"): 1})
+    assert json.loads(path.read_text()) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
+    path, seen, stop = tmp_path / "run.json", [0], threading.Event()
+    contents = [{"text": letter * 200_000, "end": letter} for letter in "ab"]
+    run_record.write_json(path, contents[0])
+    broken: list[str] = []
+
+    def read_on() -> None:
+        while not stop.is_set():
+            try:
+                content = json.loads(path.read_text())
+                assert set(content["text"]) == {content["end"]}
+            except (OSError, ValueError, AssertionError) as error:
+                broken.append(repr(error)[:200])
+            seen[0] += 1
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    for number in range(200):
+        run_record.write_json(path, contents[number % 2])
+    stop.set()
+    reader.join()
+    assert seen[0] > 10
+    assert broken == []
+
+
+def test_a_missing_file_is_none(tmp_path: Path) -> None:
+    assert run_record.read(tmp_path / "run.json") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [('{"a": 1', "not JSON"), ("", "not JSON"), ("[1]", "not a JSON object"), ("\x00", "not JSON")],
+)
+def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(RecordError) as caught:
+        run_record.read(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_a_file_that_cannot_be_read_and_brackets_without_end_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="cannot be read: Is a directory"):
+        run_record.read(tmp_path)
+    path = tmp_path / "run.json"
+    path.write_text("[" * 200_000)
+    with pytest.raises(RecordError, match="run.json: not JSON: too many brackets"):
+        run_record.read(path)
+
+
+def test_a_record_that_names_a_dataset_in_another_folder_is_refused() -> None:
+    record = a_record()
+    record["environment"]["dataset"]["name"] = "../../mine"
+    with pytest.raises(RecordError, match="environment.dataset.name"):
+        checked(record)
+
+
+def test_a_record_without_warnings_is_of_another_version() -> None:
+    record = a_record()
+    del record["warnings"]
+    with pytest.raises(RecordError, match="warnings: missing"):
+        checked(record)
+
+
+def test_what_is_no_number_is_not_written_and_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    run_record.write_json(path, {"old": 1})
+    with pytest.raises(NotFiniteError):
+        run_record.write_json(path, {"metrics": {"loss": math.nan}})
+    assert json.loads(path.read_text()) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_record_with_nan_of_an_earlier_version_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({**a_record(), "metrics": {"loss": math.nan}}))
+    with pytest.raises(RecordError, match="NaN .* run it again") as caught:
+        run_record.read(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(("version", "age"), [(1, "an earlier"), (2, "an earlier"), (4, "a later")])
+def test_a_record_of_another_version_names_both_and_says_what_to_do(
+    tmp_path: Path, version: int, age: str
+) -> None:
+    path, old = tmp_path / "run.json", {**a_record(), "schema_version": version}
+    old["metrics"].pop("examples_trained")  # what is missing is of the version, not the fault
+    path.write_text(json.dumps(old))
+    with pytest.raises(RecordError) as caught:
+        run_record.read(path)
+    text = str(caught.value)
+    assert f"schema_version {version}, where {run_record.SCHEMA_VERSION} is read" in text
+    assert age in text and "run it again" in text
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def a_diverged_record() -> dict[str, Any]:
+    planned = manifest_of(valid_config()).runs[1]
+    return record_of(planned, divergence=DIVERGENCE)
+
+
+def test_a_run_that_diverged_has_a_record_that_does_not_count() -> None:
+    record = a_diverged_record()
+    assert not checked(record).is_valid
+    validity = record["validity"]
+    assert (validity["status"], validity["reason"]) == ("diverged", DIVERGENCE)
+    assert "finite" not in validity["checks"] and "learning" in validity["checks"]
+    assert record["metrics"]["loss"] is None
+    assert [epoch["loss"] for epoch in record["metrics"]["epochs"]] == [0.5, None]
+
+
+@pytest.mark.parametrize("name", ["loss", "test_loss", "test_accuracy"])
+def test_what_counts_has_numbers(name: str) -> None:
+    record = a_record()
+    assert checked(record).is_valid and record["validity"]["status"] == "ok"
+    record["metrics"][name] = None
+    with pytest.raises(RecordError, match=f"metrics.{name}: null"):
+        checked(record)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"valid": True},
+        {"status": "ok"},
+        {"reason": ""},
+        {"valid": True, "status": "ok"},
+        {"valid": True, "status": "ok", "reason": ""},
+    ],
+    ids=str,
+)
+def test_a_run_that_diverged_cannot_pose_as_one_that_counts(change: dict[str, Any]) -> None:
+    record = a_diverged_record()
+    record["validity"] |= change
+    with pytest.raises(RecordError):
+        checked(record)
+
+
+def test_the_examples_trained_are_those_that_the_chief_counted() -> None:
+    planned = manifest_of(valid_config()).runs[1]
+    assert record_of(planned, examples_trained=700)["metrics"]["examples_trained"] == 700

@@ -1,0 +1,366 @@
+"""The record of a run from the events and reports of its ranks: phases, metrics, files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from builders import a_record, local_spec, rank_events
+from generator import training_report as report
+from tfscaling.record import run_results
+from tfscaling.record.phases import EVENTS, PHASES, TRAINER_PHASES, WALL_PHASES, Phases
+from tfscaling.record.rank_report import Rank, ServerReport, TrainingReport, summary
+from tfscaling.record.run_record import SlurmJob
+
+#: Times at which two ranks pass each boundary; neither is always the last.
+PASSED = [
+    dict(
+        zip(
+            EVENTS,
+            (101.0, 105.0, 106.0, 106.5, 108.0, 111.0, 131.0, 133.0, 134.0),
+            strict=True,
+        )
+    ),
+    dict(
+        zip(
+            EVENTS,
+            (102.0, 104.0, 106.5, 106.6, 107.0, 111.5, 130.0, 133.5, 133.9),
+            strict=True,
+        )
+    ),
+]
+
+
+LAUNCH_S, END_S = 100.0, 135.0
+
+
+WAITING = ("queue_time_s", "boot_time_s")
+
+
+def phases(*passed: dict[str, float], job: SlurmJob | None = None) -> Phases:
+    given = passed or PASSED
+    ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
+    return run_results.measured_phases(ranks, LAUNCH_S, END_S, job)
+
+
+def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
+    expected = {
+        "queue_time_s": None,
+        "boot_time_s": None,
+        "launch_time_s": 2.0,
+        "import_time_s": 3.0,
+        "rendezvous_time_s": 1.5,
+        "data_time_s": 0.1,
+        "build_time_s": 1.4,
+        "first_step_time_s": 3.5,
+        "train_time_s": 19.5,
+        "program_time_s": None,
+        "checkpoint_time_s": None,
+        "evaluation_time_s": 2.5,
+        "probe_time_s": 0.5,
+        "teardown_time_s": 1.0,
+        "execution_time_s": 30.0,
+    }
+    found = msgspec.structs.asdict(phases())
+    assert found == {
+        name: time if time is None else pytest.approx(time) for name, time in expected.items()
+    }
+
+
+def evaluated(epochs: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
+    """Events of epochs that end and are evaluated at these times."""
+    return [
+        {"time_s": time_s, "event": name, "epoch": epoch}
+        for epoch, times_s in epochs.items()
+        for name, time_s in zip(("epoch", "epoch_evaluated"), times_s, strict=True)
+    ]
+
+
+def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training() -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    for events_of_rank in ranks:
+        place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
+        events_of_rank[place:place] = evaluated({1: (113.5, 115.0), 2: (118.5, 120.0)})
+    found, without = run_results.measured_phases(ranks, LAUNCH_S, END_S, None), phases()
+    moved = {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}
+    for name in {*TRAINER_PHASES, "execution_time_s"}:
+        assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
+
+
+def test_checkpoints_are_a_phase_of_their_own_and_no_part_of_the_training() -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    for events_of_rank, read_s, written_s in zip(ranks, (0.5, 0.25), (2.0, 3.0), strict=True):
+        took = {"read_s": read_s, "written_s": written_s}
+        events_of_rank.append({"time_s": 130.0, "event": run_results.CHECKPOINTED, **took})
+    found, without = run_results.measured_phases(ranks, LAUNCH_S, END_S, None), phases()
+    moved = {"first_step_time_s": -0.5, "train_time_s": -3.0}
+    for name in {*TRAINER_PHASES, "execution_time_s"}:
+        assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
+    assert found.checkpoint_time_s == pytest.approx(3.5)
+    assert found.wall_time_s == pytest.approx(without.wall_time_s)
+
+
+def test_a_rank_that_waits_in_an_evaluation_for_another_makes_no_time_negative() -> None:
+    """Rank 0 is at the evaluation 30 ms before rank 1 has ended its only step."""
+    begun = {"start": 1.0, "imported": 2.0, "rendezvous": 3.0, "data": 4.0, "built": 5.0}
+    ended = {"trained": 10.034, "evaluated": 11.0, "probed": 12.0}
+    ranks = [
+        rank_events(rank, {**begun, "first_step": first_s, **ended})
+        for rank, first_s in enumerate((10.0, 10.03))
+    ]
+    for events_of_rank, end_s in zip(ranks, (10.001, 10.031), strict=True):
+        place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
+        events_of_rank[place:place] = evaluated({1: (end_s, 10.0335)})
+    found = run_results.measured_phases(ranks, 0.5, 13.0, None)
+    assert found.train_time_s == pytest.approx(10.034 - 10.03 - (10.0335 - 10.031))
+    assert found.evaluation_time_s == pytest.approx(11.0 - 10.034 + (10.0335 - 10.031))
+
+
+def test_phases_follow_one_another_without_gap_and_add_up_to_the_wall_time() -> None:
+    assert set(WALL_PHASES) == set(PHASES) - {*WAITING, "execution_time_s"}
+    assert phases().wall_time_s == pytest.approx(END_S - LAUNCH_S)
+
+
+def test_execution_time_begins_with_the_first_rank_and_leaves_out_waiting_and_evaluation() -> None:
+    later = {**PASSED[1], "evaluated": 500.0, "probed": 501.0}
+    found = phases(PASSED[0], later, job=SlurmJob(queue_time_s=77.0, boot_time_s=44.0))
+    assert (found.queue_time_s, found.boot_time_s) == (77.0, 44.0)
+    assert found.execution_time_s == pytest.approx(131.0 - 101.0)
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_a_job_whose_waiting_is_not_known_has_none(name: str) -> None:
+    assert getattr(phases(job=SlurmJob(id="12")), name) is None
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_events_that_only_one_rank_had_time_for_do_no_harm(rank: int) -> None:
+    ranks = [rank_events(number, times) for number, times in enumerate(PASSED)]
+    ranks[rank].append({"time_s": 120.0, "rank": rank, "event": "progress", "epoch": 1})
+    assert run_results.measured_phases(ranks, LAUNCH_S, END_S, None) == phases()
+
+
+def wrong(
+    *passed: dict[str, float], launch_s: float = LAUNCH_S, end_s: float = END_S, **changes: Any
+) -> list[str]:
+    """What is impossible of these times, with reports whose steps take 2.6 s."""
+    ranks = [rank_events(rank, times) for rank, times in enumerate(passed or PASSED)]
+    reports = [report(rank, **changes) for rank in range(len(ranks))]
+    durations = run_results.measured_phases(ranks, launch_s, end_s, None)
+    return run_results.impossible(durations, ranks, reports)
+
+
+def test_times_that_can_be_are_accepted() -> None:
+    assert wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("times", "phase"),
+    [
+        ({"launch_s": 103.0}, "launch_time_s"),  # as after a step of the launcher's clock
+        ({"end_s": 120.0}, "teardown_time_s"),
+    ],
+)
+def test_a_negative_phase_is_refused_and_named(times: dict[str, float], phase: str) -> None:
+    (text,) = wrong(**times)
+    assert text.startswith(f"{phase} is -")
+
+
+def stepped(passed: dict[str, float], since: str, seconds: float) -> dict[str, float]:
+    """The times of a rank whose clock is set on by so much before this event."""
+    names = list(passed)
+    moved = names[names.index(since) :]
+    return {name: time + (seconds if name in moved else 0.0) for name, time in passed.items()}
+
+
+def test_clocks_that_go_back_during_the_training_are_found_out() -> None:
+    both = [stepped(passed, "trained", -25.0) for passed in PASSED]
+    text = "; ".join(wrong(*both))
+    assert "train_time_s is -" in text
+    assert "rank 0 measured steps of 2.600 s in all" in text
+
+
+NO_CLOCK: dict[str, float] = {}
+
+
+@pytest.mark.parametrize("ahead_s", [-20.0, 20.0])
+def test_a_clock_that_is_off_by_nobody_knows_what_makes_no_run_invalid(ahead_s: float) -> None:
+    given = [PASSED[0], stepped(PASSED[1], "start", ahead_s)]
+    ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
+    reports = [report(0), report(1, clock=NO_CLOCK)]
+    of_all = run_results.measured_phases(ranks, LAUNCH_S, END_S, None)
+    assert ahead_s < 0 or run_results.impossible(of_all, ranks, reports)
+    timed, _ = run_results.on_one_clock(ranks, reports)
+    found = run_results.measured_phases(timed, LAUNCH_S, END_S, None)
+    assert found == phases(PASSED[0])
+    assert run_results.impossible(found, ranks, reports) == []
+    (warning,) = run_results.warnings(local_spec(), reports)
+    assert "rank 1 (node1)" in warning
+
+
+@pytest.mark.parametrize("unknown", [(), (0,), (0, 1)])
+def test_all_ranks_make_the_times_if_the_first_one_has_no_clock_either(
+    unknown: tuple[int, ...],
+) -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    reports = [report(k, **({"clock": NO_CLOCK} if k in unknown else {})) for k in range(2)]
+    assert run_results.on_one_clock(ranks, reports) == (ranks, reports)
+    assert len(run_results.warnings(local_spec(), reports)) == bool(unknown)
+
+
+def test_an_execution_shorter_than_its_steps_is_refused() -> None:
+    """Both clocks are set back by less than the training took: no phase is negative."""
+    both = [stepped(passed, "trained", -10.0) for passed in PASSED]
+    assert wrong(*both) == []
+    found = wrong(*both, steps=[(1, 0, 10, 18.0)])
+    assert len(found) == 2 and "from built to trained" in found[0]
+    assert all("steps of 18.000 s" in text for text in found)
+
+
+def test_evaluations_between_epochs_are_no_steps() -> None:
+    assert wrong(steps=[(1, 0, 10, 22.0)]) == []
+
+
+def test_a_duration_that_is_no_number_is_refused() -> None:
+    durations = msgspec.structs.replace(phases(), train_time_s=float("nan"))
+    assert run_results.impossible(durations, [], [])[0].startswith("train_time_s is nan")
+
+
+def test_a_rank_that_trained_must_have_passed_all_phases() -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    reports = [report(rank) for rank in range(2)]
+    assert run_results.missing_phases(ranks, reports) == []
+    del ranks[1][-2:]
+    assert run_results.missing_phases(ranks, reports) == ["rank 1 has no event evaluated, probed"]
+
+
+def test_a_parameter_server_passes_the_first_phases_only() -> None:
+    served = rank_events(1, {"start": 1.0, "imported": 2.0, "rendezvous": 3.0, "end": 9.0})
+    server = ServerReport(**msgspec.structs.asdict(summary(report(1, job="ps"), Rank)))
+    assert (
+        run_results.missing_phases([rank_events(0, PASSED[0]), served], [report(0), server]) == []
+    )
+    del served[2]
+    assert run_results.missing_phases([served], [server]) == ["rank 1 has no event rendezvous"]
+
+
+def test_metrics_are_those_of_the_last_epoch_and_of_steady_steps() -> None:
+    found = run_results.metrics([report()], train_time_s=2.0)
+    assert (found.loss, found.accuracy) == (0.25, 0.9)
+    assert (found.test_loss, found.test_accuracy) == (0.3, 0.88)
+    assert found.step_time_s == pytest.approx(0.1)  # the slow first step takes no part
+    assert found.throughput_examples_per_s == pytest.approx(5 * 128 / 2.0)
+    assert len(found.epochs) == 2
+
+
+def computing(*seconds: float) -> list[TrainingReport]:
+    """Reports of ranks whose computation takes so long, with a first value far off."""
+    return [report(rank, compute_steps=[s, 9.0, s]) for rank, s in enumerate(seconds)]
+
+
+def test_a_step_is_computation_of_the_median_rank_and_the_rest() -> None:
+    found = run_results.computation(computing(0.02, 0.03, 0.08), fed_step_time_s=0.1)
+    assert found.compute_time_s == pytest.approx(0.03)
+    assert found.synchronisation_time_s == pytest.approx(0.07)
+
+
+def test_the_slowest_rank_is_named_with_its_host() -> None:
+    found = run_results.computation(computing(0.02, 0.08, 0.02), fed_step_time_s=0.1)
+    assert (found.slowest_rank, found.slowest_host) == (1, "node1")
+    assert found.straggler_ratio == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("fast", [1, 3])
+def test_a_rank_twice_as_slow_as_the_others_has_the_ratio_two(fast: int) -> None:
+    found = run_results.computation(computing(*[0.02] * fast, 0.04), fed_step_time_s=0.1)
+    assert found.straggler_ratio == pytest.approx(2.0)
+    assert found.compute_time_s == pytest.approx(0.02)
+    # the fast ones wait for the slow one, which is no computation of theirs
+    assert found.synchronisation_time_s == pytest.approx(0.08)
+
+
+def test_computation_is_never_more_than_the_step() -> None:
+    found = run_results.computation(computing(0.02), fed_step_time_s=0.019)
+    assert found.synchronisation_time_s == 0.0
+
+
+def test_ranks_that_measured_no_computation_have_none() -> None:
+    found = run_results.computation([report(compute_steps=[])], fed_step_time_s=0.1)
+    assert set(msgspec.structs.asdict(found).values()) == {None}
+
+
+def test_input_is_what_the_rank_that_waits_longest_waits_in_each_step() -> None:
+    waits = ([0.9, 0.01, 0.03, 0.0], [0.9, 0.02, 0.01, 0.0])
+    reports = [
+        report(
+            rank,
+            steps=[(1, step, 1, 0.1, wait_s) for step, wait_s in enumerate(of_rank)],
+            compute_steps=[0.05] * 3,
+        )
+        for rank, of_rank in enumerate(waits)
+    ]
+    found = run_results.metrics(reports, train_time_s=0.3)
+    assert found.input_wait_s == pytest.approx((0.02 + 0.03 + 0.0) / 3)
+    assert found.step_time_s == pytest.approx(0.1)
+    # steps without it take 0.08, 0.07 and 0.1 s
+    assert found.synchronisation_time_s == pytest.approx(0.08 - 0.05)
+
+
+def test_arrays_in_memory_are_not_waited_for() -> None:
+    assert run_results.metrics([report()], train_time_s=2.0).input_wait_s is None
+
+
+def test_a_training_in_one_execution_has_no_steady_state() -> None:
+    found = run_results.metrics([report(steps=[(1, 0, 10, 5.0)])], 0.0)
+    assert found.step_time_s is None
+    assert found.throughput_examples_per_s is None
+    assert found.loss == 0.25
+
+
+def test_step_time_of_executions_of_several_steps_is_per_step() -> None:
+    steps = [(1, 0, 20, 9.0), (1, 20, 20, 2.0), (1, 40, 10, 1.0), (2, 0, 20, 4.0)]
+    found = run_results.metrics([report(steps=steps, examples_trained=70 * 128)], train_time_s=10.0)
+    assert found.step_time_s == pytest.approx(0.1)
+    assert found.throughput_examples_per_s == pytest.approx(50 * 128 / 10.0)
+
+
+def test_padding_is_no_example_of_the_throughput() -> None:
+    """Two epochs of 300 examples in steps of 128: the last step of each has 44."""
+    steps = [(epoch, step, 1, 0.1) for epoch in (1, 2) for step in range(3)]
+    found = run_results.metrics([report(steps=steps, examples_trained=600)], train_time_s=2.0)
+    assert found.throughput_examples_per_s == pytest.approx((600 - 128) / 2.0)
+    # the first execution was the whole first epoch
+    found = run_results.metrics(
+        [report(steps=[(1, 0, 3, 1.0), (2, 0, 3, 0.3)], examples_trained=600)], 2.0
+    )
+    assert found.throughput_examples_per_s == pytest.approx(300 / 2.0)
+
+
+def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
+    reports = [report(rank, steps=[(1, 0, 2, 0.5), (1, 2, 1, 0.25)]) for rank in range(2)]
+    run_results.write_steps(tmp_path, reports)
+    assert (tmp_path / "steps.csv").read_text().splitlines() == [
+        "rank,epoch,first_step,steps,duration_s,input_wait_s",
+        "0,1,0,2,0.500000,0.000000",
+        "0,1,2,1,0.250000,0.000000",
+        "1,1,0,2,0.500000,0.000000",
+        "1,1,2,1,0.250000,0.000000",
+    ]
+    compute = (tmp_path / "compute_steps.csv").read_text().splitlines()
+    assert compute[:3] == ["rank,step,duration_s", "0,1,0.080000", "0,2,0.060000"]
+    assert len(compute) == 1 + 2 * 3
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_warnings_of_the_ranks_are_in_the_record_once_each() -> None:
+    reports = [report(0, warnings=["a", "b"]), report(1, warnings=["b", "c"]), report(2)]
+    assert run_results.warnings(local_spec(), reports) == ("a", "b", "c")
+    assert a_record()["warnings"] == []
+
+
+def test_nothing_is_divided_by_a_time_of_zero() -> None:
+    assert run_results.metrics([report()], 0.0).throughput_examples_per_s is None
+    still = run_results.computation([report(compute_steps=[0.0])], 0.1)
+    assert (still.compute_time_s, still.straggler_ratio) == (0.0, None)

@@ -1,0 +1,164 @@
+"""Short runs: what the record says of them, and the time of the whole that follows."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import generator
+import msgspec
+import pytest
+from builders import local_spec
+from generator import training_report
+from tfscaling.record import checks, run_record, short_runs
+from tfscaling.record.rank_report import Epoch, Execution, Stopped, TrainingReport
+from tfscaling.record.run_record import RunRecord
+from tfscaling.spec.run_spec import RunSpec
+
+#: Three steps in an epoch of 384 examples, by the report of `generator`.
+EPOCHS, STEPS, EXAMPLES = 100, 3, 384
+STEP_S, TURN_S, EVALUATION_S = 0.125, 0.5, 2.0
+
+
+def short_spec(stop: int = 20, **recipe: Any) -> RunSpec:
+    return local_spec(epochs=EPOCHS, stop_after_steps=stop, **recipe)
+
+
+def short_report(stop: int = 20, evaluations: int = 1) -> TrainingReport:
+    """What a rank reports that made so many steps."""
+    begun = -(-stop // STEPS)
+    last = stop - (begun - 1) * STEPS
+    steps = [Execution(n // STEPS + 1, n % STEPS, 1, STEP_S if n else 4.0) for n in range(stop)]
+    epochs = [Epoch(epoch=n, loss=0.5, accuracy=0.8, duration_s=1.0) for n in range(1, begun + 1)]
+    epochs[-1] = msgspec.structs.replace(epochs[-1], evaluation_time_s=EVALUATION_S)
+    return msgspec.structs.replace(
+        training_report(examples_trained=EXAMPLES * (begun - 1) + 128 * last),
+        epochs=tuple(epochs),
+        steps=tuple(steps),
+        stopped=Stopped(steps_per_epoch=STEPS, evaluations=evaluations, epoch_turn_s=TURN_S),
+    )
+
+
+def short_record(stop: int = 20, evaluations: int = 1, **recipe: Any) -> RunRecord:
+    """Start-up of 8 s, the first step of 4 s, and the others; evaluations took 3 s."""
+    turns_s = (-(-stop // STEPS) - 1) * TURN_S
+    train_s = (stop - 1) * STEP_S + turns_s
+    durations = generator.phases(
+        12 + train_s, train_time_s=train_s, evaluation_time_s=3.0, first_step_time_s=4.0
+    )
+    return generator.record(
+        short_spec(stop, **recipe), [short_report(stop, evaluations)], durations
+    )
+
+
+@pytest.mark.parametrize("stop", [20, 21, 150, 299])
+def test_the_whole_takes_its_steps_and_turns_of_epochs(stop: int) -> None:
+    record = short_record(stop)
+    assert record.short_run is not None
+    assert (record.short_run.steps, record.short_run.steps_of_whole) == (stop, STEPS * EPOCHS)
+    assert record.short_run.examples_of_whole == EXAMPLES * EPOCHS
+    assert record.derived.steps_per_epoch == STEPS
+    whole = short_runs.projected(record)
+    assert whole is not None
+    train_s = (STEPS * EPOCHS - 1) * STEP_S + (EPOCHS - 1) * TURN_S
+    assert whole.phases.train_time_s == pytest.approx(train_s)
+    assert whole.phases.execution_time_s == pytest.approx(12 + train_s)
+    assert whole.phases.import_time_s == record.phases.import_time_s
+    assert whole.error_s == pytest.approx(0, abs=1e-9)  # all steps take the same time
+    assert record.phases.train_time_s != whole.phases.train_time_s  # the record is as measured
+
+
+def test_evaluations_that_are_left_take_as_long_as_the_last_one() -> None:
+    once = short_runs.projected(short_record())
+    assert once is not None and once.phases.evaluation_time_s == 3.0
+    record = short_record(evaluations=2, evaluation_interval_epochs=2)
+    assert record.short_run is not None
+    assert record.short_run.evaluations_of_whole == 50  # 49 between epochs and the last
+    often = short_runs.projected(record)
+    assert often is not None
+    assert often.phases.evaluation_time_s == pytest.approx(3.0 + 48 * EVALUATION_S)
+
+
+def test_steps_that_scatter_make_the_projection_less_sure() -> None:
+    record = short_record()
+    assert record.short_run is not None
+    blocks = [run_record.StepBlock(steps=10, duration_s=s) for s in (1.0, 1.2, 1.1, 1.3)]
+    steady = msgspec.structs.replace(record.short_run, steady=tuple(blocks))
+    whole = short_runs.projected(msgspec.structs.replace(record, short_run=steady))
+    assert whole is not None
+    assert whole.error_s == pytest.approx(280 * 0.0129099 / 2, rel=1e-4)
+
+
+def test_all_steps_are_in_a_block() -> None:
+    steps = [Execution(1, number, 4, 0.5) for number in range(73)]
+    blocks = short_runs.blocks(steps)
+    assert len(blocks) == short_runs.BLOCKS_MAX
+    assert sum(block.steps for block in blocks) == 292
+    assert max(b.steps for b in blocks) - min(b.steps for b in blocks) == 4
+
+
+def test_a_run_of_all_epochs_is_no_short_run() -> None:
+    record = generator.record(local_spec(), [training_report()], generator.phases())
+    assert record.short_run is None and short_runs.projected(record) is None
+    # a record of before has no such key
+    plain = generator.content(record)
+    del plain["short_run"]
+    assert msgspec.convert(plain, RunRecord).short_run is None
+
+
+@pytest.mark.parametrize("stop", [20, 21, 400])
+def test_a_short_run_passes_the_checks_with_the_steps_that_were_asked(stop: int) -> None:
+    spec, data = short_spec(stop), generator.prepared("mnist")
+    made = short_report(min(stop, STEPS * EPOCHS))
+    assert checks.TRAINING_CHECKS["examples_trained"].problem(spec, data, [made]) is None
+    assert checks.TRAINING_CHECKS["epochs"].problem(spec, data, [made]) is None
+
+
+@pytest.mark.parametrize("made", [19, 22])
+def test_other_steps_than_those_asked_are_a_failure(made: int) -> None:
+    spec, data = short_spec(20), generator.prepared("mnist")
+    problems = [
+        checks.TRAINING_CHECKS[name].problem(spec, data, [short_report(made)])
+        for name in ("examples_trained", "epochs")
+    ]
+    assert any(problems)
+
+
+def projected(times_s: list[float]) -> short_runs.Projected:
+    """From steady steps of so many seconds, in blocks of 10."""
+    record = short_record()
+    assert record.short_run is not None
+    blocks = [run_record.StepBlock(steps=10, duration_s=10 * s) for s in times_s]
+    steady = msgspec.structs.replace(record.short_run, steady=tuple(blocks))
+    found = short_runs.projected(msgspec.structs.replace(record, short_run=steady))
+    assert found is not None
+    return found
+
+
+def noisy(times_s: list[float], seed: int) -> list[float]:
+    dice = random.Random(seed)
+    return [s * dice.gauss(1, 0.02) for s in times_s]
+
+
+@pytest.mark.parametrize("slow", [6, 8, 10])
+def test_after_a_warm_up_the_steps_that_follow_are_projected(slow: int) -> None:
+    found = projected(noisy([1.3] * slow + [1.0] * (20 - slow), slow))
+    assert 0.15 < found.trend.change < 0.35 and found.trend.is_over and found.trend.warning
+    flat = projected([1.0] * 20)
+    assert found.phases.execution_time_s == pytest.approx(flat.phases.execution_time_s, rel=0.05)
+    assert found.error_s > 0.05 * 280  # as much as the first steps change the mean
+
+
+@pytest.mark.parametrize(
+    "times_s", [[1.6] * 16 + [1.0] * 4, [1 + 0.5 * math.exp(-n / 8) for n in range(20)]]
+)
+def test_while_the_steps_still_change_nothing_is_projected(times_s: list[float]) -> None:
+    found = projected(noisy(times_s, 1) if times_s[0] == 1.6 else times_s)
+    assert not found.trend.is_over
+
+
+def test_scatter_is_no_change() -> None:
+    found = [projected(noisy([1.0] * 20, seed)).trend.change for seed in range(300)]
+    assert sum(map(bool, found)) <= 6
+    assert not projected([*[1.0, 1.01] * 5, 3.0, *[1.01, 1.0] * 5]).trend.change

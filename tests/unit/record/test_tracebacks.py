@@ -1,0 +1,179 @@
+"""The line of a user's code that failed, from outputs of Python, faulthandler and torch."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+from builders import SCRIPTS, run_python
+from tfscaling.files import strict_json
+from tfscaling.record import tracebacks
+
+FOLDER = Path("/project")
+LIBRARY = sysconfig.get_path("stdlib")
+PLAIN = f"""
+starting
+Traceback (most recent call last):
+  File "/project/train.py", line 40, in <module>
+    main()
+  File "/project/steps/loop.py", line 12, in fit
+    strategy.run(step)
+    ~~~~~~~~~~~~^^^^^^
+  File "/venv/lib/python3.11/site-packages/tensorflow/ops.py", line 7, in run
+    raise errors.UnavailableError("gone")
+  File "{LIBRARY}/threading.py", line 9, in wait
+tensorflow.python.framework.errors_impl.UnavailableError: gone
+bye
+"""
+CHAINED = """
+Traceback (most recent call last):
+  File "/project/train.py", line 1, in <module>
+KeyError: 'a'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/project/train.py", line 3, in main
+ValueError: b
+"""
+RANKED = """
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/project/ddp.py", line 5, in <module>
+[rank1]:     main()
+[rank1]: RuntimeError: no peer
+"""
+FATAL = """
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f (most recent call first):
+  File "/venv/lib/python3.11/site-packages/numpy/core.py", line 2 in dot
+  File "/project/train.py", line 8 in step
+  File "/project/train.py", line 20 in <module>
+"""
+SYNTAX = """
+Traceback (most recent call last):
+  File "/project/train.py", line 2, in <module>
+    import model
+  File "/project/model.py", line 3
+    def f(
+         ^
+SyntaxError: '(' was never closed
+"""
+CASES = {
+    "plain": (PLAIN, "UnavailableError", "steps/loop.py:12 in fit"),
+    "chained": (CHAINED, "ValueError", "train.py:3 in main"),
+    "ranked": (RANKED, "RuntimeError", "ddp.py:5"),
+    "fatal": (FATAL, "Segmentation fault", "train.py:8 in step"),
+    "syntax": (SYNTAX, "SyntaxError", "model.py:3"),
+    "elsewhere": (PLAIN.replace("/project", "/other"), "UnavailableError",
+                  "/other/steps/loop.py:12 in fit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("output", "name", "where"), CASES.values(), ids=list(CASES))
+def test_the_innermost_line_of_the_users_is_named(output: str, name: str, where: str) -> None:
+    blamed = tracebacks.last(output.splitlines(), FOLDER)
+    assert blamed is not None
+    assert (blamed.name, str(blamed.place)) == (name, where)
+
+
+@pytest.mark.parametrize("name", ["observe.py", "copied/observe.py"])
+def test_a_copy_of_the_observer_is_not_blamed_for_the_dataset(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / name
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text((SCRIPTS.parent / "observe/observe.py").read_text())
+    train = tmp_path / "train.py"
+    train.write_text("import observe\nfor _ in observe.steps(map(int, 'ab')):\n    pass\n")
+    environ = {"PYTHONPATH": str(copy.parent), "TFSCALING_EVENTS": str(tmp_path / "events")}
+    done = run_python(f"import runpy; runpy.run_path({str(train)!r})", **environ)
+    blamed = tracebacks.last(done.stderr.splitlines(), tmp_path)
+    assert blamed is not None
+    assert (blamed.name, str(blamed.place)) == ("ValueError", "train.py:2")
+
+
+#: What TensorFlow and Keras put into messages → the words that are the exception's own.
+TRACED = """in user code:
+
+    File "{folder}/own/training.py", line 7, in loss  *
+        return distance(y, p)
+    File "/venv/lib/python3.11/site-packages/keras/ops.py", line 387, in subtract  **
+        return x - y
+
+    ValueError: Dimensions must be equal, but are 5 and 2 for '{{{{node sub}}}} = Sub[T=1](x, y)'.
+"""
+INFERRED = """Exception encountered when calling Broken.call().
+
+\x1b[1mCould not automatically infer the output shape of 'broken'. Error encountered:
+
+no attribute 'nothing'\x1b[0m
+
+Arguments received by Broken.call():
+  • args=('<KerasTensor>',)"""
+AT_RUNTIME = """Graph execution error:
+
+Detected at node Reshape defined at (most recent call last):
+  File "{folder}/own/training.py", line 7, in loss
+
+cannot reshape
+the tensor
+\t [[{{{{node Reshape}}}}]] [Op:__inference_step_9]"""
+WORDS = {
+    "plain": ("no data", "no data", "train.py:3 in main"),
+    "empty": ("", "", "train.py:3 in main"),
+    "traced": (TRACED, "Dimensions must be equal, but are 5 and 2 for '{{node sub}} = "
+               "Sub[T=1](x, y)'.", "own/training.py:7 in loss"),
+    "inferred": (INFERRED, "no attribute 'nothing'", "train.py:3 in main"),
+    "at run time": (AT_RUNTIME, "cannot reshape the tensor", "own/training.py:7 in loss"),
+}  # fmt: skip
+
+
+def raised(source: str, folder: Path, **names: object) -> Exception:
+    """What a function `main` in the project's train.py raises."""
+    file = folder / "train.py"
+    file.write_text(source)
+    scope: dict[str, Any] = dict(names)
+    exec(compile(source, str(file), "exec"), scope)
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        scope["main"]()
+    return caught.value
+
+
+@pytest.mark.parametrize(("message", "words", "place"), WORDS.values(), ids=list(WORDS))
+def test_an_exception_is_one_line_with_its_place_in_the_users_files(
+    message: str, words: str, place: str, tmp_path: Path
+) -> None:
+    text = message.format(folder=tmp_path) if "{folder}" in message else message
+    error = raised(
+        "def main():\n    import json\n    raise ValueError(text)\n", tmp_path, text=text
+    )
+    blamed = tracebacks.of_exception(error, tmp_path)
+    assert blamed is not None
+    assert (blamed.name, blamed.error) == ("ValueError", f"ValueError: {words}".rstrip(": "))
+    assert str(blamed.place) == place
+
+
+def test_the_line_that_called_a_library_is_blamed_and_a_library_alone_is_not(
+    tmp_path: Path,
+) -> None:
+    error = raised("import json\n\n\ndef main():\n    json.loads('{')\n", tmp_path)
+    blamed = tracebacks.of_exception(error, tmp_path)
+    assert blamed is not None
+    assert str(blamed.place) == "train.py:5 in main"
+    with pytest.raises(strict_json.NotFiniteError) as caught:
+        strict_json.loads("NaN")
+    of_ours = caught.value.with_traceback(traceback_after(caught.value))
+    assert tracebacks.of_exception(of_ours, tmp_path) is None
+
+
+def traceback_after(error: BaseException) -> TracebackType | None:
+    """The traceback without this test's own line."""
+    assert error.__traceback__ is not None
+    return error.__traceback__.tb_next
+
+
+@pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])
+def test_without_a_traceback_no_line_is_blamed(output: str) -> None:
+    assert tracebacks.last(output.splitlines(), FOLDER) is None

@@ -1,0 +1,57 @@
+"""No study writes into shared folders; what an earlier grid left in its own is removed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from builders import REPOSITORY, raw_config, valid_config
+from tfscaling.spec import configuration
+from tfscaling.spec.configuration import SHARED_FOLDERS, ConfigError
+from tfscaling.stages import compare
+
+RULES = REPOSITORY / "workflow" / "rules"
+PROFILES = REPOSITORY / "profiles"
+OVERLAYS = sorted(p for p in (REPOSITORY / "config").glob("*.yaml") if p.stem != "platforms")
+
+
+def test_the_study_has_a_default() -> None:
+    assert valid_config().study == "main"
+
+
+@pytest.mark.parametrize("study", [*SHARED_FOLDERS, "Runs"])
+def test_a_shared_folder_is_no_study(study: str) -> None:
+    config = valid_config((["study"], study))
+    sources = [("config.yaml", {}), ("overlay.yaml", {"study": study})]
+    with pytest.raises(ConfigError) as caught:
+        configuration.check_study(config, sources)
+    assert str(caught.value).startswith(f'overlay.yaml: study: "{study}" is not allowed; ')
+
+
+def test_another_name_is_a_study() -> None:
+    configuration.check_study(valid_config((["study"], "batch-sizes.2")))
+
+
+@pytest.mark.parametrize("study", ["a/b", "", "..", None, 3])
+def test_a_study_is_a_name(study: object) -> None:
+    with pytest.raises(ConfigError):
+        configuration.validate(raw_config((["study"], study)))
+
+
+def test_the_shared_folders_are_those_that_rules_and_profiles_name() -> None:
+    text = "".join(path.read_text() for path in [*RULES.glob("*.smk"), *PROFILES.glob("*/*.yaml")])
+    assert set(re.findall(r"results/([\w-]+)(?![\w.-])", text)) == set(SHARED_FOLDERS)
+
+
+def test_each_configuration_of_the_repository_is_a_study_of_its_own() -> None:
+    studies = [yaml.safe_load(path.read_text())["study"] for path in OVERLAYS]
+    assert len(studies) == len(set(studies)) > 1
+
+
+def test_tables_of_platforms_that_the_grid_no_longer_has_are_removed(tmp_path: Path) -> None:
+    for name in ("kept.md", "removed.md", "note.txt"):
+        (tmp_path / name).touch()
+    compare.remove_others(tmp_path, ["kept"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.md", "note.txt"]

@@ -1,0 +1,428 @@
+"""Products, exclusions with their reasons, names that must exist, duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import raw_config
+from tfscaling.spec import configuration, grid
+from tfscaling.spec.config import AXES
+from tfscaling.spec.configuration import ConfigError
+from tfscaling.spec.geometry import Geometry
+from tfscaling.spec.manifest import Grid
+from tfscaling.spec.registries import Registries
+from tfscaling.train.models import MODELS
+from tfscaling.train.strategies import STRATEGIES
+
+Change = tuple[Sequence[str | int], Any]
+
+
+def expand(*changes: Change) -> Grid:
+    raw = raw_config(*changes)
+    config = configuration.validate(raw)
+    return grid.expand(config, Registries(MODELS, STRATEGIES), [("config.yaml", raw)])
+
+
+def block(**axes: Any) -> dict[str, Any]:
+    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
+    return {**usual, **axes}
+
+
+def blocks(*given: dict[str, Any]) -> Change:
+    return (("grid",), list(given))
+
+
+NAMES = [
+    ("platform", "clustr", "did you mean 'cluster'? allowed: cluster, laptop"),
+    ("model", "mnist_cn", "did you mean 'mnist_cnn'? allowed: cifar10_cnn, "),
+    ("strategy", "miror", "did you mean 'mirrored'? allowed: "),
+    ("recipe", "strong", "allowed: weak"),
+]
+
+
+@pytest.mark.parametrize(("axis", "name", "allowed"), NAMES)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_unknown_names_are_refused_with_those_that_exist(
+    axis: str, name: str, allowed: str, as_list: bool
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand(blocks(block(), block(nodes=2, **{axis: [name] if as_list else name})))
+    start = f'config.yaml: grid[1].{axis}: "{name}" is not allowed; {allowed}'
+    assert str(caught.value).startswith(start)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("axis", ["platform", "model", "strategy", "recipe"])
+def test_an_exclude_rule_with_an_unknown_name_is_refused(axis: str) -> None:
+    with pytest.raises(ConfigError, match=rf'grid\[0\]\.exclude\[0\]\.{axis}: "nowhere"'):
+        expand(blocks(block(nodes=[1, 2], exclude=[{axis: "nowhere"}])))
+
+
+IMPOSSIBLE: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "gpus_beyond_the_platform": (
+        {"gpus_per_node": 5}, "grid[0].gpus_per_node", "5", "cluster has gpus_per_node_max 4"),
+    "gpus_beyond_the_platform_in_a_list": (
+        {"gpus_per_node": [1, 8]}, "grid[0].gpus_per_node", "8", "cluster has gpus_per_node_max 4"),
+    "more_tasks_than_cpus": (
+        {"tasks_per_node": 9}, "grid[0].tasks_per_node", "9", "cluster has cpus_per_node 8"),
+    "gpus_that_tasks_cannot_share": (
+        {"gpus_per_node": 4, "tasks_per_node": 3}, "grid[0].gpus_per_node", "4",
+        "allowed: a multiple of tasks_per_node 3"),
+    "no_number_of_nodes_within_the_limit": (
+        {"nodes": 9}, "grid[0].nodes", "9", "cluster has nodes_max 8; allowed: 1 to 8"),
+    "nothing_left": (
+        {"nodes": 8, "exclude": [{"nodes": 8}]}, "grid[0]", '"cluster"', "excluded by the grid"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("axes", "key", "shown", "allowed"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE)
+)
+def test_a_geometry_that_no_cluster_could_give_is_an_error(
+    axes: dict[str, Any], key: str, shown: str, allowed: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand(blocks(block(**axes)))
+    assert str(caught.value).startswith(f"config.yaml: {key}: {shown} is not allowed; ")
+    assert allowed in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"per_replica_batch_size": 64, "global_batch_size": 128},
+        {"per_replica_batch_size": 64, "per_worker_batch_size": 64, "global_batch_size": 64},
+    ],
+)
+def test_exactly_one_batch_size_is_given(sizes: dict[str, int]) -> None:
+    recipe = {"learning_rate": 0.1, "epochs": 1, **sizes}
+    with pytest.raises(ConfigError) as caught:
+        expand((("recipes", "weak"), recipe))
+    message = str(caught.value)
+    assert message.startswith("config.yaml: recipes.weak: {")
+    assert all(f'"{key}": {value}' in message for key, value in sizes.items())
+    assert message.endswith(
+        "exactly one of per_replica_batch_size, per_worker_batch_size, global_batch_size"
+    )
+
+
+def test_a_point_in_two_blocks_is_an_error_that_shows_the_point_and_both_blocks() -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand(blocks(block(nodes=[1, 2]), block(nodes=4), block(nodes=[3, 2])))
+    message = str(caught.value)
+    assert message.startswith("config.yaml: grid[2]: {")
+    assert '"platform": "cluster"' in message
+    assert '"nodes": 2' in message
+    assert message.endswith("grid[0] has the point already")
+
+
+def test_the_same_sizes_with_another_recipe_are_no_duplicate() -> None:
+    other = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 1}
+    expanded = expand((("recipes", "strong"), other), blocks(block(), block(recipe="strong")))
+    assert [run.spec.point.recipe for run in expanded.runs] == ["weak", "strong"]
+
+
+USERS_MODEL = "own_model:build"
+
+
+@pytest.fixture
+def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_model.py").write_text("def build():\n    return None\n")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("own_model")
+def test_a_model_of_the_users_own_needs_a_recipe_with_a_dataset() -> None:
+    with pytest.raises(ConfigError, match=rf"recipes\.weak\.dataset: null .* {USERS_MODEL} of"):
+        expand(blocks(block(model=USERS_MODEL)))
+    named = (("recipes", "weak", "dataset"), "mnist")
+    run = expand(named, blocks(block(model=USERS_MODEL))).runs[0]
+    assert run.spec.point.model == USERS_MODEL
+
+
+@pytest.mark.usefixtures("own_model")
+@pytest.mark.parametrize("name", ["own_model:missing", "no_such_module:build"])
+def test_a_model_of_the_users_own_must_be_there(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf'grid\[0\]\.model: "{name}" is not allowed; '):
+        expand(blocks(block(model=name)))
+
+
+def test_scalars_and_lists_describe_the_same_point() -> None:
+    lists = {name: [value] for name, value in block(strategy="single").items()}
+    assert expand(blocks(lists)) == expand(blocks(block(strategy="single")))
+
+
+def test_a_block_is_the_product_of_its_axes_with_repeats_innermost() -> None:
+    runs = expand(blocks(block(nodes=[2, 1], gpus_per_node=[0, 4], repeats=2))).runs
+    assert [
+        (run.spec.point.nodes, run.spec.point.gpus_per_node, run.spec.repeat) for run in runs
+    ] == [(nodes, gpus, repeat) for nodes in (2, 1) for gpus in (0, 4) for repeat in (1, 2)]
+
+
+def test_folder_of_a_run_has_all_axes_with_the_platform_first() -> None:
+    (run,) = expand(blocks(block(nodes=2, gpus_per_node=4, tasks_per_node=2))).runs
+    assert run.spec.path == (
+        "platform=cluster/model=mnist_cnn/strategy=multi_worker_mirrored/recipe=weak/"
+        "nodes=2/gpus_per_node=4/tasks_per_node=2/repeat=1"
+    )
+    assert tuple(run.spec.axes) == AXES
+
+
+@pytest.mark.parametrize(
+    ("axes", "sizes"),
+    [
+        ({"nodes": 2}, (2, 64, 128)),
+        ({"nodes": 2, "gpus_per_node": 4}, (8, 64, 512)),
+        ({"nodes": 2, "gpus_per_node": 4, "tasks_per_node": 2}, (8, 64, 512)),
+        ({"nodes": 2, "tasks_per_node": 3}, (6, 64, 384)),
+        ({"nodes": 2, "tasks_per_node": "3+1"}, (4, 64, 256)),
+        ({"nodes": 5, "strategy": "parameter_server"}, (3, 64, 192)),
+    ],
+)
+def test_replicas_and_batch_sizes_of_a_run(
+    axes: dict[str, Any], sizes: tuple[int, int, int]
+) -> None:
+    (run,) = expand(blocks(block(**axes))).runs
+    spec = run.spec
+    assert (spec.replicas, spec.per_replica_batch_size, spec.global_batch_size) == sizes
+    assert spec.geometry == Geometry(
+        axes["nodes"], spec.point.tasks_per_node, spec.point.gpus_per_node
+    )
+
+
+STRONG = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 1}
+EXCLUDED: dict[str, tuple[list[Change], dict[str, Any], str]] = {
+    "nodes_max": ([blocks(block(nodes=[8, 9]))], {"nodes": 9}, "9 nodes exceed nodes_max 8"),
+    "quota": (
+        [(("platforms", "cluster", "gpus_max"), 8), blocks(block(nodes=[2, 3], gpus_per_node=4))],
+        {"nodes": 3, "gpus_per_node": 4},
+        "12 GPUs exceed the quota gpus_max 8",
+    ),
+    "rule_with_a_value": (
+        [blocks(block(nodes=[1, 2], exclude=[{"nodes": 2}]))],
+        {"nodes": 2},
+        "excluded by the grid",
+    ),
+    "rule_with_two_axes": (
+        [blocks(block(nodes=[1, 2], gpus_per_node=[0, 1],
+                      exclude=[{"nodes": [2, 3], "gpus_per_node": 1}]))],
+        {"nodes": 2, "gpus_per_node": 1},
+        "excluded by the grid",
+    ),
+    "batch_that_cannot_be_split": (
+        [(("recipes", "strong"), STRONG), blocks(block(recipe="strong", nodes=[2, 3]))],
+        {"nodes": 3, "recipe": "strong"},
+        "global_batch_size 64 is not divisible by 3 replicas",
+    ),
+    "uneven_tasks_for_other_nodes": (
+        [blocks(block(nodes=[2, 3], tasks_per_node="2+1"))],
+        {"nodes": 3, "tasks_per_node": "2+1"},
+        "tasks_per_node 2+1 is for 2 nodes",
+    ),
+    "no_task_left_for_a_worker": (
+        [blocks(block(strategy="parameter_server", nodes=[2, 3]))],
+        {"nodes": 2, "strategy": "parameter_server"},
+        "the strategy needs tasks for a coordinator, 1 parameter servers and a worker, not 2",
+    ),
+    "strategy_of_one_task": (
+        [blocks(block(strategy="mirrored", nodes=[1, 2]))],
+        {"nodes": 2, "strategy": "mirrored"},
+        "the strategy runs one task, not 2",
+    ),
+    "strategy_of_one_device": (
+        [blocks(block(strategy="single", gpus_per_node=[1, 2]))],
+        {"gpus_per_node": 2, "strategy": "single"},
+        "the strategy uses one device, not 2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "axes", "reason"), EXCLUDED.values(), ids=list(EXCLUDED))
+def test_a_point_beyond_a_limit_is_left_out_with_its_reason(
+    changes: list[Change], axes: dict[str, Any], reason: str
+) -> None:
+    expanded = expand(*changes)
+    (left_out,) = expanded.excluded
+    assert left_out.reason == reason
+    assert {axis: left_out.point.axes[axis] for axis in axes} == axes
+    assert len(expanded.runs) > 0
+    assert all(axes.items() - run.spec.axes.items() for run in expanded.runs)
+
+
+def test_an_exclude_rule_may_say_why() -> None:
+    rules = [{"nodes": 2, "reason": "no licence"}, {"nodes": [2, 3]}]
+    expanded = expand(blocks(block(nodes=[1, 2, 3], exclude=rules)))
+    reasons = {left_out.point.nodes: left_out.reason for left_out in expanded.excluded}
+    assert reasons == {2: "no licence", 3: "excluded by the grid"}
+
+
+def test_a_reason_alone_excludes_nothing_and_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"grid\[0\]\.exclude\[0\].*at least one axis"):
+        expand(blocks(block(nodes=[1, 2], exclude=[{"reason": "no licence"}])))
+
+
+def test_repeat_until_makes_extra_repeats_up_to_its_limit() -> None:
+    until = {"relative_interval": 0.1, "repeats_max": 8}
+    runs = expand(blocks(block(nodes=1, repeats=6, repeat_until=until))).runs
+    assert [(run.spec.repeat, run.extra_repeat) for run in runs] == [
+        *((n, False) for n in range(1, 7)), (7, True), (8, True),
+    ]  # fmt: skip
+    assert {run.relative_interval for run in runs} == {0.1}
+
+
+@pytest.mark.parametrize("most", [5, 6])
+def test_a_limit_of_repeats_that_allows_none_is_refused(most: int) -> None:
+    until = {"relative_interval": 0.1, "repeats_max": most}
+    with pytest.raises(ConfigError, match=rf"repeat_until\.repeats_max: {most}.*more than repeats"):
+        expand(blocks(block(nodes=1, repeats=6, repeat_until=until)))
+
+
+def test_an_excluded_geometry_may_be_one_that_no_cluster_could_give() -> None:
+    rule = {"gpus_per_node": 2, "tasks_per_node": 4}
+    expanded = expand(blocks(block(gpus_per_node=[2, 4], tasks_per_node=[2, 4], exclude=[rule])))
+    assert len(expanded.runs) == 3
+    assert len(expanded.excluded) == 1
+
+
+def test_limits_are_those_of_each_platform() -> None:
+    expanded = expand(blocks(block(platform=["cluster", "laptop"], nodes=[4, 8])))
+    assert [(run.spec.point.platform, run.spec.point.nodes) for run in expanded.runs] == [
+        ("cluster", 4),
+        ("cluster", 8),
+        ("laptop", 4),
+    ]
+    assert [point.reason for point in expanded.excluded] == ["8 nodes exceed nodes_max 4"]
+
+
+def check_baseline(baseline: dict[str, Any], *changes: Change) -> None:
+    raw = raw_config(*changes)
+    overlay = {"comparison": {"baseline": baseline}}
+    config = configuration.validate({**raw, **overlay})
+    sources = [("config.yaml", raw), ("over.yaml", overlay)]
+    grid.check_baseline(config, expand(*changes), sources)
+
+
+GRID = blocks(block(nodes=[2, 4, 9]), block(platform="laptop", strategy="single"))
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        {},
+        {"nodes": 2},
+        {"strategy": "single"},
+        {"platform": "laptop", "nodes": 1},
+        {"platform": "cluster", "model": "mnist_cnn", "strategy": "multi_worker_mirrored",
+         "recipe": "weak", "nodes": 4, "gpus_per_node": 0, "tasks_per_node": 1},
+    ],
+)  # fmt: skip
+def test_a_baseline_that_the_grid_runs_is_taken(baseline: dict[str, Any]) -> None:
+    check_baseline(baseline, GRID)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "shown"),
+    [
+        ({"nodes": 3}, '{"nodes": 3}'),
+        ({"nodes": 9}, '{"nodes": 9}'),  # excluded
+        ({"platform": "laptop", "nodes": 2}, '{"platform": "laptop", "nodes": 2}'),  # not together
+        ({"strategy": "mirrored"}, '{"strategy": "mirrored"}'),
+        ({"gpus_per_node": 1}, '{"gpus_per_node": 1}'),
+    ],
+)
+def test_a_baseline_that_the_grid_does_not_run_is_refused(
+    baseline: dict[str, Any], shown: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_baseline(baseline, GRID)
+    assert str(caught.value) == (
+        f"over.yaml: comparison.baseline: {shown} is not allowed; "
+        "no run of the grid has these values, so there would be no speed-up"
+    )
+
+
+def with_examples(examples: dict[str, int], *changes: Change) -> Grid:
+    raw = raw_config(*changes)
+    registries = Registries(MODELS, STRATEGIES, examples)
+    return grid.expand(configuration.validate(raw), registries)
+
+
+BATCHES = {
+    "dataset": ({"mnist": 128}, {}, [1, 2], ["the training examples of mnist, 128"] * 2),
+    "recipe": (
+        {"mnist": 60000}, {"train_examples_max": 65}, [1], ["train_examples_max, 65"] * 3),
+    "dataset_is_smaller_than_what_the_recipe_asks": (
+        {"mnist": 200}, {"train_examples_max": 300}, [1, 2, 3],
+        ["the training examples of mnist, 200"]),
+    "unknown_dataset_with_a_limit_of_the_recipe": (
+        {}, {"train_examples_max": 128}, [1, 2], ["train_examples_max, 128"] * 2),
+    "recipes_own_dataset": (
+        {"mnist": 1, "cifar10": 64}, {"dataset": "cifar10"}, [1],
+        ["the training examples of cifar10, 64"] * 3),
+    "validation_examples_are_not_trained": (
+        {"mnist": 150}, {"validation_examples": 30}, [1],
+        ["the training examples of mnist less validation_examples, 120"] * 3),
+    "nothing_known": ({}, {}, [1, 2, 3, 4], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("examples", "recipe", "nodes", "reasons"), BATCHES.values(), ids=list(BATCHES)
+)
+def test_a_global_batch_beyond_the_examples_is_excluded_with_the_reason(
+    examples: dict[str, int], recipe: dict[str, Any], nodes: list[int], reasons: list[str]
+) -> None:
+    changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
+    expanded = with_examples(examples, *changes, blocks(block(nodes=[1, 2, 3, 4], repeats=1)))
+    assert [run.spec.point.nodes for run in expanded.runs] == nodes
+    assert len(expanded.excluded) == len(reasons)
+    for left_out, whose in zip(expanded.excluded, reasons, strict=True):
+        total = 64 * left_out.point.nodes
+        assert left_out.reason == f"the global batch of {total} examples exceeds {whose}"
+
+
+def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
+    names = {"platform": "p" * 100, "recipe": "r" * 100}
+    minimal = raw_config()
+    platform, recipe = minimal["platforms"]["cluster"], minimal["recipes"]["weak"]
+    changes = [
+        (("platforms",), {names["platform"]: platform}),
+        (("recipes",), {names["recipe"]: recipe}),
+    ]
+    one = block(**names, repeats=1)
+    with pytest.raises(ConfigError, match=r"grid\[0\]: .*; allowed: 240") as caught:
+        expand(*changes, blocks(one))
+    assert "\n" not in str(caught.value)
+    (run,) = expand(*changes, blocks({**one, "strategy": "single"})).runs
+    assert max(map(len, run.spec.path.split("/"))) <= 255
+
+
+@pytest.mark.parametrize(("seed", "repeats", "fits"), [(2**32 - 6, 6, True), (2**32 - 5, 6, False)])
+def test_the_seed_of_the_last_repeat_is_one_that_keras_takes(
+    seed: int, repeats: int, fits: bool
+) -> None:
+    changes = ((("seed",), seed), blocks(block(repeats=repeats)))
+    if fits:
+        assert len(expand(*changes).runs) == 6
+    else:
+        with pytest.raises(ConfigError, match=rf"seed: {seed} is not allowed; .* {2**32 - 6} or"):
+            expand(*changes)
+
+
+def test_nodes_beyond_all_limits_are_excluded_by_the_limit() -> None:
+    (point,) = expand(blocks(block(nodes=[1, 100000]))).excluded
+    assert point.reason == "100000 nodes exceed nodes_max 8"
+
+
+def test_a_grid_that_memory_does_not_hold_is_refused_before_it_is_made() -> None:
+    axes = {"nodes": [*range(1, 9)], "gpus_per_node": [*range(5)], "repeats": 10_000}
+    with pytest.raises(ConfigError, match=r"grid\[0\]: .* the grid has 400000 runs .*100000"):
+        expand(blocks(block(**axes)))
+    parameters = {f"p{n}": [*range(100)] for n in range(8)}
+    with pytest.raises(ConfigError, match=r"weak\.parameters: .* have 10{16} combinations"):
+        expand((("recipes", "weak", "parameters"), parameters))

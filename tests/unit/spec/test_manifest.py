@@ -1,0 +1,115 @@
+"""The run manifest: what is planned, and its way through a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import REGISTRIES, raw_config, valid_config
+from msgspec.structs import replace
+from tfscaling.files.strict_json import NotFiniteError
+from tfscaling.spec import configuration, grid
+from tfscaling.spec.config import Config
+from tfscaling.spec.manifest import Manifest, ManifestError
+
+PRICE = {"usd_per_node_hour": 2.5, "price_date": "2022", "price_source": "list"}
+
+
+def manifest_of(config: Config) -> Manifest:
+    return Manifest.of(config, grid.expand(config, REGISTRIES), REGISTRIES.strategies)
+
+
+def test_one_entry_for_each_run_with_all_that_the_tables_need() -> None:
+    first, second = manifest_of(valid_config()).runs
+    assert (first.spec.point.nodes, second.spec.point.nodes) == (1, 2)
+    spec = second.spec
+    assert (spec.replicas, spec.per_replica_batch_size, spec.global_batch_size) == (2, 64, 128)
+    assert spec.batch_scaling == "weak"
+    assert second.usd_per_node_hour is None
+    assert first.spec.parameters_hash != second.spec.parameters_hash
+
+
+def test_excluded_points_keep_their_reasons() -> None:
+    (left_out,) = manifest_of(valid_config((("grid", 0, "nodes"), [1, 9]))).excluded
+    assert left_out.reason == "9 nodes exceed nodes_max 8"
+    assert left_out.point.nodes == 9
+
+
+def test_the_platforms_of_the_grid_with_their_titles() -> None:
+    raw = raw_config((("platforms", "cluster", "title"), "Cloud"), (("grid", 0, "nodes"), [1, 9]))
+    raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp-n1")
+    assert list(manifest_of(configuration.validate(raw)).platforms) == ["cluster"]
+    raw["grid"].append({**raw["grid"][0], "platform": "laptop"})
+    platforms = manifest_of(configuration.validate(raw)).platforms
+    assert [platform.title for platform in platforms.values()] == ["Cloud", "laptop"]
+    assert platforms["cluster"].published_as == "gcp-n1"
+
+
+def test_the_price_of_a_run_is_that_of_its_nodes_with_their_gpus() -> None:
+    raw = raw_config((("grid", 0, "gpus_per_node"), [0, 1, 4]), (("grid", 0, "nodes"), 1))
+    raw["platforms"]["cluster"].update(PRICE, usd_per_gpu_hour=2.0)
+    runs = manifest_of(configuration.validate(raw)).runs
+    assert [run.usd_per_node_hour for run in runs] == [2.5, 4.5, 10.5]
+
+
+def test_the_dataset_is_the_models_own_unless_the_recipe_names_one() -> None:
+    assert manifest_of(valid_config()).runs[0].spec.dataset == "mnist"
+    named = valid_config((("recipes", "weak", "dataset"), "other"))
+    assert manifest_of(named).runs[0].spec.dataset == "other"
+
+
+def test_targets_are_passed_on_and_change_no_run() -> None:
+    without = manifest_of(valid_config())
+    targets = {"test_accuracy": 0.97}
+    with_target = manifest_of(valid_config((("comparison",), {"targets": targets})))
+    assert (without.targets, with_target.targets) == ({}, targets)
+    assert with_target.runs == without.runs
+
+
+def test_a_number_that_is_none_is_not_written(tmp_path: Path) -> None:
+    made = replace(manifest_of(valid_config()), targets={"test_accuracy": float("nan")})
+    with pytest.raises(NotFiniteError):
+        made.write(tmp_path / "manifest.json")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("target", [0, 1, 97, -0.5, "0.97"])
+def test_a_target_that_is_no_accuracy_is_refused(target: Any) -> None:
+    with pytest.raises(configuration.ConfigError, match="comparison.targets.test_accuracy"):
+        manifest_of(valid_config((("comparison",), {"targets": {"test_accuracy": target}})))
+
+
+def test_strategies_that_train_the_same_model_are_named() -> None:
+    names = manifest_of(valid_config()).synchronous_strategies
+    assert "multi_worker_mirrored" in names
+    assert "parameter_server" not in names
+
+
+def test_a_manifest_survives_its_way_through_a_file(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]))
+    raw["all_reduce_benchmark"] = {"enabled": True}
+    raw["platforms"]["cluster"].update(PRICE, setup=["a"], env={"A": "1"})
+    written = manifest_of(configuration.validate(raw))
+    written.write(tmp_path / "manifest.json")
+    assert Manifest.read(tmp_path / "manifest.json") == written
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"schema_version": 1, "runs": []}, "schema_version 1, not 3"),
+        ({"runs": []}, "missing required field `schema_version`"),
+        ({"schema_version": 3, "runs": []}, "missing required field"),
+    ],
+)
+def test_a_manifest_of_another_version_is_refused(
+    content: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ManifestError) as caught:
+        Manifest.read(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)

@@ -1,0 +1,239 @@
+"""What is asked of Slurm for each geometry, and prices that mean something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import valid_config
+from tfscaling.spec import platforms
+from tfscaling.spec.config import Config, Platform
+from tfscaling.spec.configuration import ConfigError
+from tfscaling.spec.geometry import Geometry
+
+
+def platform(**settings: Any) -> Platform:
+    name = "laptop" if settings.get("launcher") == "local" else "cluster"
+    changes = [(("platforms", name, key), value) for key, value in settings.items()]
+    return valid_config(*changes).platforms[name]
+
+
+def resources(geometry: Geometry, **settings: Any) -> dict[str, Any]:
+    return platforms.slurm_resources(platform(**settings), geometry)
+
+
+ALWAYS = {"mpi": "", "runtime": 60, "stall_timeout_s": 600, "latency_wait_s": 60}
+GEOMETRIES: dict[str, tuple[Geometry, dict[str, Any]]] = {
+    "one_node": (
+        Geometry(1, 1, 0),
+        {"nodes": 1, "tasks": 1, "cpus_per_task": 8, "slurm_extra": "--ntasks-per-node=1"},
+    ),
+    "many_nodes": (
+        Geometry(6, 1, 0),
+        {"nodes": 6, "tasks": 6, "cpus_per_task": 8, "slurm_extra": "--ntasks-per-node=1"},
+    ),
+    "several_tasks_per_node": (
+        Geometry(2, 3, 0),
+        {"nodes": 2, "tasks": 6, "cpus_per_task": 2, "slurm_extra": "--ntasks-per-node=3"},
+    ),
+    "uneven_tasks": (
+        Geometry(3, "2+2+1", 0),
+        {"nodes": 3, "tasks": 5, "cpus_per_task": 4, "slurm_extra": "--ntasks-per-node=2"},
+    ),
+    "gpus_are_per_node": (
+        Geometry(3, 2, 4),
+        {"nodes": 3, "tasks": 6, "cpus_per_task": 4, "slurm_extra": "--ntasks-per-node=2",
+         "gres": "gpu:4", "tasks_per_gpu": 0},
+    ),
+    "gpus_on_one_node": (
+        Geometry(1, 1, 2),
+        {"nodes": 1, "tasks": 1, "cpus_per_task": 8, "slurm_extra": "--ntasks-per-node=1",
+         "gres": "gpu:2", "tasks_per_gpu": 0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("geometry", "asked"), GEOMETRIES.values(), ids=list(GEOMETRIES))
+def test_exactly_this_is_asked_when_nothing_else_is_set(
+    geometry: Geometry, asked: dict[str, Any]
+) -> None:
+    assert resources(geometry) == {**ALWAYS, **asked}
+
+
+@pytest.mark.parametrize("geometry", [Geometry(1, 1, 0), Geometry(4, 1, 2), Geometry(2, "2+1", 0)])
+def test_the_local_launcher_asks_for_one_task_on_one_node(geometry: Geometry) -> None:
+    asked = resources(geometry, launcher="local", gpu_gres=None)
+    assert (asked["nodes"], asked["tasks"], asked["cpus_per_task"]) == (1, 1, 2)
+    assert asked["slurm_extra"] == "--ntasks-per-node=1"
+    assert "gres" not in asked
+
+
+def test_a_gpu_type_is_part_of_the_request() -> None:
+    assert resources(Geometry(1, 1, 2), gpu_gres="gpu:v100")["gres"] == "gpu:v100:2"
+
+
+def test_logical_devices_ask_for_no_gpus() -> None:
+    asked = resources(Geometry(1, 1, 2), gpu_gres=None, devices="logical")
+    assert "gres" not in asked
+    assert "tasks_per_gpu" not in asked
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "resource"),
+    [
+        ("mem_mb", 4000, "mem_mb"),
+        ("partition", "v100x4", "slurm_partition"),
+        ("account", "team", "slurm_account"),
+        ("qos", "high", "qos"),
+        ("constraint", "avx512", "constraint"),
+    ],
+)
+def test_a_setting_is_passed_on_and_left_out_when_it_is_not_set(
+    setting: str, value: Any, resource: str
+) -> None:
+    assert resources(Geometry(2, 1, 0), **{setting: value})[resource] == value
+    assert resource not in resources(Geometry(2, 1, 0))
+
+
+def test_memory_zero_is_a_setting() -> None:
+    assert resources(Geometry(1, 1, 0), mem_mb=0)["mem_mb"] == 0
+
+
+def test_further_options_are_appended_in_order() -> None:
+    asked = resources(Geometry(2, 1, 0), reservation="day", exclusive=True, extra="--nice=5 --hold")
+    assert asked["slurm_extra"] == (
+        "--ntasks-per-node=1 --reservation=day --exclusive --nice=5 --hold"
+    )
+
+
+@pytest.mark.parametrize(("several", "expected"), [(True, "gcp"), (False, None)])
+def test_the_cluster_goes_to_slurm_only_if_there_are_several(
+    several: bool, expected: str | None
+) -> None:
+    asked = resources(Geometry(1, 1, 0), cluster="gcp", multi_cluster=several)
+    assert asked.get("clusters") == expected
+
+
+PRICE = {"usd_per_node_hour": 2.9, "price_date": "2022-05", "price_source": "price list"}
+
+
+@pytest.mark.parametrize("missing", ["price_date", "price_source"])
+def test_a_price_needs_date_and_source(missing: str) -> None:
+    settings = {**PRICE, missing: None}
+    content = {"platforms": {"cluster": {k: v for k, v in settings.items() if v is not None}}}
+    with pytest.raises(ConfigError) as caught:
+        platforms.check({"cluster": platform(**settings)}, [("platforms.yaml", content)])
+    assert str(caught.value) == (
+        f"platforms.yaml: platforms.cluster.{missing}: null is not allowed; "
+        "usd_per_node_hour needs price_date and price_source"
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        PRICE,
+        {**PRICE, "usd_per_gpu_hour": 2.5},
+        {"price_date": "2022"},
+        {"cluster": "gcp", "multi_cluster": True},
+    ],
+)
+def test_complete_settings_pass(settings: dict[str, Any]) -> None:
+    assert platforms.check({"cluster": platform(**settings)}) is None
+
+
+def test_several_clusters_need_the_name_of_one() -> None:
+    with pytest.raises(ConfigError, match=r"platforms\.cluster\.multi_cluster: true is not"):
+        platforms.check({"cluster": platform(multi_cluster=True)})
+
+
+def test_everything_shown_is_a_key_of_a_platform() -> None:
+    assert set(platforms.SHOWN) <= set(Platform.__struct_fields__)
+
+
+def test_a_price_of_gpus_needs_one_of_the_node() -> None:
+    content = {"platforms": {"cluster": {"usd_per_gpu_hour": 2.5}}}
+    with pytest.raises(ConfigError) as caught:
+        platforms.check({"cluster": platform(usd_per_gpu_hour=2.5)}, [("platforms.yaml", content)])
+    assert str(caught.value) == (
+        "platforms.yaml: platforms.cluster.usd_per_gpu_hour: 2.5 is not allowed; "
+        "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus_per_node", "devices", "kind"),
+    [
+        (0, "physical", "CPU"),
+        (0, "logical", "CPU"),
+        (2, "physical", "GPU"),
+        (2, "logical", "logical"),
+    ],
+)
+def test_logical_devices_are_a_kind_of_their_own(
+    gpus_per_node: int, devices: str, kind: str
+) -> None:
+    assert platforms.device_kind(gpus_per_node, devices) == kind
+
+
+WRONG = {
+    "month_13": ({"price_date": "2020-13"}, "price_date", "a date of the calendar"),
+    "day_45": ({"price_date": "2020-12-45"}, "price_date", "a date of the calendar"),
+    "30th_of_february": ({"price_date": "2020-02-30"}, "price_date", "a date of the calendar"),
+    "year_0": ({"price_date": "0000"}, "price_date", "a date of the calendar"),
+    "option_that_the_grid_sets": ({"extra": "--nodes=7"}, "extra", "--nodes=7: use the grid's"),
+    "option_of_the_plugin": ({"extra": "--hold --wrap=x"}, "extra", "--wrap=x: the executor"),
+    "second_command": ({"extra": "--hold; date"}, "extra", "the shell"),
+    "none_of_python": ({"partition": "None"}, "partition", "null without quotes"),
+    "null_in_quotes": ({"account": "null"}, "account", "null without quotes"),
+    "variable_of_the_launcher": ({"env": {"TF_CONFIG": "{}"}}, "env", "TF_CONFIG"),
+}
+
+
+@pytest.mark.parametrize(("settings", "key", "rule"), WRONG.values(), ids=list(WRONG))
+def test_settings_that_cannot_mean_what_they_say(
+    settings: dict[str, Any], key: str, rule: str
+) -> None:
+    content = {"platforms": {"cluster": settings}}
+    with pytest.raises(ConfigError) as caught:
+        platforms.check({"cluster": platform(**settings)}, [("platforms.yaml", content)])
+    message = str(caught.value)
+    assert message.startswith(f"platforms.yaml: platforms.cluster.{key}: ")
+    assert " is not allowed; " in message
+    assert rule in message
+
+
+@pytest.mark.parametrize("date", ["1970", "2020-02", "2020-02-29", "2099-12-31"])
+def test_dates_that_there_are(date: str) -> None:
+    platforms.check({"cluster": platform(price_date=date)})
+
+
+def on_clusters(chosen: str | None, **clusters: str | None) -> Config:
+    """The minimal configuration, whose grid names `cluster` only, with these clusters."""
+    changes = [(("platforms", name, "cluster"), value) for name, value in clusters.items()]
+    return valid_config(*changes, (("cluster",), chosen))
+
+
+@pytest.mark.parametrize("chosen", [None, "gcp"])
+def test_a_cluster_of_the_grid_may_be_chosen(chosen: str | None) -> None:
+    platforms.check_cluster(on_clusters(chosen, cluster="gcp", laptop="aws"))
+
+
+NO_CLUSTER = {
+    "typo": ({"cluster": "gcp", "laptop": "aws"}, "gpc", "did you mean 'gcp'? allowed: aws, gcp"),
+    "none_defined": ({}, "gcp", "allowed: none defined"),
+    "not_in_the_grid": ({"cluster": "gcp", "laptop": "aws"}, "aws", "no platform of the grid"),
+    "platform_for_cluster": ({"cluster": "gcp"}, "cluster", "allowed: gcp"),
+}
+
+
+@pytest.mark.parametrize(("clusters", "chosen", "rule"), NO_CLUSTER.values(), ids=list(NO_CLUSTER))
+def test_a_cluster_without_any_run_is_refused(
+    clusters: dict[str, str], chosen: str, rule: str
+) -> None:
+    config = on_clusters(chosen, **clusters)
+    with pytest.raises(ConfigError) as caught:
+        platforms.check_cluster(config, [("config.yaml", {}), ("--config", {"cluster": chosen})])
+    assert str(caught.value).startswith(f'--config: cluster: "{chosen}" is not allowed; ')
+    assert rule in str(caught.value)

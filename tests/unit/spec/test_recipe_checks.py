@@ -1,0 +1,106 @@
+"""What the keys of a recipe cannot ask for together: one error with the key and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import REGISTRIES, valid_config
+from tfscaling.spec import grid
+from tfscaling.spec.configuration import ConfigError
+from tfscaling.spec.run_spec import RunSpec
+
+#: What the recipe has besides, the key that is refused, its value, what is allowed.
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "warm_up_of_the_whole_training": ({"warmup_epochs": 2.0}, "warmup_epochs", "2.0", "epochs, 2"),
+    "nesterov_without_momentum": ({"nesterov": True}, "nesterov", "true", "momentum above 0"),
+    "nesterov_of_adam": (
+        {"nesterov": True, "optimizer": "adam", "momentum": 0.9}, "nesterov", "true", "sgd"),
+    "averages_inside_of_an_execution": (
+        {"average_every": 10, "steps_per_execution": 4}, "average_every", "10", "multiple of"),
+    "skipped_updates_of_one_replica": (
+        {"average_every": 2, "precision": "mixed_float16"}, "precision", '"mixed_float16"',
+        "float32"),
+    "attribution_of_steps_without_exchange": (
+        {"average_every": 2, "attribution": True}, "attribution", "true", "false"),
+    "gradients_of_averaged_weights": (
+        {"average_every": 2, "gradient_exchange": "bfloat16", "strategy": "mpi_all_reduce"},
+        "gradient_exchange", '"bfloat16"', "float32"),
+    "sums_in_16_bits": (
+        {"gradient_exchange": "bfloat16"}, "gradient_exchange", '"bfloat16"', "mpi_all_reduce"),
+    "accumulation_on_workers_without_weights": (
+        {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "leave"),
+    "averages_of_workers_without_weights": (
+        {"average_every": 2, "strategy": "parameter_server"}, "average_every", "2", "leave it out"),
+    "fewer_steps_than_tell_how_they_scatter": (
+        {"stop_after_steps": 30, "steps_per_execution": 2}, "stop_after_steps", "30", "40 or more"),
+    "checkpoints_of_a_short_run": (
+        {"stop_after_steps": 30, "checkpoint_every_epochs": 1}, "checkpoint_every_epochs", "1",
+        "null"),
+    "short_run_with_parameter_servers": (
+        {"stop_after_steps": 30, "strategy": "parameter_server"}, "stop_after_steps", "30",
+        "multi_worker_mirrored"),
+}  # fmt: skip
+
+
+def spec_of(strategy: str = "multi_worker_mirrored", **recipe: Any) -> RunSpec:
+    """The last run: on two nodes."""
+    changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
+    config = valid_config((("grid", 0, "strategy"), strategy), *changes)
+    return grid.expand(config, REGISTRIES).runs[-1].spec
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key", "shown", "allowed"), CONTRADICTIONS.values(), ids=list(CONTRADICTIONS)
+)
+def test_keys_that_contradict_each_other_are_refused(
+    recipe: dict[str, Any], key: str, shown: str, allowed: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        spec_of(**recipe)
+    message = str(caught.value)
+    assert f"recipes.weak.{key}: {shown} is not allowed; " in message
+    assert allowed in message.partition("is not allowed; ")[2]
+    assert "\n" not in message
+
+
+def test_a_batch_that_cannot_be_computed_in_equal_parts_excludes_the_point() -> None:
+    config = valid_config((("recipes", "weak", "global_batch_size"), 96),
+                          (("recipes", "weak", "per_replica_batch_size"), None),
+                          (("recipes", "weak", "accumulate_steps"), 32))  # fmt: skip
+    expanded = grid.expand(config, REGISTRIES)
+    assert [run.spec.per_replica_batch_size for run in expanded.runs] == [96]
+    (excluded,) = expanded.excluded
+    assert excluded.point.nodes == 2
+    assert "48 is not divisible by accumulate_steps 32" in excluded.reason
+
+
+@pytest.mark.parametrize("strategy", ["mpi_all_reduce", "single"])
+def test_sums_in_32_bits_may_be_of_16(strategy: str) -> None:
+    """The strategy of one replica is the baseline: it exchanges nothing."""
+    config = valid_config((("grid", 0, "strategy"), strategy), (("grid", 0, "nodes"), 1),
+                          (("recipes", "weak", "gradient_exchange"), "bfloat16"))  # fmt: skip
+    (run,) = grid.expand(config, REGISTRIES).runs
+    assert run.spec.parameters["gradient_exchange"] == "bfloat16"
+
+
+def test_only_points_that_are_left_have_to_sum_in_32_bits() -> None:
+    both = ["multi_worker_mirrored", "mpi_all_reduce"]
+    changes = [(("grid", 0, "strategy"), both),
+               (("recipes", "weak", "gradient_exchange"), "bfloat16")]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"strategy multi_worker_mirrored of grid\[0\]"):
+        grid.expand(valid_config(*changes), REGISTRIES)
+    out = [{"strategy": "multi_worker_mirrored", "recipe": "weak"}]
+    found = grid.expand(valid_config(*changes, (("grid", 0, "exclude"), out)), REGISTRIES)
+    assert {run.spec.point.strategy for run in found.runs} == {"mpi_all_reduce"}
+    assert {each.point.strategy for each in found.excluded} == {"multi_worker_mirrored"}
+
+
+def test_what_changes_nothing_is_no_parameter() -> None:
+    nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none",
+               "accumulate_steps": 1, "average_every": None}  # fmt: skip
+    assert spec_of(**nothing) == spec_of()
+    changed = spec_of(momentum=0.9, nesterov=True, warmup_epochs=1, label_smoothing=0.1)
+    assert changed.parameters.keys() - spec_of().parameters == {
+        *("nesterov", "warmup_epochs", "label_smoothing")
+    }

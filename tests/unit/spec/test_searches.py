@@ -1,0 +1,131 @@
+"""A search in the configuration: which runs and points it plans, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import manifest_of, raw_config
+from measured import PRICE
+from tfscaling.spec import configuration
+from tfscaling.spec.configuration import ConfigError
+from tfscaling.spec.manifest import Manifest
+
+USUAL = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
+
+
+def planned_of(*blocks: dict[str, Any], **keys: Any) -> Manifest:
+    raw = raw_config((("grid",), [{**USUAL, **block} for block in blocks or ({},)]))
+    raw["platforms"]["cluster"] |= keys.pop("priced", {})
+    return manifest_of(configuration.validate({**raw, **keys}))
+
+
+def test_a_point_has_the_runs_of_the_last_look_and_the_first_two_are_made_always() -> None:
+    planned = planned_of({"repeats": 6}, search={"repeats_max": 7})
+    repeats = [(run.spec.repeat, run.extra_repeat) for run in planned.runs[:6]]
+    assert repeats == [(1, False), (2, False), *((n, True) for n in (3, 4, 5, 6))]
+    (search,) = planned.searches
+    assert (search.model, search.recipe, search.search.goals) == (
+        "mnist_cnn", "weak", ("execution_time_s",),
+    )  # fmt: skip
+    assert [(each.point.nodes, each.repeats) for each in search.points] == [(1, 6), (2, 6)]
+
+
+def test_a_search_changes_no_run() -> None:
+    with_search, without = planned_of(search={}), planned_of({"repeats": 20})
+    assert [run.spec for run in with_search.runs] == [run.spec for run in without.runs]
+    assert without.searches == ()
+
+
+def test_blocks_take_the_search_of_the_grid_unless_they_say_otherwise() -> None:
+    far = {"nodes": 4}
+    planned = planned_of({}, {**far, "search": None}, search={})
+    assert [len(search.points) for search in planned.searches] == [2]
+    assert sum(run.spec.point.nodes == 4 for run in planned.runs) == 1
+    own = planned_of({"search": {"indifference": 0.1}}, {**far, "search": {"indifference": 0.1}})
+    assert [len(search.points) for search in own.searches] == [3]
+
+
+def test_each_recipe_is_searched_by_itself() -> None:
+    recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+    recipes = {"weak": recipe, "long": {**recipe, "epochs": 4}}
+    planned = planned_of({"recipe": ["weak", "long"]}, search={}, recipes=recipes)
+    assert [search.recipe for search in planned.searches] == ["weak", "long"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "search", "key", "words"),
+    [
+        ([{}], {"goal": "speedup"}, "search.goal", "execution_time_s"),
+        ([{}], {"indifference": 0}, "search.indifference", "more than 0"),
+        ([{}], {"confidence": 1.0}, "search.confidence", "less than 1"),
+        ([{}], {"repeats_max": 1}, "search.repeats_max", "2 or more"),
+        ([{}], {"goals": []}, "search.goals", "unknown key"),
+        ([{}], {"goal": "cost_usd"}, "search.goal", "usd_per_node_hour above 0"),
+        ([{}], {"goal": "time_to_target_s"}, "search.goal", "comparison.targets"),
+        ([{}, {"nodes": 4, "search": {"indifference": 0.2}}], {}, "grid[1].search", "the same"),
+        ([{}], {"constraint": {"loss": {"at_most": 1.0}}}, "search.constraint", "test_accuracy"),
+        ([{}], {"constraint": {"test_accuracy": {}}}, "search.constraint", "exactly one"),
+        ([{}], {"screen": True, "constraint": {"test_accuracy": {"at_least": 0.9}}},
+         "search.screen", "false"),
+        ([{}], {"screen": True, "at_most_linear": True}, "search.screen", "false"),
+        ([{"repeat_until": {"relative_interval": 0.1}}], {}, "grid[0].repeat_until", "search"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_searched_is_one_clear_error(
+    blocks: list[dict[str, Any]], search: dict[str, Any], key: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        planned_of(*blocks, search=search)
+    (line,) = str(raised.value).splitlines()
+    assert key in line and words in line
+
+
+PROGRAM = {"per_replica_batch_size": 8, "epochs": 2, "program": ["true"]}
+
+
+def of_program(goal: str, **recipe: Any) -> Manifest:
+    """A search among points of a program, which has a target."""
+    return planned_of(
+        {"recipe": "script", "strategy": "own"},
+        search={"goal": goal},
+        recipes={"script": {**PROGRAM, **recipe}},
+        comparison={"targets": {"test_accuracy": 0.9}},
+        priced={"usd_per_node_hour": 1.0, **PRICE},
+    )
+
+
+@pytest.mark.parametrize("goal", ["time_to_target_s", "cost_to_target_usd"])
+@pytest.mark.parametrize(
+    "recipe", [{}, {"observe": "output", "patterns": {"test_accuracy": "acc (.+)"}}]
+)
+def test_a_program_without_times_of_epochs_has_no_time_to_a_target(
+    goal: str, recipe: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        of_program(goal, **recipe)
+    (line,) = str(raised.value).splitlines()
+    assert "search.goal" in line and goal in line
+    assert "allowed: execution_time_s, cost_usd" in line
+    assert of_program(goal, observe="events").searches
+    assert of_program("execution_time_s", **recipe).searches
+
+
+def test_a_screen_makes_one_run_of_each_point_first() -> None:
+    planned = planned_of(search={"screen": True})
+    assert [run.spec.repeat for run in planned.runs if not run.extra_repeat] == [1, 1]
+
+
+def test_at_most_linear_makes_two_runs_of_the_smallest_points_first() -> None:
+    blocks = [{"nodes": [2, 4]}, {"nodes": 1}]
+    planned = planned_of(*blocks, search={"at_most_linear": True})
+    first = [run.spec for run in planned.runs if not run.extra_repeat]
+    assert [(spec.point.nodes, spec.repeat) for spec in first] == [(1, 1), (1, 2)]
+
+
+def test_goals_with_a_price_and_a_target() -> None:
+    goals = ["time_to_target_s", "cost_to_target_usd"]
+    comparison = {"targets": {"test_accuracy": 0.9}}
+    priced = {"usd_per_node_hour": 1.0, **PRICE}
+    planned = planned_of(search={"goal": goals}, comparison=comparison, priced=priced)
+    assert planned.searches[0].search.goals == tuple(goals)

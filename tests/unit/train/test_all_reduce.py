@@ -1,0 +1,453 @@
+"""The training loop: the same model wherever the replicas run, every example counted once."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import msgspec
+import numpy as np
+import pytest
+import tensorflow as tf
+from strategy_rank import (
+    GLOBAL_BATCH,
+    PARAMETERS,
+    TRAIN_EXAMPLES,
+    functions_for_xla,
+    small_model,
+    synthetic_arrays,
+    training_spec,
+)
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.record import events
+from tfscaling.record.events import EventLog
+from tfscaling.record.rank_report import AttributionRound, Epoch
+from tfscaling.train import example_order, measured, optimizers
+from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.all_reduce_loop import COMPUTE_STEPS
+from tfscaling.train.example_order import order_of_epoch
+from tfscaling.train.measured import Result
+from tfscaling.train.pipeline import Datasets, PipelineTrainer
+
+#: The last one is incomplete.
+STEPS = -(-TRAIN_EXAMPLES // GLOBAL_BATCH)
+
+
+def make_trainer(
+    arrays: Arrays | None = None, batch: int = GLOBAL_BATCH, **changes: Any
+) -> Trainer:
+    return Trainer(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        small_model,
+        arrays or synthetic_arrays(),
+        training_spec(batch, **changes),
+    )
+
+
+def train(folder: Path, report: Callable[[str], None] = print, **changes: Any) -> tuple[Any, Any]:
+    folder.mkdir(exist_ok=True)
+    trainer = make_trainer(**changes)
+    return trainer, trainer.train(EventLog(folder / "events", 0), report)
+
+
+#: What an evaluation adds to its epoch.
+EVALUATED = {"test_loss", "test_accuracy", "evaluation_time_s"}
+
+
+def curve(result: Result) -> list[tuple[float, float]]:
+    return [(epoch.loss, epoch.accuracy) for epoch in result.epochs]
+
+
+def rows_of(result: Result) -> list[dict[str, Any]]:
+    """The epochs with what is known of them."""
+    return [msgspec.to_builtins(epoch) for epoch in result.epochs]
+
+
+def executed(result: Result) -> list[tuple[int, int, int]]:
+    """Epoch, first step and number of steps of each execution."""
+    return [(row.epoch, row.first_step, row.steps) for row in result.steps]
+
+
+@pytest.mark.parametrize(
+    ("changes", "make_optimizer"),
+    [
+        ({}, lambda: keras.optimizers.SGD(0.1, momentum=0.9)),
+        ({"momentum": 0.0}, lambda: keras.optimizers.SGD(0.1)),
+        (
+            {"optimizer": "adam", "learning_rate": 0.01, "decay": "linear", "weight_decay": 0.1},
+            lambda: keras.optimizers.Adam(
+                keras.optimizers.schedules.PolynomialDecay(0.01, 3 * STEPS, 0.0), weight_decay=0.1
+            ),
+        ),
+    ],
+    ids=["momentum", "sgd", "adam"],
+)
+def test_loss_accuracy_and_weights_are_those_of_a_plain_loop(
+    tmp_path: Path, changes: dict[str, Any], make_optimizer: Callable[[], Any]
+) -> None:
+    trainer, result = train(tmp_path, **changes)
+    arrays = synthetic_arrays()
+    keras.utils.set_random_seed(PARAMETERS["seed"])
+    model, optimizer = small_model(), make_optimizer()
+    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    expected = []
+    for epoch in range(1, PARAMETERS["epochs"] + 1):
+        losses, correct = [], 0
+        for step, padded in enumerate(
+            order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
+        ):
+            rows = padded[: TRAIN_EXAMPLES - step * GLOBAL_BATCH]
+            images, labels = arrays.x_train[rows] / np.float32(255), arrays.y_train[rows]
+            with tf.GradientTape() as tape:
+                logits = model(images, training=True)
+                loss = cross_entropy(labels, logits)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            losses.append(float(loss) * len(rows))
+            correct += int((np.argmax(logits, axis=1) == labels).sum())
+        expected.append((sum(losses) / TRAIN_EXAMPLES, correct / TRAIN_EXAMPLES))
+    np.testing.assert_allclose(curve(result), expected, rtol=1e-4)
+    for own, plain in zip(trainer.model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
+    assert result.epochs[-1].loss < result.epochs[0].loss
+
+
+@pytest.fixture
+def in_bfloat16() -> Iterator[None]:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+@pytest.mark.usefixtures("in_bfloat16")
+def test_gradients_of_bfloat16_are_cast_in_the_update_of_large_variables(
+    steps_per_execution: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    width = 1 << 12  # 64 times as many weights of the first layer are worth it
+
+    def large_model() -> Any:
+        layers = [keras.layers.Flatten(), keras.layers.Dense(width, activation="relu")]
+        return keras.Sequential([keras.Input((8, 8)), *layers, keras.layers.Dense(10)])
+
+    losses, weights, compiled = [], [], []
+    for elements_min in (64 * width, 64 * width + 1):
+        monkeypatch.setattr(optimizers, "COMPILED_ELEMENTS_MIN", elements_min)
+        trainer = Trainer(
+            tf.distribute.OneDeviceStrategy("CPU:0"),
+            large_model,
+            synthetic_arrays(),
+            training_spec(
+                GLOBAL_BATCH,
+                precision="mixed_bfloat16",
+                steps_per_execution=steps_per_execution,
+                learning_rate=0.01,
+            ),
+        )
+        result = trainer.train(EventLog(tmp_path / "events", 0), print)
+        losses.append([epoch.loss for epoch in result.epochs])
+        weights.append(trainer.model.get_weights())
+        assert {weight.dtype.name for weight in weights[-1]} == {"float32"}
+        step = trainer._execute.get_concrete_function(
+            trainer.order.of_epoch(1, 1), tf.constant(0), tf.constant(1), *trainer.train_data
+        )
+        compiled.append(functions_for_xla(step.graph))
+    assert compiled == [1, 0]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)  # a few bits of bfloat16
+    for fused, apart in zip(*weights, strict=True):
+        np.testing.assert_allclose(fused, apart, atol=1e-3)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
+    five = {"epochs": 5, "evaluation_interval_epochs": 4}
+    _, whole = train(tmp_path / "whole", **five)
+    trainer, short = train(tmp_path / "short", stop_after_steps=20, **five)
+    assert short.is_short and not whole.is_short
+    assert executed(short) == executed(whole)[:10]
+    assert curve(short)[:3] == curve(whole)[:3]
+    assert short.examples_trained == 3 * TRAIN_EXAMPLES + 2 * GLOBAL_BATCH
+    # one evaluation as those between epochs, and the last: that compiles nothing
+    assert short.evaluations == 1
+    trainer.evaluate(short, EventLog(tmp_path / "events", 0), "evaluated")
+    assert short.evaluations == 2
+    assert trainer.epoch_turn_s() > 0
+    _, complete = train(tmp_path / "complete", stop_after_steps=30, **five)
+    assert not complete.is_short and curve(complete) == curve(whole)
+
+
+@pytest.mark.parametrize(("stop", "epochs", "examples"), [(20, 1, 0), (40, 2, 24 * GLOBAL_BATCH)])
+def test_a_short_run_of_a_pipeline_knows_its_epochs_by_their_steps(
+    tmp_path: Path, stop: int, epochs: int, examples: int
+) -> None:
+    arrays = synthetic_arrays(4 * GLOBAL_BATCH)
+    images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
+    batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
+    recipe = {"epochs": 10, "steps_per_epoch": 24, "steps_per_execution": 1}
+    trainer = PipelineTrainer(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        small_model,
+        Datasets(batches, batches.take(1)),
+        training_spec(GLOBAL_BATCH, **recipe, stop_after_steps=stop),
+    )
+    result = trainer.train(EventLog(tmp_path / "events", 0), print)
+    assert result.is_short and len(result.steps) == stop and len(result.epochs) == epochs
+    assert result.examples_trained == stop * GLOBAL_BATCH
+    assert trainer.train_examples == examples  # of the first epoch, if it was whole
+    assert trainer.epoch_turn_s() > 0
+
+
+def test_data_as_they_lie_on_a_gpu_give_the_same_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trainer, result), packed = train(tmp_path), []
+    monkeypatch.setattr(example_order, "is_gpu", lambda device: packed.append(device) or True)
+    on_gpu, found = train(tmp_path)
+    assert packed and [part.dtype.name for part in on_gpu.train_data] == ["int64"] * 2
+    assert curve(found) == curve(result)
+    assert found.epochs[1].test_loss == result.epochs[1].test_loss
+    for own, other in zip(on_gpu.model.get_weights(), trainer.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
+@pytest.mark.parametrize("training", ["mirrored", "one_worker_with_two_devices", "two_workers"])
+def test_the_same_global_batch_gives_the_same_model_wherever_it_is_trained(
+    trainings: dict[str, list[dict[str, Any]]], training: str
+) -> None:
+    (alone,) = trainings["single"]
+    for rank in trainings[training]:
+        assert rank["replicas"] == 2
+        np.testing.assert_allclose(rank["epochs"], alone["epochs"], rtol=1e-5)
+        np.testing.assert_allclose(rank["test"], alone["test"], rtol=1e-5)
+        for own, other in zip(rank["weights"], alone["weights"], strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+
+
+def test_all_ranks_have_exactly_the_same_numbers(
+    trainings: dict[str, list[dict[str, Any]]],
+) -> None:
+    first, second = trainings["two_workers"]
+    assert (first["epochs"], first["test"]) == (second["epochs"], second["test"])
+    assert first["weights"] == second["weights"]
+
+
+def test_a_training_alone_in_its_process_is_that_of_this_process(
+    trainings: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    _, result = train(tmp_path)
+    np.testing.assert_allclose(curve(result), trainings["single"][0]["epochs"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("examples", [64, 65, 79, 80])
+def test_each_example_is_trained_once_per_epoch(examples: int, tmp_path: Path) -> None:
+    whole = synthetic_arrays()
+    arrays = Arrays(whole.x_train[:examples], whole.y_train[:examples], whole.x_test, whole.y_test)
+    trainer = make_trainer(arrays)
+    result = trainer.train(EventLog(tmp_path / "events", 0), print)
+    assert result.examples_trained == examples * PARAMETERS["epochs"]
+    for epoch in result.epochs:
+        correct = epoch.accuracy * examples
+        assert correct == pytest.approx(round(correct), abs=1e-6)
+
+
+def test_an_incomplete_batch_is_trained_by_the_same_compiled_function(tmp_path: Path) -> None:
+    trainer, _ = train(tmp_path)
+    assert trainer._execute.experimental_get_tracing_count() == 1
+
+
+def test_labels_may_be_rows_of_one(tmp_path: Path) -> None:
+    arrays = synthetic_arrays()
+    rows = dataclasses.replace(
+        arrays, y_train=arrays.y_train[:, None].astype(np.int64), y_test=arrays.y_test[:, None]
+    )
+    found = make_trainer(rows).train(EventLog(tmp_path / "rows", 0), print)
+    expected = make_trainer(arrays).train(EventLog(tmp_path / "usual", 0), print)
+    assert curve(found) == curve(expected)
+
+
+def test_padding_weighs_nothing(tmp_path: Path) -> None:
+    """The examples with which the last step is padded are others: the same step."""
+    weights = []
+    for padding in (0, 1):
+        trainer = make_trainer()
+        order = np.full((1, GLOBAL_BATCH), padding, np.int32)
+        order[0, :7] = np.arange(10, 17)
+        trainer.train_examples = 7
+        trainer._train_order(1, order, Result(), EventLog(tmp_path / str(padding), 0))
+        weights.append(trainer.model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_path: Path) -> None:
+    results = {count: train(tmp_path, steps_per_execution=count)[1] for count in (1, 3, 100)}
+    for result in results.values():
+        np.testing.assert_allclose(curve(result), curve(results[1]), rtol=1e-6)
+    executions = {count: executed(result) for count, result in results.items()}
+    epochs = range(1, PARAMETERS["epochs"] + 1)
+    assert executions[1] == [(epoch, step, 1) for epoch in epochs for step in range(STEPS)]
+    assert executions[3] == [(epoch, *part) for epoch in epochs for part in ((0, 3), (3, 3))]
+    assert executions[100] == [(epoch, 0, STEPS) for epoch in epochs]
+    assert all(row.duration_s > 0 for result in results.values() for row in result.steps)
+
+
+def test_computation_alone_is_measured_step_by_step_and_leaves_the_model_as_it_is(
+    tmp_path: Path,
+) -> None:
+    trainer, _ = train(tmp_path)
+    before = [weights.copy() for weights in trainer.model.get_weights()]
+    durations = trainer.compute_steps()
+    assert len(durations) == COMPUTE_STEPS
+    assert min(durations) > 0
+    for weights, unchanged in zip(trainer.model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weights, unchanged)
+
+
+def test_computation_alone_takes_part_in_no_sum(tmp_path: Path) -> None:
+    """An evaluation after it counts no example of it."""
+    trainer, result = train(tmp_path)
+    trainer.compute_steps()
+    trainer.evaluate(result, EventLog(tmp_path / "events", 0), "evaluated")
+    _, other = train(tmp_path)
+    again = make_trainer()
+    log = EventLog(tmp_path / "again", 0)
+    again.train(log, print)
+    again.evaluate(other, log, "evaluated")
+    assert result.test_accuracy == other.test_accuracy
+
+
+class Wait(keras.layers.Layer):
+    """A layer that takes 50 ms."""
+
+    def call(self, images: Any) -> Any:
+        waited = tf.py_function(wait, [images], images.dtype)
+        waited.set_shape(images.shape)
+        return waited
+
+
+def wait(images: Any) -> Any:
+    time.sleep(0.05)
+    return images
+
+
+def test_computation_alone_is_as_long_as_the_work() -> None:
+    def waiting_model() -> Any:
+        model = small_model()
+        return keras.Sequential([keras.Input(model.input_shape[1:]), Wait(), *model.layers])
+
+    strategy, arrays = tf.distribute.OneDeviceStrategy("CPU:0"), synthetic_arrays()
+    waiting = Trainer(strategy, waiting_model, arrays, training_spec(GLOBAL_BATCH))
+    assert min(waiting.compute_steps()) > 0.05
+
+
+def test_arrays_in_memory_add_no_input_that_is_waited_for(tmp_path: Path) -> None:
+    rounds = make_trainer().attribute(EventLog(tmp_path / "events", 0))
+    assert len(rounds) == measured.ROUNDS
+    assert min(min(msgspec.structs.astuple(each)) for each in rounds) > 0
+
+
+@pytest.mark.parametrize("name", ["two_workers", "two_mpi_workers"])
+def test_workers_measure_steps_with_and_without_each_other(
+    trainings: dict[str, list[dict[str, Any]]],
+    mpi_trainings: dict[str, list[dict[str, Any]]],
+    name: str,
+) -> None:
+    for rank in {**trainings, **mpi_trainings}[name]:
+        (found,) = rank["attribution"]
+        assert len(found) == len(AttributionRound.__struct_fields__)
+        assert min(found) > 0
+
+
+def test_seeds_decide_the_result(tmp_path: Path) -> None:
+    first, again, other = (curve(train(tmp_path, seed=seed)[1]) for seed in (3, 3, 4))
+    np.testing.assert_allclose(first, again, rtol=1e-6)
+    assert abs(first[0][0] - other[0][0]) > 1e-3
+
+
+def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
+    lines: list[str] = []
+    _, result = train(tmp_path, lines.append)
+    passed = events.read(tmp_path / "events")
+    names = [event["event"] for event in passed if event["event"] != "progress"]
+    assert names == ["first_step", "epoch", "epoch", "epoch_evaluated", "epoch", "trained"]
+    told = [(event["loss"], event["accuracy"]) for event in passed if event["event"] == "epoch"]
+    assert told == curve(result)
+    titles = [line.split(":")[0] for line in lines]
+    assert titles == ["epoch 1/3", "epoch 2/3", "held-out", "epoch 3/3"]
+    assert f"loss {result.epochs[2].loss:.4f}" in lines[3]
+
+
+@pytest.mark.parametrize("examples", [1, 499, 500, 501, 1203])
+def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: Path) -> None:
+    whole = synthetic_arrays()
+    arrays = Arrays(whole.x_train, whole.y_train, whole.x_test[:examples], whole.y_test[:examples])
+    trainer, log = make_trainer(arrays), EventLog(tmp_path / "events", 0)
+
+    def evaluated() -> Result:
+        result = Result(epochs=[Epoch(epoch=1, loss=1.0, accuracy=0.5, duration_s=1.0)])
+        trainer.evaluate(result, log, "evaluated")
+        return result
+
+    result = evaluated()
+    logits = np.asarray(trainer.model(arrays.x_test / np.float32(255)))
+    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert result.test_loss == pytest.approx(float(cross_entropy(arrays.y_test, logits)), rel=1e-4)
+    correct = int((np.argmax(logits, axis=1) == arrays.y_test).sum())
+    assert result.test_accuracy == correct / examples
+    assert evaluated().test_accuracy == result.test_accuracy
+
+
+def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Path) -> None:
+    """The model is evaluated after every epoch or never: the same curve, the same weights."""
+    trainer, result = train(tmp_path / "each", evaluation_interval_epochs=1)
+    other, without = train(tmp_path / "none", evaluation_interval_epochs=None)
+    assert curve(result) == curve(without)
+    for weights, same in zip(trainer.model.get_weights(), other.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weights, same)
+    assert [EVALUATED & row.keys() for row in rows_of(without)] == [set(), set(), set()]
+
+    # the last epoch is left to the caller
+    assert [row.keys() >= EVALUATED for row in rows_of(result)] == [True, True, False]
+    trainer.evaluate(result, EventLog(tmp_path / "last", 0), "evaluated")
+    assert rows_of(result)[-1].keys() >= EVALUATED
+    told = events.read(tmp_path / "each/events") + events.read(tmp_path / "last")
+    evaluations = [event for event in told if event["event"].endswith("evaluated")]
+    assert [event["epoch"] for event in evaluations] == [1, 2, 3]
+    for event, epoch in zip(evaluations, rows_of(result), strict=True):
+        assert {key: event[key] for key in EVALUATED} == {key: epoch[key] for key in EVALUATED}
+        assert event["evaluation_time_s"] > 0
+
+
+def test_a_model_is_evaluated_between_epochs_as_it_would_be_after_them(tmp_path: Path) -> None:
+    _, result = train(tmp_path / "three", evaluation_interval_epochs=1)
+    trainer, short = train(tmp_path / "two", epochs=2, evaluation_interval_epochs=None)
+    trainer.evaluate(short, EventLog(tmp_path / "last", 0), "evaluated")
+    assert short.test_loss == pytest.approx(result.epochs[1].test_loss, rel=1e-6)
+    assert short.test_accuracy == result.epochs[1].test_accuracy
+
+
+@pytest.mark.parametrize("training", ["mirrored", "one_worker_with_two_devices", "two_workers"])
+def test_replicas_share_the_held_out_examples_without_doubling_any(
+    trainings: dict[str, list[dict[str, Any]]], training: str
+) -> None:
+    for rank in trainings[training]:
+        correct = rank["test"][1] * len(synthetic_arrays().y_test)
+        assert correct == pytest.approx(round(correct), abs=1e-6)
+        assert rank["test"][1] == pytest.approx(trainings["single"][0]["test"][1])
+
+
+def test_a_dataset_smaller_than_the_global_batch_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="87 training examples are fewer than the global batch of 88"
+    ):
+        make_trainer(batch=88)
+
+
+def test_a_dataset_of_one_global_batch_is_one_step(tmp_path: Path) -> None:
+    trainer = make_trainer(batch=TRAIN_EXAMPLES, epochs=1)
+    result = trainer.train(EventLog(tmp_path / "events", 0), print)
+    assert executed(result) == [(1, 0, 1)]

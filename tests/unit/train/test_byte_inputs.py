@@ -1,0 +1,159 @@
+"""Inputs of bytes: images are scaled to [0, 1], and whole numbers are left as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from strategy_rank import training_spec
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.record.events import EventLog
+from tfscaling.train import byte_inputs, models
+from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.user_model import ModelError
+
+layers = keras.layers
+BYTES = np.arange(48, dtype=np.uint8).reshape(4, 12)
+
+
+def sequential(*between: Any, dtype: str | None = None) -> Any:
+    return keras.Sequential([keras.Input((12,), dtype=dtype), *between, layers.Dense(2)])
+
+
+def of_tokens(dtype: str | None) -> Any:
+    return sequential(layers.Embedding(256, 4), layers.Flatten(), dtype=dtype)
+
+
+def nested() -> Any:
+    """A model in a model, as those of keras.applications begin."""
+    given = keras.Input((12,))
+    inner = keras.Sequential([keras.Input((12,)), layers.Rescaling(1 / 255), layers.Dense(3)])
+    return keras.Model(given, layers.Dense(2)(inner(layers.Dropout(0.1)(given))))
+
+
+def of_two(tokens: str = "uint8", by_name: bool = True) -> Any:
+    """Images and words."""
+    images = keras.Input((12,), name="images")
+    words = keras.Input((12,), dtype=tokens, name="words")
+    embedded = layers.Flatten()(layers.Embedding(256, 2)(words))
+    whole = layers.concatenate([images, embedded])
+    inputs = {"images": images, "words": words} if by_name else [images, words]
+    return keras.Model(inputs, layers.Dense(2)(whole))
+
+
+class Subclass(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = layers.Embedding(256, 4), layers.Dense(2)
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.table(x)[:, 0])
+
+
+def subclass() -> Any:
+    model = Subclass()
+    model(np.zeros((1, 12)))
+    return model
+
+
+def scaled(model: Any, x: Any) -> Any:
+    return byte_inputs.scaled(model, x, lambda data: data / 255)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16", "uint8", "int32"])
+def test_bytes_are_scaled_for_inputs_of_floating_point(dtype: str | None) -> None:
+    is_scaled = dtype in (None, "float16")
+    found = scaled(sequential(dtype=dtype), BYTES)
+    np.testing.assert_array_equal(found, BYTES / 255 if is_scaled else BYTES)
+
+
+def test_each_input_has_its_own_type() -> None:
+    for by_name in (True, False):
+        found = scaled(of_two(by_name=by_name), {"words": BYTES, "images": BYTES})
+        assert [(name, array.dtype.kind) for name, array in found.items()] == [
+            ("words", "u"),
+            ("images", "f"),
+        ]
+    as_tuple = scaled(of_two(), (BYTES, BYTES))
+    assert [array.dtype.kind for array in as_tuple] == ["f", "u"]
+
+
+def test_what_a_subclass_takes_is_not_known() -> None:
+    np.testing.assert_array_equal(scaled(subclass(), BYTES), BYTES / 255)
+    np.testing.assert_array_equal(scaled(subclass(), BYTES / 2), BYTES / 2)
+    (warning,) = byte_inputs.warnings(subclass(), BYTES)
+    assert "(Embedding)" in warning
+    byte_inputs.check(subclass(), BYTES)
+
+
+@pytest.mark.parametrize(
+    ("model", "layer"),
+    [
+        (lambda: sequential(layers.Reshape((12, 1)), layers.Rescaling(1 / 255)), "(Rescaling)"),
+        (lambda: sequential(layers.Normalization(mean=1.0, variance=1.0)), "(Normalization)"),
+        (nested, "(Rescaling)"),
+    ],
+)
+def test_layers_for_bytes_after_the_scaling_are_a_warning(
+    model: Callable[[], Any], layer: str
+) -> None:
+    (warning,) = byte_inputs.warnings(model(), BYTES)
+    assert layer in warning
+    assert "x are scaled" in warning
+    assert ";" not in warning
+    assert byte_inputs.warnings(model(), BYTES.astype(np.float32)) == []
+    byte_inputs.check(model(), BYTES)
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (lambda: sequential(layers.Rescaling(1 / 255), dtype="uint8"), BYTES),
+        (lambda: sequential(layers.Dense(3), layers.Rescaling(2.0)), BYTES),
+        (lambda: of_tokens("uint8"), BYTES),
+        (of_two, {"images": BYTES, "words": BYTES}),
+        (of_two, {"images": BYTES, "words": BYTES.astype(np.int64)}),
+        *((each.build, np.zeros((1, 2), np.uint8)) for each in models.MODELS.values()),
+    ],
+)
+def test_what_is_taken_as_it_is_meant_has_no_warning(model: Callable[[], Any], x: Any) -> None:
+    byte_inputs.check(model(), x)
+    assert byte_inputs.warnings(model(), x) == []
+
+
+def test_a_table_for_scaled_bytes_is_refused() -> None:
+    with pytest.raises(ModelError, match=r'x has bytes.*layer \S+ \(Embedding\).*dtype="uint8"'):
+        byte_inputs.check(of_tokens(None), BYTES)
+    with pytest.raises(ModelError, match=r"x\.words has bytes"):
+        byte_inputs.check(of_two("float32"), {"images": BYTES, "words": BYTES})
+
+
+def test_a_table_for_bytes_that_the_model_scales_back_is_taken() -> None:
+    back = (layers.Rescaling(255), layers.Embedding(256, 4), layers.Flatten())
+    byte_inputs.check(sequential(*back), BYTES)
+    with pytest.raises(ModelError, match=r"\(Embedding\)"):
+        byte_inputs.check(sequential(layers.Reshape((3, 4)), *back[1:]), BYTES)
+
+
+def trained(x: np.ndarray, y: np.ndarray, dtype: str | None, folder: Path) -> float:
+    """Accuracy after a training on arrays."""
+    trainer = Trainer(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        lambda: of_tokens(dtype),
+        Arrays(x, y, x, y),
+        training_spec(16, epochs=8, learning_rate=0.3),
+    )
+    return trainer.train(EventLog(folder / "events", 0), print).epochs[-1].accuracy or 0.0
+
+
+def test_tokens_of_bytes_are_learned(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 4, (160, 12)).astype(np.uint8)
+    y = x[:, 0] // 2
+    assert trained(x, y, "uint8", tmp_path) > 0.9
+    with pytest.raises(ModelError, match="Embedding"):
+        trained(x, y, None, tmp_path)

@@ -1,0 +1,82 @@
+"""What all ways of training share: epochs, evaluations, divergence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from strategy_rank import GLOBAL_BATCH, TRAIN_EXAMPLES, synthetic_arrays, training_spec
+from tfscaling.record import events
+from tfscaling.record.events import EventLog
+from tfscaling.record.rank_report import Execution
+from tfscaling.train.loop import TrainingLoop
+from tfscaling.train.measured import Measured, Result, measured_by_sums
+
+
+class Scripted(TrainingLoop):
+    """A loop whose sums over all replicas are given: one per epoch, one per evaluation."""
+
+    def __init__(self, losses: Sequence[float], held_out: Sequence[float], **changes: Any) -> None:
+        super().__init__(None, 1, training_spec(GLOBAL_BATCH, **changes))
+        arrays = synthetic_arrays()
+        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
+        self.found = {"train": iter(losses), "evaluate": iter(held_out)}
+        self.now = ""
+
+    def _reset(self) -> None:
+        pass
+
+    def _measured(self) -> Measured:
+        examples = self.train_examples if self.now == "train" else self.test_examples
+        return measured_by_sums(next(self.found[self.now]), 8.0, float(examples))
+
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        self.now = "train"
+        result.steps.append(Execution(epoch, 0, -(-TRAIN_EXAMPLES // GLOBAL_BATCH), 0.1))
+
+    def _evaluate(self) -> None:
+        self.now = "evaluate"
+
+
+@pytest.mark.parametrize(
+    ("losses", "held_out", "epochs", "diverged"),
+    [
+        ([8.0, math.nan, 8.0], [1.0], 2, "loss is NaN from epoch 2"),
+        ([math.inf, 8.0, 8.0], [], 1, "loss is infinite from epoch 1"),
+        ([8.0, 8.0, 8.0], [math.nan], 2, "held-out loss is NaN from epoch 2"),
+        ([8.0, 8.0, 8.0], [1.0], 3, ""),
+    ],
+)  # the model is evaluated after the second of three epochs
+def test_a_loss_that_is_not_finite_ends_the_training_after_its_epoch(
+    tmp_path: Path, losses: list[float], held_out: list[float], epochs: int, diverged: str
+) -> None:
+    lines: list[str] = []
+    loop = Scripted(losses, held_out)
+    result = loop.train(EventLog(tmp_path / "e", 0), lines.append)
+    assert (len(result.epochs), result.diverged) == (epochs, diverged)
+    assert result.examples_trained == TRAIN_EXAMPLES * epochs
+    told = [event for event in events.read(tmp_path / "e") if event["event"] == "epoch"]
+    assert [event["loss"] for event in told] == [epoch.loss for epoch in result.epochs]
+    rows = [msgspec.to_builtins(epoch) for epoch in result.epochs]
+    values = [value for row in rows for value in row.values() if value is not None]
+    assert all(math.isfinite(value) for value in values)
+    assert events.read(tmp_path / "e")[-1]["event"] == "trained"
+    if diverged:
+        assert (result.test_loss, result.test_accuracy) == (None, None)
+        name = "test_loss" if "held-out" in diverged else "loss"
+        assert getattr(result.epochs[-1], name) is None
+
+
+def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence(
+    tmp_path: Path,
+) -> None:
+    loop, log = Scripted([8.0], [math.nan], epochs=1), EventLog(tmp_path / "e", 0)
+    result = loop.train(log, lambda line: None)
+    assert result.diverged == ""
+    loop.evaluate(result, log, "evaluated")
+    assert result.diverged == "held-out loss is NaN from epoch 1"
+    assert result.test_loss is None and result.epochs[-1].test_loss is None

@@ -1,0 +1,225 @@
+"""Devices of a rank, and the strategies on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import local_spec, run_python
+from msgspec.structs import replace
+from tfscaling.cluster.slurm_environment import gpu_variables
+from tfscaling.spec import run_spec
+from tfscaling.spec.geometry import Geometry
+from tfscaling.train import strategies
+from tfscaling.train.strategies import STRATEGIES
+
+# all in one process: TensorFlow starts slowly, and nothing is fixed before its first operation
+CONFIGURE = """
+import json
+import tensorflow as tf
+from tfscaling.cluster.slurm_environment import gpu_variables
+from tfscaling.train import strategies
+try:
+    strategies.configure(2, "physical", 1)
+except strategies.DeviceError as error:
+    print(json.dumps(str(error)))
+print(json.dumps(strategies.configure(0, "physical", 3)))
+print(json.dumps(strategies.configure(3, "logical", 3)))
+visible = [[d.name for d in tf.config.list_logical_devices(kind)] for kind in ("CPU", "GPU")]
+print(json.dumps(visible))
+print(tf.config.threading.get_intra_op_parallelism_threads())
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+print(json.dumps([strategies.in_use(strategy), strategies.gpu_names(), strategies.of_workers()]))
+class Told:
+    class extended:
+        worker_devices = ("/job:worker/task:0/device:CPU:2", "/job:worker/task:0/device:CPU:7")
+print(json.dumps(strategies.in_use(Told)))
+"""
+
+
+def test_devices_of_a_machine_without_gpus() -> None:
+    done = run_python(CONFIGURE, CUDA_VISIBLE_DEVICES="-1", SLURM_STEP_GPUS="0,1")
+    assert done.returncode == 0, done.stderr
+    lines = map(json.loads, done.stdout.splitlines()[-7:])
+    error, cpu, logical, visible, threads, used, told = lines
+    assert error.startswith("GPUs requested for this task: 2; GPUs that TensorFlow sees: 0; ")
+    assert "CUDA_VISIBLE_DEVICES=-1" in error
+    assert "SLURM_STEP_GPUS=0,1" in error
+    assert cpu == ["CPU:0"]
+    assert logical == ["CPU:0", "CPU:1", "CPU:2"]
+    assert visible == [[f"/device:CPU:{number}" for number in range(3)], []]
+    assert threads == 3
+    assert used == [["CPU:0", "CPU:1"], [], []]
+    assert told == ["CPU:2"], "a device that TensorFlow does not have is not in use"
+
+
+def test_a_process_that_computes_on_no_gpu_hides_them() -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": "2,3", "OTHER": "1"}
+    strategies.hide_gpus(environ)
+    assert environ == {"CUDA_VISIBLE_DEVICES": "", "OTHER": "1"}
+
+
+def test_message_tells_what_was_asked_seen_and_exported() -> None:
+    message = strategies.missing_gpus(
+        4, 1, gpu_variables({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"})
+    )
+    assert message == (
+        "GPUs requested for this task: 4; GPUs that TensorFlow sees: 1; CUDA_VISIBLE_DEVICES=0, "
+        "SLURM_STEP_GPUS=(not set), SLURM_JOB_GPUS=(not set), SLURM_GPUS_ON_NODE=1."
+    )
+
+
+def test_without_any_gpu_the_libraries_are_named_first_and_logical_devices_last() -> None:
+    message = strategies.missing_gpus(2, 0, {})
+    places = [message.index(way) for way in ("make setup CUDA=1", "driver", "devices: logical")]
+    assert places == sorted(places)
+
+
+PREPARE = """
+import json, pathlib, sys
+from types import SimpleNamespace
+from tfscaling.record import events
+from tfscaling.spec import run_spec
+from tfscaling.train import strategies, rank
+spec = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec)
+log = pathlib.Path(sys.argv[2])
+told = events.EventLog(log, 0)
+context = SimpleNamespace(cluster=SimpleNamespace(job=sys.argv[3]), events=told)
+rank.load_tensorflow()
+told.add("loaded")
+try:
+    rank.prepare(context, spec)
+except strategies.DeviceError:
+    told.add("missing")
+print(json.dumps([event["event"] for event in events.read(log)]))
+"""
+
+
+@pytest.mark.parametrize(("job", "told"), [("worker", "missing"), ("ps", "imported")])
+def test_a_rank_has_imported_only_with_its_gpus(job: str, told: str, tmp_path: Path) -> None:
+    """Of a run on several hosts it is what tells that the GPUs of one are there."""
+    spec = local_spec()
+    spec = replace(spec, measured=replace(spec.measured, devices="physical"))
+    (tmp_path / "spec.json").write_text(run_spec.encode(spec))
+    words = [str(tmp_path / "spec.json"), str(tmp_path / "events"), job]
+    done = run_python(PREPARE, *words, CUDA_VISIBLE_DEVICES="-1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == ["loaded", told]
+
+
+SERVERS = 2
+
+
+@pytest.mark.parametrize(
+    ("geometry", "replicas"),
+    [
+        (Geometry(1, 1, 0), 1),
+        (Geometry(1, 1, 4), 4),
+        (Geometry(3, 1, 4), 12),
+        (Geometry(3, 2, 4), 12),
+        (Geometry(3, 2, 0), 6),
+    ],
+)
+def test_each_device_of_each_task_is_a_replica(geometry: Geometry, replicas: int) -> None:
+    assert STRATEGIES["multi_worker_mirrored"].replicas(geometry, SERVERS) == replicas
+
+
+@pytest.mark.parametrize("name", ["parameter_server", "synchronous_parameter_server"])
+def test_only_workers_of_parameter_servers_are_replicas(name: str) -> None:
+    geometry = Geometry(3, 2, 2)
+    assert STRATEGIES[name].jobs(geometry, SERVERS) == {"chief": 1, "ps": 2, "worker": 3}
+    assert STRATEGIES[name].replicas(geometry, SERVERS) == 3
+
+
+def test_only_one_of_the_coordinated_strategies_waits_for_all_workers() -> None:
+    coordinated = {name: s.synchronous for name, s in STRATEGIES.items() if s.coordinated}
+    assert coordinated == {"parameter_server": False, "synchronous_parameter_server": True}
+
+
+REFUSALS = [
+    ("single", Geometry(1, 1, 0), None),
+    ("single", Geometry(1, 1, 1), None),
+    ("single", Geometry(1, 1, 2), "one device, not 2"),
+    ("single", Geometry(2, 1, 0), "one task, not 2"),
+    ("mirrored", Geometry(1, 1, 4), None),
+    ("mirrored", Geometry(1, 2, 4), "one task, not 2"),
+    ("mirrored", Geometry(3, 1, 1), "one task, not 3"),
+    ("multi_worker_mirrored", Geometry(8, 4, 4), None),
+    ("mpi_all_reduce", Geometry(8, 4, 4), None),
+    ("mpi_all_reduce", Geometry(2, 1, 2), "one device, not 2"),
+    # a coordinator, two parameter servers and a worker
+    ("parameter_server", Geometry(4, 1, 0), None),
+    ("parameter_server", Geometry(3, 1, 0), "and a worker, not 3"),
+    ("synchronous_parameter_server", Geometry(2, "2+1", 0), "and a worker, not 3"),
+    ("synchronous_parameter_server", Geometry(4, 1, 2), "one device, not 2"),
+]
+
+
+@pytest.mark.parametrize(("name", "geometry", "reason"), REFUSALS)
+def test_impossible_geometry_is_refused_with_the_reason(
+    name: str, geometry: Geometry, reason: str | None
+) -> None:
+    refusal = STRATEGIES[name].refusal(geometry, SERVERS)
+    assert (refusal is None) == (reason is None)
+    assert (reason or "") in (refusal or "")
+
+
+def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
+    code = (
+        "import sys; from tfscaling.train.strategies import STRATEGIES; "
+        "print('tensorflow' in sys.modules, sorted(STRATEGIES))"
+    )
+    names = [
+        "mirrored",
+        "mpi_all_reduce",
+        "multi_worker_mirrored",
+        "own",
+        "parameter_server",
+        "single",
+        "synchronous_parameter_server",
+    ]
+    assert run_python(code).stdout == f"False {names}\n"
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ("single", ["OneDeviceStrategy", 1, ["device:CPU:0"], None]),
+        ("mirrored", ["MirroredStrategy", 2, ["device:CPU:0", "device:CPU:1"], None]),
+        (
+            "one_worker_with_two_devices",
+            ["CollectiveAllReduceStrategy", 2, ["device:CPU:0", "device:CPU:1"], "RING"],
+        ),
+        ("two_workers", ["CollectiveAllReduceStrategy", 2, ["device:CPU:0"], "RING"]),
+    ],
+)
+def test_tensorflow_makes_one_replica_for_each_device_of_each_task(
+    trainings: dict[str, list[dict[str, Any]]], training: str, expected: list[object]
+) -> None:
+    for rank in trainings[training]:
+        keys = ("strategy", "replicas", "devices", "communication")
+        assert [rank[key] for key in keys] == expected
+
+
+def test_tensorflows_own_rule_for_devices_is_back_after_ours_was_used() -> None:
+    from tensorflow.python.distribute import collective_all_reduce_strategy as theirs
+
+    extended = theirs.CollectiveAllReduceExtended
+    before = extended._initialize_local_devices
+    with strategies._local_devices(["CPU:0", "CPU:1"]):
+        assert extended._initialize_local_devices is not before
+    assert extended._initialize_local_devices is before
+    with pytest.raises(RuntimeError, match="no"), strategies._local_devices(["CPU:0", "CPU:1"]):
+        raise RuntimeError("no")
+    assert extended._initialize_local_devices is before
+
+
+@pytest.mark.parametrize("devices", [["CPU:0"], ["GPU:0", "GPU:1"]])
+def test_tensorflows_own_rule_is_kept_where_it_is_right(devices: list[str]) -> None:
+    from tensorflow.python.distribute import collective_all_reduce_strategy as theirs
+
+    before = theirs.CollectiveAllReduceExtended._initialize_local_devices
+    with strategies._local_devices(devices):
+        assert theirs.CollectiveAllReduceExtended._initialize_local_devices is before

@@ -1,0 +1,12 @@
+"""Conclusions: decision, findings, clouds, another sweep, published values, scaling laws, …
+
+`base.CONCLUSIONS` is the list of them; `evidence.Study` is what they are drawn from.
+"""
+
+#: Modules that other packages may import.
+__all__ = [
+    "base",
+    "communication",
+    "evidence",
+    "two_sweeps",
+]

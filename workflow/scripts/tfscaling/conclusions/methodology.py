@@ -1,0 +1,417 @@
+"""How far these data follow published rules of benchmarking, rule by rule.
+
+Sources: T. Hoefler and R. Belli, "Scientific Benchmarking of Parallel Computing Systems" (SC15);
+MLCommons, "MLPerf Training Rules" (github.com/mlcommons/training_policies), as far as they apply.
+A rule is checked where a data set can break it; that rates and ratios are computed as the rules
+say (Hoefler and Belli, 3, 4 and 8) holds for every data set and is tested instead. A rule that
+these data cannot decide is not applicable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from tfscaling.conclusions.evidence import Study
+from tfscaling.record.metrics import QUALITY
+from tfscaling.record.phases import PHASES, TRAINER_PHASES
+from tfscaling.record.rank_report import PACKAGES
+from tfscaling.spec.config import LINE_AXES
+from tfscaling.spec.manifest import NO_ALL_REDUCE, OF_PROGRAM
+from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.tables import data_warnings, environments
+from tfscaling.tables.comparison import all_at_target
+from tfscaling.tables.display import TextTable, quality_name, rounded, target_text
+from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, Difference
+from tfscaling.tables.table_rows import points_of, rows_of
+
+PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+COLUMNS = ("source", "rule", "verdict", "evidence")
+HOEFLER, MLPERF = "Hoefler and Belli, rule", "MLPerf Training"
+#: Runs of a result in image classification.
+MLPERF_RUNS = 5
+#: Largest uncertainty of a clock, a fraction of the time that is measured.
+CLOCK_ERROR_MAX = 1e-2
+#: By how much the phases of a run may miss its time: the rounding of events.
+SLACK_S = 0.05
+TIME = "execution_time_s"
+LOW, HIGH = f"{TIME}_low", f"{TIME}_high"
+LAUNCH, PROGRAM = "launch_time_s", "program_time_s"
+#: The phases that sum to the time; runs of programs, and of checkpoints, have some of their own.
+PARTS = tuple(name for name, phase in PHASES.items() if phase.of_execution_time)
+APART = (LAUNCH, "import_time_s", "rendezvous_time_s", "build_time_s", "evaluation_time_s")
+#: Keys of a recipe by which a run trains on a part of the examples.
+PARTIAL = ("train_examples_max", "validation_examples", "stop_after_steps")
+SETUP = ("hosts", "machines", "kernel", "network_mbit_per_s", "git_commit", "started")
+SYSTEM = ("cpu_model", "memory_gb", "python", *PACKAGES)
+STATED = ("dataset", "optimizer", "learning_rate", "epochs", "precision", "trainer_version")
+
+#: (whether it holds, None if it decides nothing; what it says, "" if nothing).
+Part = tuple[bool | None, str]
+#: Whether each row of a table is as a rule asks for.
+Mask = Sequence[bool] | np.ndarray | pd.Series
+
+
+class Data:
+    """The tables and the manifest as the rules look at them.
+
+    `valid` are the runs that count, `timed` those of them whose times count, `points` those that
+    have valid runs, `compared` the points that have another one as their baseline, `benchmarks` the
+    rows of `communication`.
+    """
+
+    def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
+        runs, comparison = study.runs, study.comparison
+        self.runs, self.comparison, self.samples = runs, comparison, study.samples
+        self.platforms = study.manifest.platforms
+        self.valid = runs[runs["status"] == "ok"]
+        self.timed = self.valid[self.valid[TIME].notna()]
+        self.points = comparison[comparison["runs"] > 0]
+        self.keys = points_of(self.points)
+        at = {point.path: number for number, point in enumerate(self.keys)}
+        #: For each of `points` the number of its baseline among them, or None.
+        self.baselines = [at.get(path) for path in self.points["baseline_point"]]
+        planned = {(r.spec.point, r.spec.repeat): r.spec for r in study.manifest.runs}
+        #: The point of each of `valid`, and what was planned for it.
+        self.valid_points = points_of(self.valid)
+        keys = zip(self.valid_points, self.valid["repeat"].tolist(), strict=True)
+        self.planned: list[RunSpec] = [planned[key] for key in keys]
+        timed = pd.DataFrame({"runs": []}) if communication is None else communication
+        self.benchmarks = timed[timed["runs"] > 0]
+
+    @property
+    def compared(self) -> pd.DataFrame:
+        pairs = enumerate(self.baselines)
+        return self.points[[base is not None and base != n for n, base in pairs]]
+
+    def share(self, table: pd.DataFrame, good: Mask, text: str, lack: str) -> Part:
+        """Whether all rows are good: `12 of 14 <text>; 2 <lack>: <platforms>`."""
+        bad = table["platform"][~np.asarray(good, bool)]
+        said = f"{len(table) - len(bad)} of {len(table)} {text}"
+        said += f"; {len(bad)} {lack}: {self._counted(bad)}" if len(bad) else ""
+        return (bad.empty, said) if len(table) else (None, "")
+
+    def facts(self, names: Iterable[str], table: pd.DataFrame) -> Part:
+        """Whether all rows have a value in these columns."""
+        lacking = [name for name in names if not known(table, name).all()]
+        text, lack = f"runs tell {', '.join(names)}", f"do not tell {' and '.join(lacking)}"
+        return self.share(table, known(table, *names), text, lack)
+
+    def untimed(self) -> Part:
+        """How many runs have no times that could be judged; it decides nothing."""
+        number = len(self.valid) - len(self.timed)
+        return None, f"{number} of {len(self.valid)} runs have no times that count" * bool(number)
+
+    def _counted(self, platforms: Iterable[str]) -> str:
+        counts = Counter(self.platforms[name].title for name in platforms)
+        return ", ".join(f"{title} ({count})" for title, count in counts.items())
+
+
+def known(table: pd.DataFrame, *names: str) -> pd.Series:
+    """Which rows have a value in all of these columns."""
+    found = pd.Series(True, index=table.index)
+    for name in names:
+        found &= table[name].notna() & (table[name].astype(object) != "")
+    return found
+
+
+def _base_case(data: Data) -> Iterator[Part]:
+    points = data.points
+    measured = known(points, f"baseline_{TIME}") & np.array([b is not None for b in data.baselines])
+    bases = points.iloc[list(dict.fromkeys(b for b in data.baselines if b is not None))]
+    pairs = zip(bases["platform_title"].tolist(), bases[TIME].tolist(), strict=True)
+    times = ", ".join(f"{title} {rounded(s, 1)} s" for title, s in pairs)
+    kind = f"base cases are a single replica ({times})"
+    yield data.share(points, measured, "points have a measured baseline", "have none")
+    yield data.share(bases, bases["replicas"] == 1, kind, "have more replicas")
+
+
+def _subsets(data: Data) -> Iterator[Part]:
+    columns = ["platform", "reason"]
+    failed = data.runs.loc[data.runs["status"] != "ok", columns]
+    excluded = data.comparison.loc[data.comparison["status"] == "excluded", columns]
+    left_out = pd.concat([failed, excluded])
+    said = ~left_out["reason"].isin(["", "excluded by the grid"])
+    recipes = [spec.recipe for spec in data.planned]
+    whole = [all(getattr(recipe, key) is None for key in PARTIAL) for recipe in recipes]
+    yield data.share(left_out, said, "runs and points left out say why", "do not")
+    yield data.share(data.valid, whole, "runs train on all examples", "do not and do not say why")
+
+
+def _intervals(data: Data) -> Iterator[Part]:
+    text = f"points have {RUNS_FOR_INTERVAL} or more runs and an interval of the time"
+    yield data.share(data.points, known(data.points, LOW, HIGH), text, "have too few for one")
+
+
+def _normality(data: Data) -> Iterator[Part]:
+    from scipy.stats import shapiro
+
+    points = data.points[known(data.points, LOW, HIGH)]
+    times = [data.samples.values(point, TIME) for point in points_of(points)]
+    tested: dict[int, list[list[float]]] = {}  # by the number of runs: tested all at once
+    for own in times:
+        if len(set(own)) > 2:
+            tested.setdefault(len(own), []).append(own)
+    levels = [shapiro(own, axis=1).pvalue for own in tested.values()]
+    rejected = sum(int((level < 1 - CONFIDENCE).sum()) for level in levels)
+    count = sum(map(len, tested.values()))
+    yield None, f"Shapiro-Wilk rejects normality of the time at {rejected} of {count} points"
+    ends = zip(points[LOW].tolist(), points[HIGH].tolist(), times, strict=True)
+    of_runs = [all(math.isclose(min(own, key=lambda t: abs(t - end)), end, rel_tol=1e-6)
+                   for end in (low, high)) for low, high, own in ends]  # fmt: skip
+    text = "intervals end at values of the runs and assume no distribution"
+    yield data.share(points, of_runs, text, "do not")
+
+
+def _comparison(data: Data) -> Iterator[Part]:
+    compared = known(data.compared, "speedup_low", "speedup_high")
+    text = "compared points have an interval of the speed-up"
+    yield data.share(data.compared, compared, text, "have too few runs")
+
+
+def _order(data: Data) -> Iterator[Part]:
+    """Each repeat is a block in an order of its own: so much a correlation may be by chance."""
+    found = {}
+    for name, runs in data.valid.dropna(subset="started").groupby("platform", sort=True):
+        start = pd.to_datetime(runs["started"], utc=True, format="ISO8601").astype("int64")
+        ranks = pd.DataFrame({"start": start.rank(), "nodes": runs["nodes"].rank()})
+        if start.nunique() > 1 and runs["nodes"].nunique() > 1:
+            found[data.platforms[str(name)].title] = order_of(ranks, runs["repeat"])
+    level = ndtri(1 - (1 - CONFIDENCE) / 2 / max(1, len(found)))  # platforms share the level
+    for title, order in found.items():
+        limit = level * order.deviation
+        if order.largest <= limit:
+            yield None, f"runs of {title} are too few to tell the order of nodes"
+            continue
+        holds = abs(order.correlation) <= limit
+        text = f"runs of {title} started {'' if holds else 'not '}in random order of nodes"
+        chance = f"{CONFIDENCE:.0%} of random orders: up to {limit:.2f}"
+        yield holds, f"{text}: correlation {order.correlation:.2f} within repeats ({chance})"
+
+
+class Order(NamedTuple):
+    """How runs started by their nodes, within the repeats.
+
+    `deviation` is the standard deviation of the correlation over all orders of the nodes within
+    each repeat, `largest` the largest of these; all are 0 where no order can be told.
+    """
+
+    correlation: float
+    deviation: float
+    largest: float
+
+
+def order_of(ranks: pd.DataFrame, repeats: pd.Series) -> Order:
+    """The order of the columns `start` and `nodes`, one row per run.
+
+    What drifts from one repeat to the next falls on all points alike and is left out. Source of the
+    variance, which is exact: W. Hoeffding, "A combinatorial central limit theorem", Ann. Math.
+    Stat. 22 (1951); it adds up, because the orders of the repeats are independent.
+    """
+    blocks = (ranks - ranks.groupby(repeats).transform("mean")).groupby(repeats)
+    products = variance = largest = 0.0
+    squares = np.zeros(2)
+    for _, block in blocks:
+        start, nodes = block["start"].to_numpy(), block["nodes"].to_numpy()
+        own = np.array([start @ start, nodes @ nodes])
+        squares += own
+        products += float(start @ nodes)
+        variance += float(own.prod()) / max(1, len(block) - 1)
+        largest += float(np.sort(start) @ np.sort(nodes))
+    scale = math.sqrt(float(squares.prod()))
+    if not scale:
+        return Order(0.0, 0.0, 0.0)
+    return Order(products / scale, math.sqrt(variance) / scale, largest / scale)
+
+
+def _setup(data: Data) -> Iterator[Part]:
+    valid = data.valid
+    machines = [len(data_warnings.machines_of(names)) for names in valid["machines"]]
+    is_alone = (np.array(machines) >= valid["nodes"]) & ~(valid["shared_with"].astype(float) > 0)
+    yield data.facts(SETUP, valid)
+    for fact, rows in environments.differences(data.runs).groupby("fact", sort=False):
+        titles = ", ".join(str(data.platforms[name].title) for name in rows["platform"])
+        yield False, f"{fact} differs between the runs of {titles}"
+    yield data.share(valid, is_alone, "runs had a machine for each node, alone", "had not")
+
+
+def _is_sum(runs: pd.DataFrame) -> pd.Series:
+    """Whether the time of each run is the sum of its phases; the launch may overlap the rest."""
+    seconds = runs[[*PARTS, LAUNCH, TIME]].astype(float)
+    of_trainer = [name for name in PARTS if name in TRAINER_PHASES]
+    # of a program nobody may have observed them
+    is_told = seconds[of_trainer].notna().all(axis=1) | seconds[PROGRAM].notna()
+    phases = seconds[[*PARTS]].sum(axis=1)
+    longest = phases + seconds[LAUNCH] + SLACK_S
+    return is_told & (phases - SLACK_S <= seconds[TIME]) & (seconds[TIME] <= longest)
+
+
+def _time(data: Data) -> Iterator[Part]:
+    clocks = data.runs[["clock_offset_max_s", "clock_uncertainty_max_s"]].astype(float)
+    off = "{:.1f} ms ± {:.1f} ms".format(*(1000 * clocks.max()))
+    timed = data.timed
+    uncertainty_s = clocks["clock_uncertainty_max_s"][timed.index]
+    synchronised = uncertainty_s <= CLOCK_ERROR_MAX * timed[TIME].astype(float)
+    text = f"runs have clock offsets, largest {off.replace('nan ms', 'unknown')}"
+    yield data.share(timed, synchronised, text, "have none that is sure enough")
+    by_slurm = [n for n, platform in data.platforms.items() if platform.launcher != "local"]
+    queued = timed[timed["platform"].isin(by_slurm)]
+    yield data.share(queued, known(queued, "queue_time_s"), "queue times are known", "are not")
+    yield data.share(timed, _is_sum(timed), "times are the sum of their phases", "are not")
+    yield data.untimed()
+
+
+def _bounds(data: Data) -> Iterator[Part]:
+    points = data.points
+    ideal = known(points, "speedup", "scaling_efficiency")
+    yield data.share(points, ideal, "points have their ideal speed-up", "have none")
+    timed = data.benchmarks
+    if len(timed):
+        timed = timed[~timed["status"].isin([NO_ALL_REDUCE, OF_PROGRAM])]
+        bounded = known(timed, "step_bound_s", "step_time_over_bound")
+        text = "steps are compared with computation plus all-reduce, measured alone"
+        yield data.share(timed, bounded, text, "do not")
+
+
+def _lines(data: Data) -> Iterator[Part]:
+    table = data.comparison
+    platforms, joined = [], []
+    for _, line in table.groupby(list(LINE_AXES), sort=False, dropna=False):
+        nodes = line.loc[line["runs_timed"] > 0, "nodes"]
+        if len(nodes) > 1:
+            gaps = (line["runs_timed"] == 0) & line["nodes"].between(nodes.min(), nodes.max())
+            platforms.append(line["platform"].iloc[0])
+            joined.append(not gaps.any())
+    text = "lines over the nodes join neighbours of the grid"
+    lines = pd.DataFrame({"platform": platforms})
+    yield data.share(lines, joined, text, "pass over points without a time")
+
+
+def _clock(data: Data) -> Iterator[Part]:
+    text = "runs have reading the data in their time"
+    yield data.share(data.timed, _is_sum(data.timed), text, "have not")
+    yield data.facts(APART, data.timed)
+    yield data.untimed()
+
+
+def _target(data: Data) -> Iterator[Part]:
+    compared = data.compared
+    pairs = [
+        (data.keys[base], data.keys[number])
+        for number, base in enumerate(data.baselines)
+        if base is not None and base != number
+    ]
+    comparisons = max(1, len(pairs))
+    metrics = dict(zip(data.keys, data.points["quality_metric"], strict=True))
+    lost: list[Difference | None] = [None] * len(pairs)
+    for metric in dict.fromkeys(metrics.values()):  # others are not compared with each other
+        own = [n for n, pair in enumerate(pairs) if all(metrics[point] == metric for point in pair)]
+        found = data.samples.differences(QUALITY, [pairs[n] for n in own], comparisons)
+        for n, one in zip(own, found, strict=True):
+            lost[n] = one
+    no_worse = [
+        one is not None
+        and (one.support == INCONCLUSIVE or (one.support == SUPPORTED and not one.is_worse))
+        for one in lost
+    ]
+    for _, points in data.points[data.points["target"].notna()].groupby("quality_metric"):
+        rows = rows_of(points)
+        target = target_text(rows[0])
+        text = f"points reached the {target.name} {target.value} in all runs"
+        yield data.share(points, [all_at_target(row) for row in rows], text, "did not")
+    text = (
+        f"points are not shown to be worse in {quality_name(data.points)} than their baseline "
+        f"({CONFIDENCE:.0%}, {comparisons} comparisons together)"
+    )
+    yield data.share(compared, no_worse, text, "are worse or have too few runs to tell")
+
+
+def _seeds(data: Data) -> Iterator[Part]:
+    seeds: dict[Point, set[int]] = {}
+    for point, spec in zip(data.valid_points, data.planned, strict=True):
+        seeds.setdefault(point, set()).add(spec.seed)
+    usual = max(seeds.values(), key=len)
+    text = f"points ran with the seeds {', '.join(map(str, sorted(usual)))}"
+    same = [seeds[point] == usual for point in data.keys]
+    yield data.share(data.points, same, text, "did not")
+    text = f"points have {MLPERF_RUNS} or more runs with times"
+    yield data.share(data.points, data.points["runs_timed"] >= MLPERF_RUNS, text, "have fewer")
+    planned = data.comparison.dropna(subset="runs_asked")
+    every = planned["runs"] == planned["runs_asked"]
+    yield data.share(planned, every, "points count all planned runs", "do not")
+
+
+def _stated(data: Data) -> Iterator[Part]:
+    hashes = zip(data.valid["parameters_hash"], data.planned, strict=True)
+    same = [spec.parameters_hash == found for found, spec in hashes]
+    yield data.share(
+        data.valid, same, f"runs were made with the stated {', '.join(STATED)}", "were not"
+    )
+    recipes = [spec.recipe for spec in data.planned]
+    # of a program they are among its words
+    stated = [bool(recipe.program) or recipe.learning_rate is not None for recipe in recipes]
+    if not all(stated):
+        text, lack = "runs tell their learning rate", "leave it to the model's own compile()"
+        yield data.share(data.valid, stated, text, lack)
+
+
+def _held_out(data: Data) -> Iterator[Part]:
+    is_known = known(data.valid, QUALITY)
+    is_held_out = [spec.recipe.quality.is_held_out for spec in data.planned]
+    text = f"runs have a {quality_name(data.valid)} on held-out examples"
+    yield data.share(data.valid, is_known & np.array(is_held_out), text, "do not")
+
+
+def _system(data: Data) -> Iterator[Part]:
+    yield data.facts(SYSTEM, data.valid)
+    yield data.facts(("gpus", "gpu_driver"), data.valid[data.valid["gpus_per_node"] > 0])
+
+
+#: Name → source, rule, and the function that says what these data show of it.
+RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
+    "base_case": (
+        f"{HOEFLER} 1",
+        "Speed-up comes with its base case: kind and time.",
+        _base_case,
+    ),
+    "subsets": (f"{HOEFLER} 2", "What is left out is left out for a reason.", _subsets),
+    "intervals": (f"{HOEFLER} 5", "What is not deterministic has an interval.", _intervals),
+    "normality": (f"{HOEFLER} 6", "Normality is not taken for granted.", _normality),
+    "comparison": (f"{HOEFLER} 7", "Comparisons are statistically sound.", _comparison),
+    "order": (f"{HOEFLER} 7", "Runs do not start in the order of what is studied.", _order),
+    "setup": (f"{HOEFLER} 9", "Factors and set-up are documented, and alike.", _setup),
+    "time": (f"{HOEFLER} 10", "Parallel time is synchronised and defined.", _time),
+    "bounds": (f"{HOEFLER} 11", "Results are compared with a bound.", _bounds),
+    "lines": (f"{HOEFLER} 12", "Lines join only what may be joined.", _lines),
+    "clock": (MLPERF, "The clock starts before the data; initialisation apart.", _clock),
+    "target": (MLPERF, "The clock stops when the same quality is reached.", _target),
+    "seeds": (MLPERF, "Results are of several runs with fixed seeds, none dropped.", _seeds),
+    "stated": (MLPERF, "Hyperparameters and data set are stated.", _stated),
+    "held_out": (MLPERF, "Quality is measured on held-out data.", _held_out),
+    "system": (MLPERF, "Hardware and software are named.", _system),
+}
+
+
+def rules(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
+    """COLUMNS: one row per rule, with the verdict on these data and what decides it."""
+    data, rows = Data(study, communication), []
+    for source, text, check in RULES.values():
+        parts = [*check(data)] if len(data.points) else [(None, "nothing is measured yet")]
+        holds = [good for good, _ in parts if good is not None]
+        verdict = (PASS if all(holds) else FAIL) if holds else NOT_APPLICABLE
+        evidence = "; ".join(said for _, said in parts if said) or "nothing here can show it"
+        rows.append([source, text, verdict, f"{evidence[0].upper()}{evidence[1:]}."])
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def as_text(table: pd.DataFrame) -> TextTable:
+    """The rules as people read them."""
+    counts = ", ".join(f"{n} {name}" for name, n in table["verdict"].value_counts().items())
+    return TextTable("Method", table.astype(object), (f"Rules: {counts}.",))

@@ -1,0 +1,287 @@
+"""One attempt at a job of ranks: its folder, its ranks started and watched, its failure.
+
+Shared by runs and benchmarks; the caller interprets the reports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from tfscaling.cluster.gpu_allocation import gpus_here
+from tfscaling.cluster.slurm_environment import restarts
+from tfscaling.cluster.task_layout import ClusterError
+from tfscaling.files import atomic
+from tfscaling.launch import (
+    failures,
+    missing_gpus,
+    process_management,
+    rank_files,
+    slurm_job,
+    supervisor,
+    user_program,
+)
+from tfscaling.launch.launchers import LAUNCHERS, LaunchError, Request, trainer_command
+from tfscaling.launch.ports import ReservedPorts
+from tfscaling.record import attempts, clock, failure_report, run_record
+from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.record.prepared_data import PreparedDataError
+from tfscaling.spec import run_spec
+from tfscaling.spec.run_spec import JobSpec, RunSpec
+
+#: The launcher's own output, as the rules have it.
+LOG = "launch.log"
+#: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
+#: misses of the processor's table of pages. And it keeps the memory of a step's tensors for the
+#: next step, up to 4 GiB of what is free: else the kernel takes it back and fills thousands of
+#: pages with zeros in each step. glibc 2.35 and later know all of it, others pass over the first.
+_TUNABLES = "GLIBC_TUNABLES"
+_MEMORY = (
+    "glibc.malloc.hugetlb=1"
+    f":glibc.malloc.mmap_threshold={1 << 30}"
+    f":glibc.malloc.trim_threshold={1 << 32}"
+)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt.
+
+    `begun_s` is by `time.monotonic()`, `part` a folder below `scratch` for what is not the run.
+    """
+
+    folder: Path
+    number: int
+    begun_s: float
+    part: str = ""
+
+    @classmethod
+    def begin(cls, folder: Path) -> Attempt:
+        """The next attempt; an earlier one's failure no longer counts, its files stay."""
+        folder.mkdir(parents=True, exist_ok=True)
+        number = 1 + max(attempts.numbers(folder), default=0)
+        while True:
+            attempt = cls(folder, number, time.monotonic())
+            try:
+                attempts.begin(folder, number)
+            except FileExistsError:  # another launcher has just begun: both keep their files
+                number += 1
+                continue
+            (folder / run_record.FAILURE).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # by hand there is none
+                # Snakemake removes the log of an attempt before the next
+                atomic.link(folder / LOG, attempt.scratch / LOG)
+            return attempt
+
+    @property
+    def scratch(self) -> Path:
+        return attempts.path(self.folder, self.number) / self.part
+
+    def run_ranks(
+        self, script: Path, arguments: Sequence[str], spec: JobSpec, limits: Limits
+    ) -> Cause | None:
+        """Run `script` on all ranks until they have ended and their files are here.
+
+        Its arguments are `--spec FILE --folder FOLDER` and then `arguments`. Returns the cause of a
+        failure, or None. Raises rank_files.IncompleteError if files do not come.
+        """
+        specification = self.scratch / attempts.SPEC
+        atomic.write_text(specification, run_spec.encode(spec))
+        words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
+        cause = self._start(trainer_command(script, words), spec, limits.stall_timeout_s)
+        if cause is None:
+            ranks = range(spec.geometry.tasks)
+            rank_files.wait(self.scratch, ranks, limits.latency_wait_s)
+        return cause
+
+    def _start(self, command: Sequence[str], spec: JobSpec, stall_timeout_s: float) -> Cause | None:
+        geometry, settings = spec.geometry, spec.measured
+        is_local = settings.launcher == "local"
+        on_gpus = geometry.gpus > 0 and settings.devices == "physical"
+        with contextlib.ExitStack() as stack:
+            own_host = "127.0.0.1" if is_local else socket.gethostname()
+            time_source = stack.enter_context(clock.served(own_host))
+            ports: list[int] = []
+            if is_local:
+                ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
+            own: dict[str, str] = {}
+            if spec.loads_tensorflow and _TUNABLES not in os.environ:
+                own[_TUNABLES] = _MEMORY
+            is_of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
+            if is_of_program and not is_local and slurm_job.signals_children_alone():
+                own[user_program.PASSES_ON] = "1"
+            pmi = None
+            if is_local and spec.by_mpi:
+                pmi = stack.enter_context(process_management.served(geometry.tasks))
+            try:
+                here = gpus_here({**os.environ, **settings.env}) if is_local and on_gpus else None
+            except ClusterError as error:
+                return _not_started(error)
+            request = Request(
+                command,
+                geometry,
+                spec.jobs,
+                spec.cpus_per_task,
+                self.scratch,
+                gpus=on_gpus,
+                setup=settings.setup,
+                env={**own, **settings.env, clock.VARIABLE: time_source},
+                ports=ports,
+                gpus_here=here,
+                mpi=settings.mpi if spec.by_mpi else None,
+                pmi=pmi,
+                forks=spec.loads_tensorflow,
+            )
+            try:
+                commands = LAUNCHERS[settings.launcher](request)
+            except LaunchError as error:
+                return _not_started(error)
+            print("$", " ".join(commands[0].argv), flush=True)
+            grace_s = supervisor.CHECKPOINT_GRACE_S if spec.writes_checkpoints else None
+            cause = supervisor.Supervisor(
+                commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
+            ).run()
+            return None if cause is None else missing_gpus.of_one_host(cause, self.scratch)
+
+    def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
+        """Say the cause, leave failure.json with it, and end with exit status 1."""
+        print(f"FAILED: {cause.sentence}", file=sys.stderr)
+        print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
+        failure = FailureReport(
+            axes=spec.axes,
+            attempt=self.number,
+            cause=cause,
+            parameters_hash=spec.parameters_hash,
+            wall_time_s=round(time.monotonic() - self.begun_s, 3),
+        )
+        try:
+            failure_report.write(self.scratch, failure)
+            attempts.publish(self.scratch / run_record.FAILURE, self.folder / run_record.FAILURE)
+        except OSError as error:  # as when the disk is full: what is said above stays
+            print(f"{self.folder / run_record.FAILURE}: {error}", file=sys.stderr)
+        if cause.kind == "preempted":  # and not an attempt of Snakemake's that failed
+            for number in supervisor.SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            slurm_job.start_again(os.environ)
+        sys.exit(1)
+
+
+class Limits(NamedTuple):
+    """How long the launcher waits for its ranks."""
+
+    stall_timeout_s: float
+    latency_wait_s: float
+
+
+def limits_of(args: argparse.Namespace) -> Limits:
+    """The limits from the flags of `add_arguments`."""
+    return Limits(args.stall_timeout_s, args.latency_wait_s)
+
+
+def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
+    """Add the flags that all launchers of ranks have: the specification, the limits of waiting."""
+    run_spec.add_argument(parser, kind)
+    parser.add_argument(
+        "--stall-timeout-s", type=float, default=600.0, help="no sign of life so long: fail"
+    )
+    parser.add_argument(
+        "--latency-wait-s",
+        type=float,
+        default=rank_files.LATENCY_WAIT_S,
+        help="a shared file system may show the ranks' files so much later",
+    )
+
+
+def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) -> None:
+    """An attempt at the job: `work`, which returns the cause if it failed.
+
+    Whatever goes wrong, a signal included, its cause is left in failure.json, and the exit status
+    is 1.
+    """
+    attempt = Attempt.begin(folder)
+    if restarts(os.environ):
+        _tell_of_restart(attempt, spec)
+    previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
+    # while there are ranks it is passed on to them
+    previous[supervisor.WARNING] = signal.signal(supervisor.WARNING, lambda *_: None)
+    try:
+        try:
+            cause = _cause(attempt, work)
+            _ignore_signals()
+        except _CancelledError as error:
+            cause = supervisor.cancelled(error.number)
+        if cause is not None:
+            attempt.fail(spec, cause)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
+    """Leave a cause in the attempt before, if its launcher had no time to: as without power.
+
+    Slurm has started the job again, and does not tell it why.
+    """
+    last = attempts.path(attempt.folder, attempt.number - 1)
+    if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
+        return
+    try:
+        earlier = run_spec.read(last / attempts.SPEC, type(spec))
+    except run_spec.SpecError:  # it had not begun
+        return
+    times_s = [path.stat().st_mtime for path in last.iterdir()]
+    text = "Slurm has started the job again, and its launcher could not say why"
+    failure = FailureReport(
+        axes=earlier.axes,
+        attempt=attempt.number - 1,
+        cause=Cause(kind="requeued", message=text),
+        parameters_hash=earlier.parameters_hash,
+        wall_time_s=round(max(times_s) - (last / attempts.SPEC).stat().st_mtime, 3),
+    )
+    with contextlib.suppress(OSError):
+        failure_report.write(last, failure)
+
+
+def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:
+    try:
+        return work(attempt)
+    except PreparedDataError as error:
+        return _not_started(error)
+    except attempts.SupersededError as error:
+        return Cause(kind="cancelled", message=str(error))
+    except rank_files.IncompleteError as error:
+        return failures.incomplete(attempt.scratch, str(error), error.ranks[0])
+    except Exception as error:
+        return failures.of_exception(error)
+
+
+class _CancelledError(BaseException):
+    """A signal asked the launcher to end: no fault of the work, so no Exception."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _cancel(number: int, _: object) -> NoReturn:
+    _ignore_signals()
+    raise _CancelledError(number)
+
+
+def _ignore_signals() -> None:
+    """A further signal must not keep the cause from being written."""
+    for number in supervisor.SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _not_started(error: Exception) -> Cause:
+    return Cause(kind="launch_failed", message=str(error))

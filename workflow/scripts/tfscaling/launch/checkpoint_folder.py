@@ -1,0 +1,181 @@
+"""The folder of a run's checkpoints: which of them is whole, and of the training that is asked for.
+
+`<run>/checkpoints/steps=<n>/` has `state.json` and a file of arrays of each rank. It is written
+under another name, which it loses when all is there; so what has the name is whole, unless the disk
+has lost a part since. No pickle: JSON, and NumPy's npz, whose parts have checksums.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tfscaling.files import atomic
+from tfscaling.record import attempts, resumption, run_record
+from tfscaling.record.rank_report import Epoch, GradientNorms
+from tfscaling.record.resumption import Beginning
+from tfscaling.spec.run_spec import RunSpec
+
+#: In the folder of checkpoints: of which training they are.
+IDENTITY = "training.json"
+#: In the folder of checkpoints: what a user's program writes.
+OF_PROGRAM = "program"
+#: In a checkpoint: all that is no array.
+STATE = "state.json"
+#: So many checkpoints are kept: the newest, and one in case that the disk loses a part of it.
+KEPT = 2
+
+
+class InterruptedTrainingError(RuntimeError):
+    """A training was asked to end; `checkpoint` is what it left, None if it could not."""
+
+    def __init__(self, message: str, checkpoint: Path | None) -> None:
+        super().__init__(message)
+        self.checkpoint = checkpoint
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a training is, and what it has measured: all of a checkpoint that is no array."""
+
+    ranks: Annotated[int, Meta(ge=1)]
+    epoch: Annotated[int, Meta(ge=1, description="The epoch to go on with.")]
+    step: Annotated[int, Meta(ge=0, description="Steps of it that are done.")]
+    steps: Annotated[int, Meta(ge=1, description="Steps of the whole training that are done.")]
+    examples: Annotated[int, Meta(ge=0, description="Examples that these had.")]
+    epoch_time_s: Annotated[float, Meta(description="Duration of the begun epoch so far.")]
+    trained_s: Annotated[float, Meta(description="Duration of all epochs so far.")]
+    train_examples: Annotated[int, Meta(description="Of an epoch; 0 if it is not known yet.")]
+    steps_per_epoch: Annotated[int, Meta(description="Likewise.")]
+    examples_trained: Annotated[int, Meta(description="In the epochs before.")]
+    epochs: tuple[Epoch, ...]
+    gradient_norms: tuple[GradientNorms, ...]
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """A training: the checksum of parameters, code and data, and the first attempt at it."""
+
+    sha256: str
+    first_attempt: int
+
+
+_STATE, _IDENTITY = msgspec.json.Decoder(State), msgspec.json.Decoder(Identity)
+
+
+def checkpoint_name(steps: int) -> str:
+    """The folder of a checkpoint after so many steps of the training."""
+    return f"steps={steps}"
+
+
+def arrays_path(checkpoint: Path, rank: int) -> Path:
+    """The arrays of a rank in a checkpoint."""
+    return checkpoint / f"rank-{rank}.npz"
+
+
+def temporary(folder: Path, steps: int, attempt: int) -> Path:
+    """The folder of a checkpoint that an attempt is writing."""
+    return folder / f".{checkpoint_name(steps)}.{attempt}"
+
+
+def of_program(beginning: Beginning) -> Path:
+    """The folder that a user's program may write checkpoints into."""
+    return Path(beginning.folder) / OF_PROGRAM
+
+
+def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Beginning:
+    """Where an attempt begins: at the newest whole checkpoint of this training, or at its start.
+
+    `of` are the checksums of the user's code and of the data; checkpoints of another training are
+    deleted. A user's program finds what it wrote before, whatever that is. The attempt's folder
+    gets the note.
+    """
+    folder = run / resumption.FOLDER
+    sha256 = hashlib.sha256(
+        msgspec.json.encode([spec.parameters_hash, dict(of)], order="deterministic")
+    ).hexdigest()
+    identity = _identity(folder)
+    if identity is None or identity.sha256 != sha256:
+        resumption.remove(run)
+        folder.mkdir()
+        identity = Identity(sha256=sha256, first_attempt=attempt)
+        run_record.write_json(folder / IDENTITY, identity)
+    for left in folder.glob(".steps=*"):  # half-written, when an attempt ended
+        shutil.rmtree(left, ignore_errors=True)
+    beginning = Beginning(
+        folder=str(folder.resolve()), attempt=attempt, first_attempt=identity.first_attempt
+    )
+    if spec.recipe.program:
+        own = of_program(beginning)
+        own.mkdir(exist_ok=True)
+        if any(own.iterdir()):
+            beginning = msgspec.structs.replace(beginning, checkpoint=OF_PROGRAM)
+    for steps, path in reversed(checkpoints(folder)):
+        state = read_whole(path, spec.geometry.tasks)
+        if state is not None and state.steps == steps:
+            beginning = msgspec.structs.replace(beginning, checkpoint=path.name, steps=steps)
+            print(f"goes on from {path}: epoch {state.epoch}, after {state.step} steps of it")
+            break
+        print(f"{path} is not whole: it is not taken")
+    resumption.write_beginning(attempts.path(run, attempt), beginning)
+    return beginning
+
+
+def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """(steps, path) of the checkpoints in a folder, the newest last."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            if match := re.fullmatch(r"steps=(\d+)", path.name):
+                found.append((int(match[1]), path))
+    return sorted(found)
+
+
+def read_state(checkpoint: Path) -> State | None:
+    """The state of a checkpoint, None if there is none. Raises RecordError."""
+    return run_record.decoded(checkpoint / STATE, _STATE, 0)
+
+
+def read_whole(checkpoint: Path, ranks: int) -> State | None:
+    """The state of a checkpoint of so many ranks; None if a part of it is missing or broken."""
+    try:
+        state = read_state(checkpoint)
+        if state is None or state.ranks != ranks:
+            return None
+        for rank in range(ranks):
+            with zipfile.ZipFile(arrays_path(checkpoint, rank)) as file:
+                if file.testzip() is not None:
+                    return None
+    except (run_record.RecordError, OSError, zipfile.BadZipFile, EOFError):
+        return None
+    return state
+
+
+def publish(temporary: Path, state: State) -> Path:
+    """Give a checkpoint whose arrays are all there its state and its name; old ones are deleted."""
+    path = temporary.with_name(checkpoint_name(state.steps))
+    run_record.write_json(temporary / STATE, state)
+    for written in (temporary / STATE, temporary):
+        atomic.store(written)
+    if path.exists():  # of an attempt before, which was not whole
+        shutil.rmtree(path)
+    os.replace(temporary, path)
+    atomic.store(path.parent)
+    for _, old in checkpoints(path.parent)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
+def _identity(folder: Path) -> Identity | None:
+    try:
+        return run_record.decoded(folder / IDENTITY, _IDENTITY, 0)
+    except run_record.RecordError:
+        return None

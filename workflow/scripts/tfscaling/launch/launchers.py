@@ -1,0 +1,149 @@
+"""How the ranks of a run are started: pure functions from a request to commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
+from tfscaling.launch import process_management
+from tfscaling.spec.geometry import Geometry
+
+
+class LaunchError(RuntimeError):
+    """The ranks cannot be started as asked."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be started: `command` once per task of `geometry`.
+
+    `jobs` is the number of tasks of each job of the cluster, `{"worker": n}` without others.
+    `setup` are shell lines run first on every rank, `env` is added to the environment, `folder`
+    takes the log of each rank. For the local launcher `ports` has one port per task, and
+    `gpus_here` the GPUs that its ranks may use, as CUDA_VISIBLE_DEVICES names them; None: unknown.
+    `forks`: ranks on this machine may be forks of one process that has loaded what they need.
+    Ranks of an MPI job find each other by srun's `mpi`, or at the address `pmi` of this machine.
+    """
+
+    command: Sequence[str]
+    geometry: Geometry
+    jobs: Mapping[str, int]
+    cpus_per_task: int
+    folder: Path
+    gpus: bool
+    setup: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    ports: Sequence[int] = ()
+    gpus_here: Sequence[str] | None = None
+    mpi: str | None = None
+    pmi: str | None = None
+    forks: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """One process for the launcher to start. `rank` is None if it stands for all ranks.
+
+    `is_fork`: it is a fork of a process that runs `argv` for all that have this.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    log: Path
+    rank: int | None
+    is_fork: bool = False
+
+
+def rank_log(folder: Path, rank: int | str) -> Path:
+    """The log of a rank; Slurm's `%t` stands for the rank."""
+    return folder / f"rank-{rank}.log"
+
+
+def srun(request: Request) -> list[Command]:
+    """One srun with the whole geometry said explicitly; Slurm starts the ranks."""
+    shape = request.geometry
+    argv = (
+        "srun",
+        f"--nodes={shape.nodes}",
+        f"--ntasks={shape.tasks}",
+        f"--ntasks-per-node={shape.tasks_per_node_max}",
+        "--distribution=block",
+        f"--cpus-per-task={request.cpus_per_task}",
+        *([f"--mpi={request.mpi}"] if request.mpi else []),
+        "--kill-on-bad-exit=1",
+        "--unbuffered",
+        f"--output={rank_log(request.folder, '%t')}",
+        *with_setup(request.setup, request.command),
+    )
+    return [Command(argv, dict(request.env), request.folder / "srun.log", None)]
+
+
+def local(request: Request) -> list[Command]:
+    """One process per rank on this machine, told its place by TF_CONFIG.
+
+    Workers share out the GPUs in the order of their ranks, so that "nodes" do not share GPUs; a
+    coordinator and parameter servers take none. Raises LaunchError if there are too few.
+    """
+    shape = request.geometry
+    addresses = [f"127.0.0.1:{port}" for port in request.ports]
+    if len(addresses) != shape.tasks:
+        raise ValueError(f"{len(addresses)} ports for {shape.tasks} tasks")
+    # ranks go to the jobs in the order of their names, as Slurm's ranks do in `cluster.resolve`
+    places = [(job, n) for job in sorted(request.jobs) for n in range(request.jobs[job])]
+    cluster: dict[str, list[str]] = {job: [] for job in request.jobs}
+    for (job, _), address in zip(places, addresses, strict=True):
+        cluster[job].append(address)
+    own_gpus = _shared_out(request) if request.gpus else {}
+    # of a single rank there is nothing to share, and what loads a GPU's driver cannot be forked
+    is_fork = request.forks and shape.tasks > 1 and not (request.gpus or request.setup)
+    commands = []
+    for rank, (job, index) in enumerate(places):
+        task = {"cluster": cluster, "task": {"type": job, "index": index}}
+        env = {**request.env, "TF_CONFIG": json.dumps(task)}
+        if request.gpus:
+            env[VISIBLE_GPUS] = ",".join(own_gpus.get((job, index), ()))
+        if request.pmi:
+            env |= process_management.variables(request.pmi, rank)
+        argv = tuple(with_setup(request.setup, request.command))
+        commands.append(Command(argv, env, rank_log(request.folder, rank), rank, is_fork))
+    return commands
+
+
+def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
+    """(job, index) → GPUs of each worker."""
+    workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
+    needed = workers * each
+    given = request.gpus_here
+    if given is None:  # CUDA numbers them from 0; a rank that misses one says so
+        given = [str(number) for number in range(needed)]
+    if len(given) < needed:
+        shown = ",".join(given)
+        raise LaunchError(
+            f"{workers} workers with {each} GPUs each on this machine need {needed} GPUs, "
+            f"there are {len(given)} ({VISIBLE_GPUS}={shown!r}); "
+            "expected fewer nodes or GPUs per node, or `devices: logical` in the platform"
+        )
+    return {("worker", n): given[n * each : (n + 1) * each] for n in range(workers)}
+
+
+def with_setup(setup: Sequence[str], command: Sequence[str]) -> list[str]:
+    """`command` after the shell lines of `setup`; the shell is replaced, so signals reach it."""
+    if not setup:
+        return list(command)
+    return ["bash", "-ec", "\n".join([*setup, 'exec "$@"']), "setup", *command]
+
+
+def trainer_command(script: Path, arguments: Sequence[str]) -> list[str]:
+    """The rank's program, run by the interpreter that runs the launcher."""
+    return [sys.executable, str(script), *arguments]
+
+
+#: Every launcher, by name.
+LAUNCHERS: dict[str, Callable[[Request], list[Command]]] = {
+    "srun": srun,
+    "local": local,
+}

@@ -1,0 +1,160 @@
+"""A process as one rank of a job: its cluster, its clock, its events, its report."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tfscaling.cluster import resolver
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, GpuRequest
+from tfscaling.cluster.resolver import Cluster
+from tfscaling.cluster.slurm_environment import gpus_given, step_id
+from tfscaling.launch import heartbeat, host_facts, rank_files
+from tfscaling.launch.heartbeat import Usage
+from tfscaling.record import clock, tracebacks
+from tfscaling.record.events import EventLog
+from tfscaling.record.rank_report import Rank, RankClock
+from tfscaling.record.run_record import write_json
+from tfscaling.spec import run_spec
+from tfscaling.spec.run_spec import JobSpec
+
+
+@dataclass(frozen=True)
+class RankContext:
+    """This process among the ranks; `folder` is shared by all of them.
+
+    `start_s` is when the process began, in seconds since the epoch; `gpus_given` is how many GPUs
+    Slurm lets the task see.
+    """
+
+    cluster: Cluster
+    folder: Path
+    events: EventLog
+    start_s: float
+    gpus_given: int | None
+
+    @property
+    def host(self) -> str:
+        return socket.gethostname()
+
+    def place(self) -> Rank:
+        """What the rank got, as far as that is known without TensorFlow; its clock aside.
+
+        To be called after the work: to ask the driver takes time that is no phase of a training.
+        """
+        cluster = self.cluster
+        return Rank(
+            rank=cluster.rank,
+            job=cluster.job,
+            host=self.host,
+            start_s=self.start_s,
+            clock=RankClock(),
+            cluster_hash=hashlib.sha256(json.dumps(cluster.jobs).encode()).hexdigest()[:16],
+            cluster_source=cluster.source,
+            devices=(),
+            gpus_given=self.gpus_given,
+            gpus_visible=os.environ.get(VISIBLE_GPUS),
+            cpus=len(os.sched_getaffinity(0)),
+            cpu_quota=host_facts.cpu_quota(),
+            tensorflow_version=None,
+            host_facts=host_facts.describe(),
+        )
+
+
+class WorkFailedError(Exception):
+    """A user's program failed: one sentence for the user.
+
+    `name` is that of the program's exception, or how it ended; `status` is for this process.
+    """
+
+    def __init__(self, name: str, message: str, status: int) -> None:
+        super().__init__(message)
+        self.name, self.status = name, status
+
+
+def parser(description: str, kind: type[JobSpec]) -> argparse.ArgumentParser:
+    """The flags that programs of ranks have, as `Attempt.run_ranks` gives them.
+
+    `description` is the program's docstring, of which the first line is shown.
+    """
+    made = argparse.ArgumentParser(description=description.splitlines()[0])
+    run_spec.add_argument(made, kind)
+    made.add_argument("--folder", type=Path, required=True, help="where to leave the report")
+    return made
+
+
+def process(
+    spec: JobSpec,
+    folder: Path,
+    started_s: float,
+    work: Callable[[RankContext], Rank],
+    usage: Callable[[], Usage] = heartbeat.own_usage,
+) -> None:
+    """Run `work` as one rank: resolve the cluster, log events, write the report.
+
+    `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks;
+    `usage` gives the CPU time and the bytes of the processes that do the work.
+    """
+    gpus = GpuRequest() if on_gpus(spec) else GpuRequest(gpus_per_node=0)
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=gpus)
+    given = gpus_given(os.environ)
+    os.environ.update(cluster.environment())
+    events = EventLog(rank_files.events_path(folder, cluster.rank), cluster.rank)
+    context = RankContext(cluster, folder, events, clock.at(started_s), given)
+    offset = clock.measure(os.environ)
+    off = {} if offset is None else dataclasses.asdict(offset)
+    details = {"host": context.host, "pid": os.getpid(), "job": cluster.job}
+    if step := step_id(os.environ):
+        details["step"] = step
+    # a warning before a time limit: whoever writes checkpoints takes it in another way
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    events.add("start", context.start_s, **details, source=cluster.source, **off)
+    heartbeat.Heart(folder, cluster.rank, lambda: _end_alone(events), usage).start()
+    place = f"{cluster.job} {cluster.index} of {cluster.tf_config()}"
+    print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
+    try:
+        report = work(context)
+        if offset is not None:
+            offset = offset.over(clock.measure(os.environ))
+        report = msgspec.structs.replace(report, clock=RankClock.of(offset))
+    except WorkFailedError as error:
+        events.add("failed", error=error.name, message=str(error)[:2000], of_program=True)
+        print(error, file=sys.stderr)
+        sys.exit(error.status)
+    except Exception as error:
+        blamed = tracebacks.of_exception(error, Path.cwd())
+        if blamed is None:
+            events.add("failed", error=type(error).__name__, message=str(error)[:2000])
+        else:
+            words = blamed.error.removeprefix(f"{blamed.name}: ")
+            place = msgspec.to_builtins(blamed.place)
+            events.add("failed", error=blamed.name, message=words, place=place)
+        raise
+    write_json(rank_files.report_path(folder, cluster.rank), report)
+    events.add("end")
+    sys.stdout.flush()
+    # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
+    # wait for a minute; their threads outlive main
+    os._exit(0)
+
+
+def _end_alone(events: EventLog) -> None:
+    """End this process, whatever it does: a rank without a launcher would only take cores."""
+    events.add("failed", error="LauncherEnded", message="the launcher ended before this rank")
+    os._exit(1)
+
+
+def on_gpus(spec: JobSpec) -> bool:
+    """Whether ranks compute on GPUs, and not on parts of the CPU."""
+    return spec.point.gpus_per_node > 0 and spec.measured.devices == "physical"

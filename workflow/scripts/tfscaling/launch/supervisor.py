@@ -1,0 +1,272 @@
+"""Starting the ranks, watching them, ending them together.
+
+What is started ends with the launcher, even if that is killed: a rank that goes on would take the
+cores of the next measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfscaling.launch import failures, hangs, heartbeat, memory, slurm_job
+from tfscaling.launch.forked_ranks import ForkedRank, Forking
+from tfscaling.launch.heartbeat import Doing
+from tfscaling.launch.launchers import Command
+from tfscaling.launch.process_control import ending_with_parent
+from tfscaling.record import program_results
+from tfscaling.record.events import Event
+from tfscaling.record.failure_report import Cause
+
+#: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
+GRACE_S = 10.0
+#: The same when a signal ends ranks that write a checkpoint first: less than Slurm gives them.
+CHECKPOINT_GRACE_S = 25.0
+#: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: What says that a time limit is near: ranks that write checkpoints write one.
+WARNING = signal.SIGUSR1
+_POLL_S = 0.2
+#: If Slurm asks the ranks to end as well, srun has said so by then.
+_HEARD_S = 1.0
+#: What it looks like when Slurm asks ranks to end whose job is to be preempted.
+_MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
+
+
+class Supervisor:
+    """Runs the commands of one launch until all ended, one failed, or nothing moves.
+
+    `folder` has the ranks' events and heartbeats, `ranks` is their number, `stall_timeout_s` the
+    limit for `heartbeat.Watch`; `grace_s` is how long ranks may take to end when a signal ends the
+    launch, if that is not GRACE_S.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        folder: Path,
+        stall_timeout_s: float,
+        ranks: int,
+        grace_s: float | None = None,
+    ) -> None:
+        self.commands, self.folder, self.stall_timeout_s = commands, folder, stall_timeout_s
+        self.grace_s = grace_s
+        self._ranks, self._oom_kills = ranks, memory.oom_kills()
+        self._processes: list[subprocess.Popen[bytes] | ForkedRank] = []
+        self._forking: Forking | None = None
+        self._signal: int | None = None
+
+    def run(self) -> Cause | None:
+        """Start everything and wait: None after success, else the cause of the failure.
+
+        Afterwards no process of the launch is left.
+        """
+        previous: dict[int, Any] = {}
+        for caught in SIGNALS:
+            previous[caught] = signal.signal(caught, self._remember)
+        previous[WARNING] = signal.signal(WARNING, self._pass_on)
+        try:
+            self._start()
+            cause = self._watch()
+        except OSError as error:
+            cause = Cause(kind="launch_failed", message=str(error))
+        finally:
+            self._end_all()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        if self._signal is not None and _may_be_of_a_signal(cause):  # the ranks get it, too
+            return failures.ended_by_slurm(self._slurms_log) or cancelled(self._signal)
+        if cause is None:
+            return None
+        may_be = self._slurms_log is not None and cause.kind in _MAY_BE_PREEMPTED
+        if may_be and slurm_job.is_preempted(os.environ):
+            return failures.preempted(cause)
+        return failures.of_a_lost_node(cause, self._slurms_log)
+
+    def _start(self) -> None:
+        forks = [command for command in self.commands if command.is_fork]
+        if forks:
+            environments, logs = [c.env for c in forks], [c.log for c in forks]
+            self._forking = Forking(forks[0].argv, environments, logs)
+            self._processes += self._forking.ranks
+        for command in self.commands:
+            if not command.is_fork:
+                self._processes.append(_start(command))
+
+    def _remember(self, number: int, _: Any) -> None:
+        self._signal = number
+
+    def _pass_on(self, number: int, _: Any) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                _signal_group(process, number)
+
+    def _watch(self) -> Cause | None:
+        now_s = time.monotonic()
+        watch = heartbeat.Watch(self.stall_timeout_s, now_s, self._ranks)
+        heard_s, seen_s = -math.inf, now_s
+        while self._signal is None:
+            codes = [process.poll() for process in self._processes]
+            now_s = time.monotonic()
+            is_time = now_s - heard_s >= heartbeat.READ_INTERVAL_S
+            stall = None
+            try:
+                watch.see(now_s, self._progress(), heartbeat.read(self.folder) if is_time else {})
+                if is_time:
+                    heard_s, stall = now_s, watch.stall(self._doing)
+                seen_s = now_s
+            except OSError:  # a shared file system may be away for a while; the ranks may go on
+                if now_s - seen_s > self.stall_timeout_s:
+                    raise
+            if any(codes):  # neither None nor 0
+                self._wait_for_the_others()
+                if [*self._doing().values()] == [Doing.ENDED] * self._ranks:
+                    return None  # what came after a rank's last word, as in its exit, is no failure
+                return self._why(watch.lately_silent(self._done()))
+            if all(code == 0 for code in codes):
+                return None
+            if stall is not None:
+                cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
+                return hangs.with_places(cause, self.folder)
+            time.sleep(_POLL_S)
+        return None
+
+    def _progress(self) -> int:
+        """Grows with every event of every rank."""
+        return sum(path.stat().st_size for path in self.folder.glob("rank-*.events.jsonl"))
+
+    def _doing(self) -> dict[int, Doing]:
+        return {rank: doing(lines) for rank, lines in failures.rank_events(self.folder).items()}
+
+    def _done(self) -> dict[int, Doing]:
+        """What each rank was about before it failed, if it has."""
+        seen = failures.rank_events(self.folder)
+        before = {r: [e for e in lines if e["event"] != "failed"] for r, lines in seen.items()}
+        return {rank: doing(lines) for rank, lines in before.items() if lines}
+
+    def _wait_for_the_others(self) -> None:
+        """Peers of a dead rank end by themselves within seconds and say why; let them."""
+        self._wait_for_all(GRACE_S)
+
+    def _end_all(self) -> None:
+        grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
+        begun_s = time.monotonic()
+        if self._ask_ranks_of_srun():
+            self._wait_for_all(grace_s - (time.monotonic() - begun_s))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._processes:
+                if process.poll() is None:
+                    _signal_group(process, number)
+            self._wait_for_all(grace_s)
+        for process in self._processes:
+            process.wait()
+            _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
+        if self._forking is not None:
+            self._forking.end()
+
+    def _wait_for_all(self, at_most_s: float) -> None:
+        deadline = time.monotonic() + at_most_s
+        while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _ask_ranks_of_srun(self) -> bool:
+        """Let Slurm ask the ranks to end, as somebody has asked the launcher; whether they are.
+
+        They may write a checkpoint then; srun, when it is asked itself, has them killed at once.
+        """
+        if self._signal is None or self._slurms_log is None:
+            return False
+        self._wait_for_all(_HEARD_S)
+        if any("CANCELLED" in line for line in failures.slurms_words(self._slurms_log)):
+            return True  # Slurm has asked them itself
+        if all(process.poll() is not None for process in self._processes):
+            return False
+        seen = failures.rank_events(self.folder).values()
+        steps = {lines[0]["step"] for lines in seen if "step" in lines[0]}
+        if len(steps) != 1:  # none has started
+            return False
+        command = ["scancel", "--signal=TERM", *steps]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=GRACE_S, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+    def _why(self, silent: set[int]) -> Cause:
+        exits = {
+            command.rank: process.poll()
+            for command, process in zip(self.commands, self._processes, strict=True)
+            if command.rank is not None
+        }
+        if ended := failures.ended_by_slurm(self._slurms_log):
+            return failures.with_rank_of_host(ended, self.folder)
+        srun = {} if exits else failures.srun_errors(self.commands[0].log)
+        cause = failures.find_cause(self.folder, exits, srun, silent)
+        return memory.named(cause, self._oom_kills, failures.slurms_words(self._slurms_log))
+
+    @property
+    def _slurms_log(self) -> Path | None:
+        """The log of srun, if it has started the ranks."""
+        return self.commands[0].log if self.commands[0].rank is None else None
+
+
+def _may_be_of_a_signal(cause: Cause | None) -> bool:
+    of_ranks = ("rank_died", "cancelled")
+    return cause is None or cause.kind in of_ranks or cause.error == "killed by SIGTERM"
+
+
+def cancelled(number: int) -> Cause:
+    """The cause when the launcher received a signal."""
+    name = signal.Signals(number).name
+    return Cause(kind="cancelled", message=f"the launcher received {name}")
+
+
+#: What a rank of the workflow's own trainer is about after an event, if it does not train. After
+#: the fourth and fifth it asks the GPUs' driver.
+_DOING_AFTER = {
+    "start": Doing.LOADING,
+    "imported": Doing.MEETING,
+    "rendezvous": Doing.LOADING,
+    "data": Doing.LOADING,
+    "sent": Doing.WAITING,
+    "probed": Doing.WAITING,
+    "end": Doing.ENDED,
+}
+
+
+def doing(events: Sequence[Event]) -> Doing:
+    """What a rank is about, by its events, of which it has at least one."""
+    last = events[-1]["event"]
+    if last != "end" and any(event["event"] == program_results.STARTED for event in events):
+        return Doing.WAITING
+    if last == "rendezvous" and events[-1].get("serves"):
+        return Doing.WAITING
+    reads = any(event["event"] == "data" and event.get("pipeline") for event in events)
+    return _DOING_AFTER.get(last, Doing.WAITING if reads else Doing.TRAINING)
+
+
+def _start(command: Command) -> subprocess.Popen[bytes]:
+    # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
+    number = signal.SIGTERM if command.rank is None else signal.SIGKILL
+    with command.log.open("ab") as log:
+        return subprocess.Popen(
+            command.argv,
+            env={**os.environ, **command.env},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=ending_with_parent(number),
+        )
+
+
+def _signal_group(process: subprocess.Popen[bytes] | ForkedRank, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

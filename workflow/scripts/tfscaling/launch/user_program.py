@@ -1,0 +1,322 @@
+"""A user's program on one rank: its environment, its start and end, its output, why it failed.
+
+It is a child of the rank's process, in the same process group: whoever signals a rank signals the
+group (the local launcher) or all processes of the step, so the program gets each signal once. Where
+Slurm signals the rank's process alone, the program has a group of its own, and the rank passes
+signals on to it. If the rank's process ends, the kernel ends the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO
+
+from msgspec.structs import asdict, replace
+
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
+from tfscaling.launch import (
+    checkpoint_folder,
+    failures,
+    hangs,
+    heartbeat,
+    missing_gpus,
+    program_environment,
+    rank_files,
+)
+from tfscaling.launch.heartbeat import Usage
+from tfscaling.launch.launchers import rank_log
+from tfscaling.launch.process_control import ending_with_parent
+from tfscaling.launch.rank_process import RankContext, WorkFailedError, on_gpus
+from tfscaling.record import (
+    aborts,
+    observed_events,
+    observed_mllog,
+    observed_output,
+    observed_tensorboard,
+    prepared_data,
+    program_results,
+    resumption,
+    tracebacks,
+)
+from tfscaling.record.events import EventLog
+from tfscaling.record.observations import ObservationError, Observed
+from tfscaling.record.rank_report import HostFacts, ProgramReport, Rank
+from tfscaling.spec.run_spec import RunSpec
+
+#: The file to which the program says what it does, if it is asked to.
+EVENTS_VARIABLE = "TFSCALING_EVENTS"
+#: Set where the rank passes signals on to the program.
+PASSES_ON = "TFSCALING_PASSES_SIGNALS_ON"
+#: The folder in which the program finds what an earlier attempt has written into it.
+CHECKPOINTS_VARIABLE = "TFSCALING_CHECKPOINTS"
+#: Files for programs: the first on their Python path.
+OBSERVE = Path(__file__).resolve().parents[3] / "observe"
+#: Its `sitecustomize` observes `fit`.
+OBSERVE_FIT = OBSERVE / "site"
+#: Ways to observe by a file of events, and by the output.
+_BY_EVENTS, _IN_OUTPUT = ("fit", "events"), ("output", "mllog")
+#: As much of the end of the output is kept to explain a failure.
+_TAIL_LINES = 500
+#: Processes that the program left behind may keep its output open: so long more is read.
+_DRAIN_S = 2.0
+#: Signs of life are events at this interval, if there are any.
+_SIGNS_INTERVAL_S = 30.0
+_STACKS_INTERVAL_S = 1.0
+
+
+class UserProgram:
+    """The program of a run on this rank; `run` starts it and waits."""
+
+    def __init__(self, spec: RunSpec, dataset_file: Path | None = None) -> None:
+        self._spec = spec
+        self._dataset: Path | None = None
+        if dataset_file is not None and spec.dataset is not None:
+            self._dataset = prepared_data.given_to_program(spec.dataset, dataset_file)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._output_bytes = 0
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._report: Path | None = None
+        self._hung = False
+
+    def usage(self) -> Usage:
+        """CPU time and bytes of the program and all that it started."""
+        child = self._child
+        return heartbeat.own_usage() if child is None else heartbeat.tree_usage(child.pid)
+
+    def run(self, context: RankContext) -> ProgramReport:
+        """Start the program, wait, and report. Raises WorkFailedError unless it succeeds."""
+        rank, events = context.cluster.rank, context.events
+        own = (context.folder / f"rank-{rank}.files").resolve()
+        own.mkdir(exist_ok=True)
+        if self._dataset is not None and not self._dataset.exists():
+            text = f"{context.host} does not see the prepared dataset {self._dataset}"
+            raise WorkFailedError("FileNotFoundError", text, 1)
+        words = [self._spec.filled(word, own, self._dataset) for word in self._spec.recipe.program]
+        os.environ.update(environment(context, self._spec))
+        self._report = _report_path(context.folder, rank, self._spec.recipe.observe)
+        print("$", subprocess.list2cmdline(words), flush=True)
+        passes_on = bool(os.environ.pop(PASSES_ON, ""))
+        for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
+            signal.signal(number, self._pass_on if passes_on else _left_to_the_program)
+        started_s = events.add(program_results.STARTED)
+        child = self._child = _start(words, context.host, own_group=passes_on)
+        done = threading.Event()
+        assert child.stdout is not None
+        reader = threading.Thread(target=self._copy, args=(child.stdout,), daemon=True)
+        signs = threading.Thread(target=self._tell_signs, args=(events, done), daemon=True)
+        stacks = threading.Thread(
+            target=self._show_stacks, args=(context.folder, done), daemon=True
+        )
+        for thread in (reader, signs, stacks):
+            thread.start()
+        code = child.wait()
+        ended_s = events.add(program_results.ENDED, exit_code=code)
+        done.set()
+        reader.join(_DRAIN_S)
+        sys.stdout.flush()
+        log = rank_log(context.folder, rank)
+        if code:
+            raise self._failure(code, log)
+        observed = self._observed(rank, own, log)
+        return ProgramReport(
+            **asdict(self._place(context)),
+            program=tuple(words),
+            program_time_s=ended_s - started_s,
+            observed=observed,
+        )
+
+    def _pass_on(self, number: int, _: object) -> None:
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, number)
+
+    def _place(self, context: RankContext) -> Rank:
+        """What the rank got, with the versions of the program's environment if it names one."""
+        place = context.place()
+        names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
+        facts, environment = place.host_facts, self._spec.recipe.environment
+        if environment is not None:
+            facts = program_environment.with_versions(facts, environment)
+        return replace(place, gpu_names=names, host_facts=facts)
+
+    def _copy(self, output: IO[bytes]) -> None:
+        """Pass the output on to the rank's log; keep its end, and all of it where it is read."""
+        copy = self._report if self._spec.recipe.observe in _IN_OUTPUT else None
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(copy.open("wb")) if copy else None
+            for line in iter(output.readline, b""):
+                self._output_bytes += len(line)
+                self._tail.append(line)
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
+                if file is not None:
+                    file.write(line)
+                    file.flush()
+
+    def _tell_signs(self, events: EventLog, done: threading.Event) -> None:
+        """Write an event whenever the program has written something, or has used CPU time.
+
+        CPU time only where nothing else is to be expected of it: else a program that goes round in
+        circles would never be ended.
+        """
+        seen: object = None
+        while not done.wait(_SIGNS_INTERVAL_S):
+            used, report = self.usage(), self._report_bytes()
+            silent = self._spec.recipe.observe == "nothing"
+            working = used.cpu_s // (heartbeat.CPU_SHARE_MIN * _SIGNS_INTERVAL_S) if silent else 0
+            if (now := (self._output_bytes, report, working)) != seen:
+                seen = now
+                events.add("working", cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)
+
+    def _show_stacks(self, folder: Path, done: threading.Event) -> None:
+        """End the program once the launcher has given it up: Python says first where it is."""
+        while not done.wait(_STACKS_INTERVAL_S):
+            if hangs.is_given_up(folder) and self._child is not None:
+                self._hung = True
+                child, *others = heartbeat.tree(self._child.pid)
+                for pid in (*reversed(others), child):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGABRT)
+                return
+
+    def _report_bytes(self) -> int:
+        try:
+            return self._report.stat().st_size if self._report else 0
+        except OSError:  # nothing is written yet
+            return 0
+
+    def _observed(self, rank: int, own: Path, log: Path) -> Observed | None:
+        """What the program reported. Raises WorkFailedError if that is missing or broken.
+
+        Where a program writes its own logs, the first rank may be the only one that does.
+        """
+        recipe = self._spec.recipe
+        if recipe.observe == "nothing":
+            return None
+        folder = (
+            Path(self._spec.filled(recipe.log_folder, own, self._dataset))
+            if recipe.log_folder
+            else None
+        )
+        try:
+            if recipe.observe == "tensorboard" and folder:
+                return observed_tensorboard.read(folder)
+            if recipe.observe == "mllog" and folder:
+                return observed_mllog.read(observed_mllog.find(folder))
+            assert self._report is not None
+            if recipe.observe == "mllog":
+                return observed_mllog.read(self._report)
+            if recipe.observe == "output":
+                return observed_output.read(self._report, recipe.patterns)
+            return observed_events.read(self._report)
+        except (ObservationError, OSError) as error:
+            if rank > 0 and recipe.observe not in _BY_EVENTS:
+                return None
+            text = f"the program ended without the report of `observe: {recipe.observe}`: {error}"
+            raise WorkFailedError("ObservationError", f"{text}; log: {log}", 1) from error
+
+    def _failure(self, code: int, log: Path) -> WorkFailedError:
+        lines = [line.decode(errors="replace").rstrip() for line in self._tail]
+        ended = failures.exit_text(code)
+        text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
+        name, blamed = ended, tracebacks.last(lines, Path.cwd())
+        if self._hung:
+            place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
+            return WorkFailedError(hangs.HUNG, place, 1)
+        aborted = aborts.reason(ended, lines)
+        if blamed is not None:
+            name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
+        if aborted:
+            text = f"{text}; {aborted}"
+        elif blamed is None and (said := next((line for line in reversed(lines) if line), "")):
+            text = f"{text}; its last line: {said[:300]}"
+        return WorkFailedError(name, f"{text}; log: {log}", code if code > 0 else 128 - code)
+
+
+def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
+    """The variables that the program gets besides TF_CONFIG, by the usual names of frameworks.
+
+    Raises WorkFailedError if the rank has other GPUs than the run requests, or its host has not
+    the recipe's environment.
+    """
+    rank, cluster = context.cluster.rank, context.cluster
+    host, _, port = cluster.jobs["worker"][0].rpartition(":")
+    before = 0
+    for tasks in spec.geometry.tasks_on_nodes:
+        if rank < before + tasks:
+            break
+        before += tasks
+    paths = [str(OBSERVE_FIT)] if spec.recipe.observe == "fit" else []
+    paths.append(str(OBSERVE))
+    variables = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(cluster.num_tasks),
+        "LOCAL_RANK": str(rank - before),
+        "LOCAL_WORLD_SIZE": str(tasks),
+        "MASTER_ADDR": host,
+        # reserved for rank 0 as its port in TF_CONFIG: free where TensorFlow starts no server
+        "MASTER_PORT": port,
+        "PYTHONPATH": os.pathsep.join(filter(None, (*paths, os.environ.get("PYTHONPATH")))),
+        # a log without the lines before the end explains no failure
+        "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
+        "PYTHONFAULTHANDLER": os.environ.get("PYTHONFAULTHANDLER", "1"),
+    }
+    if spec.recipe.environment is not None:
+        variables |= program_environment.variables(
+            spec.recipe.environment, os.environ, context.host
+        )
+    if (beginning := resumption.read_beginning(context.folder)) is not None:
+        variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
+    if spec.recipe.observe in _BY_EVENTS:
+        variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
+    if not on_gpus(spec):
+        return {**variables, VISIBLE_GPUS: ""}
+    here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
+    if here is not None and len(here) != asked:
+        text = f"requested {asked} GPUs for the program, this rank may use {len(here)}: {here}."
+        missing_gpus.let_others_tell(spec)
+        raise WorkFailedError(missing_gpus.ERROR, text, 1)
+    return variables
+
+
+def _start(words: list[str], host: str, own_group: bool) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0 if own_group else None,
+            preexec_fn=ending_with_parent(signal.SIGKILL),
+        )
+    except OSError as error:
+        name = type(error).__name__
+        where = "on PATH " if os.sep not in words[0] else ""
+        text = f"the program cannot be started on {host}: {words[0]!r} {where}({error.strerror})"
+        raise WorkFailedError(name, text, 127) from error
+
+
+def _report_path(folder: Path, rank: int, observe: str) -> Path | None:
+    """The file that the program's report is in, if it is one that this process knows of."""
+    if observe in _BY_EVENTS:
+        return rank_files.observed_path(folder, rank)
+    return folder / f"rank-{rank}.output" if observe in _IN_OUTPUT else None
+
+
+def _left_to_the_program(number: int, _: object) -> None:
+    """The program has got the signal as well: its end is this process's end."""
+
+
+def _gpu_names(host: HostFacts) -> tuple[str | None, ...]:
+    """The driver's names of the GPUs that this process may use, where they are numbers."""
+    here = gpus_here(os.environ) or ()
+    if not all(entry.isdecimal() and int(entry) < len(host.gpus) for entry in here):
+        return ()
+    return tuple(host.gpus[int(entry)] for entry in here)

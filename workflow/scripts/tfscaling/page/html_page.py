@@ -1,0 +1,171 @@
+"""The page of results: one HTML file with everything in it.
+
+The page is `workflow/report/page.html.j2`. Its tables are plain HTML; DataTables, from the package
+itables, makes them sort and filter. A policy in the page forbids the browser any request, and any
+script but the page's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from tfscaling.conclusions.base import CONCLUSIONS
+from tfscaling.page import inline_svg, interactive_tables, sections
+from tfscaling.page.glossary import GLOSSARY
+from tfscaling.page.plot_registry import PLOTS
+from tfscaling.spec.manifest import Manifest
+from tfscaling.tables import display, environments
+from tfscaling.tables.data_warnings import DataWarning
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, qualities_of, rows_of
+from tfscaling.tables.wording import listed
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
+#: The plot of the first screen, and that of its second.
+FIRST_PLOT, TIME_PLOT = "execution_time", "time_split"
+TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot that was drawn, by its name in the registry: its title, and the SVG."""
+
+    name: str
+    title: str
+    svg: bytes
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the page shows of a study.
+
+    `runs` has one row per run, `comparison` one per point. `conclusions` are the tables of
+    conclusions by their name in `CONCLUSIONS`; those of "headline", "decision", "findings" and
+    "next_steps" are among them. `plots` are those that have something to show.
+    """
+
+    manifest: Manifest
+    runs: pd.DataFrame
+    comparison: pd.DataFrame
+    warnings: Sequence[DataWarning]
+    conclusions: Mapping[str, pd.DataFrame]
+    plots: Sequence[Plot]
+
+
+def render(
+    results: Results, title: str, metrics: Sequence[str], folder: Path = Path("results")
+) -> str:
+    """The page as HTML.
+
+    The warnings come first in short; their whole texts are in the section on validity.
+    `metrics` are the columns shown of every point; `folder` is where the page will lie, for links
+    to records.
+    """
+    runs, comparison = results.runs, results.comparison
+    headline, decision, findings, next_steps = (
+        results.conclusions[name] for name in ("headline", "decision", "findings", "next_steps")
+    )
+    plots = {plot.name: _plot(plot) for plot in results.plots}
+    script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
+    context = {
+        "title": title,
+        "study": folder.name,
+        "trains": _trains(results.runs),
+        "headlines": sections.headlines(headline),
+        "next_steps": next_steps["text"].tolist(),
+        "first_plot": plots.pop(FIRST_PLOT, None),
+        "time_plot": plots.pop(TIME_PLOT, None),
+        "plots": list(plots.values()),
+        "glossary": GLOSSARY,
+        "summary": sections.summary(results.manifest.platforms, runs, comparison),
+        "warnings": sections.warnings(results.warnings),
+        "answer": sections.answer(decision, findings, display.quality_name(comparison)),
+        "tables": list(_tables(results, metrics, folder)),
+        "validity": sections.validity(runs, comparison),
+        "definitions": sections.definitions(qualities_of(rows_of(comparison, QUALITY_COLUMNS))),
+        "environment": sections.environment(results.manifest.platforms, runs, folder),
+        "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
+        "script": script,
+        "script_hash": "sha256-" + _base64(hashlib.sha256(script.encode()).digest()),
+        "datatables": datatables(),
+    }
+    return str(_template().render(context))
+
+
+def _trains(runs: pd.DataFrame) -> str:
+    """What the study trains: models, data and recipes."""
+    named = {
+        noun: [str(name) for name in runs[column].dropna().unique()]
+        for noun, column in (("model", "model"), ("data", "dataset"), ("recipe", "recipe"))
+        if column in runs
+    }
+    return "; ".join(f"{noun} {listed(names)}" for noun, names in named.items() if names)
+
+
+def _tables(
+    results: Results, metrics: Sequence[str], folder: Path
+) -> Iterator[interactive_tables.Table]:
+    """The tables to sort and filter, in the order of the page; none of an empty conclusion."""
+    points = display.comparison(results.comparison, "Comparison: one row per point", metrics)
+    yield interactive_tables.table("comparison", points)
+    for name, conclusion in CONCLUSIONS.items():
+        frame = results.conclusions.get(name)
+        if conclusion.shown is not None and frame is not None and len(frame):
+            shown = replace(conclusion.shown(frame), title=conclusion.title)
+            yield interactive_tables.table(name, shown, conclusion.caption)
+    yield interactive_tables.runs(results.runs, metrics, folder)
+    differences = environments.as_text(environments.differences(results.runs))
+    yield interactive_tables.table("differences", differences)
+
+
+def _plot(plot: Plot) -> dict[str, str]:
+    of_search = plot.name in PLOTS and PLOTS[plot.name].is_of_search
+    table = CONCLUSIONS["search"].title if of_search else "Comparison"
+    name = f"Plot: {plot.title}. Its values are in the table “{table}”."
+    return {"title": plot.title, "svg": inline_svg.inline(plot.svg.decode(), plot.name, name)}
+
+
+@functools.cache
+def datatables() -> str:
+    """DataTables as itables ships it, an ECMAScript module: compressed, in base64."""
+    from itables.options import dt_bundle
+
+    packed = gzip.compress(Path(dt_bundle).read_bytes(), compresslevel=9, mtime=0)
+    return _base64(packed)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    environment = Environment(
+        loader=FileSystemLoader(PAGE_DIR),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # long names of columns may break after an underscore
+    environment.filters["breakable"] = lambda text: (
+        escape(text).replace("_", Markup("_<wbr>")) if len(text) > 9 else text
+    )
+    environment.filters["code"] = lambda text: Markup(
+        re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    )
+    return environment.get_template(TEMPLATE)

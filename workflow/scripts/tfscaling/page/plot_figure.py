@@ -1,0 +1,221 @@
+"""The figure around the lines: panels, legend, notes, what was not measured, the file."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from tfscaling.files import atomic
+from tfscaling.page.plot_axes import FONT_SIZE, WIDTH
+from tfscaling.page.plot_series import COLOURS, Style, Tables, absent, colour_numbers, values
+from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.table_rows import counted_by
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ABSENT = "without valid run"
+NOTHING = "nothing measured yet"
+#: Of points whose valid runs all went on from a checkpoint.
+NO_TIMES = "no run with a time"
+_INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
+_RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
+#: How a text begins that is shown where the pointer rests on an artist: it is the artist's gid.
+_TIP = "tip: "
+_LINE_INCHES = 0.178
+_LEGEND: Style = {"fontsize": FONT_SIZE, "frameon": False, "loc": "upper left", "borderpad": 0.0}
+#: Characters in a line of the legend, of the notes, of a title.
+_LEGEND_COLUMNS, _NOTE_COLUMNS, _TITLE_COLUMNS = 60, 72, 46
+#: Lines with labels at most so long, and not more than so many, have them at their ends.
+_DIRECT_COLUMNS, _DIRECT_LINES = 32, 4
+
+
+def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
+    """A figure with one panel per entry of `ys`, above each other."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    # titles and names are no formulas, between two `$` either
+    matplotlib.rcParams["text.parse_math"] = False
+    figure = Figure(figsize=(WIDTH, 3.2 if len(ys) == 1 else 2.5 * len(ys)))
+    figure.set_layout_engine("constrained", h_pad=0.08)
+    every_axes = figure.subplots(len(ys), 1, squeeze=False)[:, 0].tolist()
+    for axes, y in zip(every_axes, ys, strict=True):
+        axes.set_ylabel(y)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    every_axes[0].set_title(wrapped(title, _TITLE_COLUMNS))
+    every_axes[-1].set_xlabel(x)
+    return figure, every_axes
+
+
+def tip(artist: Any, text: str) -> None:
+    """Show the text where the pointer rests on the artist; it needs no script."""
+    artist.set_gid(_TIP + text)
+
+
+def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) -> None:
+    """Texts of points, shown where the pointer rests on one or near it."""
+    for x, y, text in zip(xs, ys, texts, strict=True):
+        if np.isfinite([x, y]).all():
+            at: Style = {"markersize": 16, "alpha": 0.0, "linestyle": "none", "zorder": 9}
+            tip(axes.plot([x], [y], "o", **at)[0], text)
+
+
+def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
+    """What the bars of these medians are; nothing where no point has several runs."""
+    runs = np.stack([values(table, counted_by(name)) for name in names])
+    has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
+    has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
+    if has_intervals:
+        return [_INTERVAL + f", or {_RANGE}" * bool(has_ranges)]
+    return [f"bars: {_RANGE}"] if has_ranges else []
+
+
+def label_ends(axes: Any) -> list[str]:
+    """Write the labels of the lines at their right ends; returns them, none if they do not fit.
+
+    Call it when scales and limits are set.
+    """
+    handles, labels = axes.get_legend_handles_labels()
+    lines = [
+        (handle[0], label)
+        for handle, label in zip(handles, labels, strict=True)
+        if isinstance(handle, tuple) and len(handle[0].get_xdata())
+    ]
+    if not 1 < len(lines) <= _DIRECT_LINES or max(len(t) for _, t in lines) > _DIRECT_COLUMNS:
+        return []
+    ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line, _ in lines]
+    heights = sorted(axes.transData.transform(ends)[:, 1] / axes.bbox.height)
+    if min(np.diff(heights)) < 0.12 or len({x for x, _ in ends}) > 1:
+        return []
+    for (line, label), end in zip(lines, ends, strict=True):
+        axes.annotate(
+            wrapped(label, 16).replace("\n    ", "\n"),
+            end,
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            color=darker(line.get_color()),
+            annotation_clip=False,
+        )
+    return [label for _, label in lines]
+
+
+def darker(colour: str) -> list[float]:
+    """The colour for text: pale colours make unreadable text."""
+    from matplotlib.colors import to_rgb
+
+    return [0.7 * part for part in to_rgb(colour)]
+
+
+def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
+    """A cross at the foot of the axes for each point without a valid run, at its value of `x`.
+
+    Without an `x` the cross is in the legend only. Returns whether there is any such point.
+    """
+    rows, colours = absent(table), colour_numbers(table)
+    where = values(rows, x) if x else np.full(len(rows), np.nan)
+    heights: dict[float, int] = {}
+    usual: Style = {"marker": "x", "linestyle": "none", "markersize": 6, "zorder": 4}
+    for value, name in dict.fromkeys(zip(where, map(str, rows["platform"]), strict=True)):
+        if not np.isnan(value):
+            height = heights[value] = heights.get(value, -1) + 1
+            colour = COLOURS[colours[name] % len(COLOURS)] if len(colours) > 1 else "0.3"
+            at = axes.get_xaxis_transform()
+            axes.plot([value], [0.03 + 0.04 * height], color=colour, transform=at, **usual)
+    if len(rows):
+        number = f"{len(rows)} point{'s' if len(rows) > 1 else ''} "
+        axes.plot([], [], color="0.3", label=number + ABSENT, **usual)
+    return len(rows) > 0
+
+
+def say(axes: Any, text: str = NOTHING) -> None:
+    """A text in the middle of empty axes, without ticks at their y axis."""
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
+    axes.yaxis.set_ticks([])
+    axes.minorticks_off()
+
+
+def finish(
+    figure: Figure,
+    axes: Any,
+    tables: Tables,
+    notes: Sequence[str] = (),
+    labelled_directly: Sequence[str] = (),
+) -> None:
+    """Legend below the axes, below it these notes and the footnotes of `tables`.
+
+    The figure becomes as high as they need. The legend has what is labelled in `axes`, or in each
+    of several, each label once, but those that are `labelled_directly`.
+    """
+    from matplotlib.lines import Line2D
+
+    labelled: dict[str, Any] = {}
+    for one in axes if isinstance(axes, list) else [axes]:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            labelled.setdefault(label, handle)
+    entries = [(h, label) for label, h in labelled.items() if label not in labelled_directly]
+    # points with error bars and bars are tuples of artists: these first, explanations after them
+    entries.sort(key=lambda entry: not isinstance(entry[0], tuple))
+    width = max((len(label) for _, label in entries), default=0)
+    columns = 3 if width <= 14 else 2 if width <= 26 else 1
+    columns = min(columns, max(1, len(entries)))
+    texts = [wrapped(label, _LEGEND_COLUMNS) for _, label in entries]
+    rows = -(-len(texts) // columns)
+    lines = sum(text.count("\n") + 1 for text in texts) if columns == 1 else rows
+    below = [
+        line
+        for note in [*notes, *tables.footnotes]
+        for line in wrapped(note, _NOTE_COLUMNS).split("\n")
+    ]
+    legend_inches = _LINE_INCHES * lines + 0.12 if texts else 0.0
+    notes_inches = _LINE_INCHES * len(below) + 0.12 if below else 0.0
+    above, under = figure.get_figheight(), legend_inches + notes_inches
+    height = above + under
+    figure.set_size_inches(WIDTH, height)
+    layout: Any = figure.get_layout_engine()
+    layout.set(rect=(0, under / height, 1, above / height))
+    if entries:
+        at = (0.01, under / height)
+        style = {**_LEGEND, "bbox_to_anchor": at, "ncols": columns, "labelspacing": 0.25}
+        figure.legend([h for h, _ in entries], texts, **style).set_in_layout(False)
+    if below:
+        style = {**_LEGEND, "bbox_to_anchor": (0.01, notes_inches / height), "labelcolor": "0.3"}
+        style |= {"handlelength": 0, "handletextpad": 0}
+        blank = Line2D([], [], linestyle="none")
+        figure.legend([blank], ["\n".join(below)], **style).set_in_layout(False)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Text in lines of at most `width` characters; its own line breaks stay."""
+    return "\n".join(
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(line, width, subsequent_indent="    ") or [""]
+    )
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure as a whole; the same figure gives the same SVG, whose text is text."""
+    import matplotlib
+
+    style = {"svg.fonttype": "none", "svg.hashsalt": "tfscaling"}
+    metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with matplotlib.rc_context(style), io.StringIO() as file:
+        figure.savefig(file, format="svg", metadata=metadata)
+        text = file.getvalue()
+    with atomic.whole(path) as temporary:
+        temporary.write_text(_with_tips(text), encoding="utf-8")
+
+
+def _with_tips(svg: str) -> str:
+    """The texts of `tip` as titles of their elements, which browsers show at the pointer."""
+    return re.sub(rf'<g id="{_TIP}([^"]*)">', r'<g class="tip"><title>\1</title>', svg)

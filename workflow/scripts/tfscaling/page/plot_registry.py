@@ -1,0 +1,91 @@
+"""Plots by name: one entry each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfscaling.files.late_import import LateModule
+from tfscaling.spec.config import PlotOptions, Quality
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from tfscaling.page import plot_scaling, plot_search, plot_tradeoffs, plot_training
+    from tfscaling.page.plot_series import Tables
+else:
+    plot_scaling = LateModule("tfscaling.page.plot_scaling")
+    plot_search = LateModule("tfscaling.page.plot_search")
+    plot_tradeoffs = LateModule("tfscaling.page.plot_tradeoffs")
+    plot_training = LateModule("tfscaling.page.plot_training")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """`title` is used where the configuration has none; `{quality}` in it is what is compared, and
+    `{learned}` the loss and that.
+
+    `draw(tables, title)` returns the figure, whatever has failed or is missing. `shows` are columns
+    of the comparison: the page leaves the plot out where no point has a value of any of them. A
+    plot of a search is drawn where there is one, whether the configuration names it or not.
+    """
+
+    title: str
+    draw: Callable[[Tables, str], Figure]
+    shows: tuple[str, ...] = ("execution_time_s",)
+    is_of_search: bool = False
+
+    def is_measured(self, comparison: pd.DataFrame) -> bool:
+        """Whether there is anything to show."""
+        return any(comparison[name].notna().any() for name in self.shows if name in comparison)
+
+
+#: Every plot, by name.
+PLOTS: dict[str, Plot] = {
+    "execution_time": Plot(
+        "Execution time against nodes",
+        plot_scaling.execution_time,
+        ("execution_time_s", "published_execution_time_s"),
+    ),
+    "time_split": Plot("Where the time goes", plot_scaling.time_split),
+    "speedup": Plot("Speed-up against nodes", plot_scaling.speedup, ("speedup",)),
+    "scaling_efficiency": Plot(
+        "Scaling efficiency against nodes", plot_scaling.scaling_efficiency, ("scaling_efficiency",)
+    ),
+    "cost_time": Plot("Cost against execution time", plot_tradeoffs.cost_time, ("cost_usd",)),
+    "quality_time": Plot(
+        "{quality} against execution time", plot_tradeoffs.quality_time, ("quality",)
+    ),
+    "loss_quality": Plot(
+        "{learned} against the global batch",
+        plot_training.loss_quality,
+        ("loss", "quality", "published_loss", "published_accuracy"),
+    ),
+    "epochs": Plot("{learned} of each epoch", plot_training.epochs, ("loss", "quality")),
+    "race": Plot("The search: runs of each point", plot_search.race, is_of_search=True),
+}
+
+
+def titles(
+    options: Mapping[str, PlotOptions | None],
+    qualities: Iterable[Quality],
+    is_searched: bool = False,
+) -> dict[str, str]:
+    """Name of each plot to draw → the title in the configuration, or else its own.
+
+    `qualities` are those of the runs: the titles name it where there is one. `is_searched`: the
+    grid has a search.
+    """
+    of_search = {n: PlotOptions() for n, plot in PLOTS.items() if plot.is_of_search}
+    options = {**(of_search if is_searched else {}), **options}
+    nouns = {each.in_training.replace("_", " ") for each in qualities}
+    noun = nouns.pop() if len(nouns) == 1 else "quality"
+    learned = "loss" if noun == "loss" else f"loss and {noun}"
+    own = {name: PLOTS[name].title.format(quality=noun, learned=learned) for name in options}
+    return {
+        name: plot.title or f"{own[name][0].upper()}{own[name][1:]}"
+        for name, plot in options.items()
+        if plot is not None and (is_searched or not PLOTS[name].is_of_search)
+    }

@@ -1,0 +1,265 @@
+"""Plots of time over nodes: execution time, speed-up, efficiency, phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from tfscaling.page import plot_axes, plot_figure, plot_series
+from tfscaling.page.plot_series import Style, Tables, values
+from tfscaling.record.metrics import METRICS
+from tfscaling.record.phases import PHASES
+from tfscaling.spec.config import POINT_AXES
+from tfscaling.tables.display import axis_text
+from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.runs_table import SERIES_AXES
+from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_THIN = {"linewidth": 0.8, "marker": "none", "linestyle": "-"}
+_IDEAL = {**_THIN, "color": "0.7", "zorder": 1}
+_INTERVAL_OF_RATIO = (
+    f"bars: {CONFIDENCE:.0%} bootstrap interval, where both points have {RUNS_FOR_INTERVAL} runs"
+)
+_NO_BASELINE = "no baseline measured"
+
+#: Colour and hatch of the phases that are drawn.
+PHASE_STYLES = {
+    "launch_time_s": ("#BBBBBB", "////"),
+    "import_time_s": ("#E69F00", ""),
+    "rendezvous_time_s": ("#D55E00", "xxxx"),
+    "data_time_s": ("#F0E442", ""),
+    "build_time_s": ("#CC79A7", "...."),
+    "first_step_time_s": ("#009E73", "\\\\\\\\"),
+    "train_time_s": ("#56B4E9", ""),
+    "program_time_s": ("#999933", "...."),
+    "checkpoint_time_s": ("#882255", ""),
+    "evaluation_time_s": ("#0072B2", "////"),
+}
+
+
+def execution_time(tables: Tables, title: str) -> Figure:
+    """Execution time over nodes, with the ideal of each series and the published times."""
+    table = tables.comparison
+    figure, (axes,) = plot_figure.panels(title, "nodes", ["execution time (s)"])
+    axes.set(xscale="log", yscale="log")
+    any_published = False
+    lines = plot_series.series(table)
+    for line in lines:
+        time = "execution_time_s"
+        rows = line.rows[values(line.rows, time) > 0]
+        if len(rows):
+            _points(axes, rows, time, line.label, line.style)
+            ideal = values(rows, time)[0] * values(rows, "replicas")[0] / values(rows, "replicas")
+            axes.plot(rows["nodes"], ideal, **{**_THIN, "color": line.style["color"], "alpha": 0.5})
+        known = line.rows[values(line.rows, f"published_{time}") > 0]
+        if len(known):
+            any_published = True
+            hollow = {**line.style, "linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8}
+            axes.plot(
+                known["nodes"], values(known, f"published_{time}"), **{**hollow, "markersize": 5}
+            )
+    shown = np.isfinite(values(table, "execution_time_s")).any()
+    if shown:
+        axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured point")
+    if any_published:
+        hollow = {"marker": "o", "linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8}
+        axes.plot([], [], color="0.3", label="published", **hollow)
+    _over_nodes(axes, table)
+    some_absent = plot_figure.mark_absent(axes, table, "nodes")
+    if shown or any_published:
+        plot_axes.plain_log(axes, "y", 0.08 * some_absent)
+    else:
+        plot_figure.say(axes, _why_no_times(table))
+    direct = plot_figure.label_ends(axes)
+    notes = plot_figure.bars_note(table, "execution_time_s")
+    if any_published and not shown:
+        notes = [_why_no_times(table)]
+    plot_figure.finish(figure, axes, tables, notes, direct)
+    return figure
+
+
+def over_nodes(tables: Tables, title: str, name: str) -> Figure:
+    """Any metric of the comparison over nodes, with what points without a value are."""
+    table, metric = tables.comparison, METRICS[name]
+    label = metric.title + (f" ({metric.unit})" if metric.unit else "")
+    figure, (axes,) = plot_figure.panels(title, "nodes", [label])
+    axes.set(xscale="log")
+    shown = False
+    for line in plot_series.series(table):
+        rows = line.rows[np.isfinite(values(line.rows, name))]
+        if len(rows):
+            shown = True
+            _points(axes, rows, name, line.label, line.style)
+    _over_nodes(axes, table)
+    plot_figure.mark_absent(axes, table, "nodes")
+    if not shown:
+        nothing = not len(plot_series.measured(table))
+        plot_figure.say(axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured")
+    direct = plot_figure.label_ends(axes)
+    notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
+    plot_figure.finish(figure, axes, tables, notes, direct)
+    return figure
+
+
+def speedup(tables: Tables, title: str) -> Figure:
+    """Speed-up over nodes, with the ideal: the replicas over those of the baseline."""
+    return _ratio(tables, title, "speedup", "speed-up over the baseline")
+
+
+def scaling_efficiency(tables: Tables, title: str) -> Figure:
+    """Scaling efficiency over nodes: speed-up over the ideal speed-up."""
+    return _ratio(tables, title, "scaling_efficiency", "scaling efficiency")
+
+
+def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
+    table = tables.comparison
+    figure, (axes,) = plot_figure.panels(title, "nodes", [y])
+    axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
+    ideals = set()
+    without: dict[str, str] = {}
+    for line in plot_series.series(table):
+        rows = line.rows[values(line.rows, name) > 0]
+        if len(rows):
+            _points(axes, rows, name, line.label, line.style)
+            ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
+            ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
+        elif len(found := plot_series.measured(line.rows)):
+            without[line.label] = _why_no_ratio(found)
+    if ideals and name == "speedup":
+        for ideal in sorted(ideals):
+            axes.plot(*zip(*ideal, strict=True), **_IDEAL)
+        axes.plot([], [], **_IDEAL, label="ideal: replicas over the baseline's")
+    if ideals:
+        text = "as fast as the baseline" if name == "speedup" else "ideal"
+        axes.axhline(1.0, color="0.4", linewidth=1.2, zorder=1, label=text)
+    _over_nodes(axes, table)
+    some_absent = plot_figure.mark_absent(axes, table, "nodes")
+    if not ideals:
+        timed = plot_series.timed(table)
+        plot_figure.say(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
+    elif name == "speedup":
+        plot_axes.plain_log(axes, "y", 0.08 * some_absent)
+    else:
+        axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
+    direct = plot_figure.label_ends(axes)
+    notes = _baselines(table)
+    for reason in dict.fromkeys(without.values()):
+        labels = [label for label, why in without.items() if why == reason]
+        notes.append(f"not shown, {reason}: {'; '.join(labels)}")
+    if ideals and np.isfinite(values(table, f"{name}_low")).any():
+        notes.append(_INTERVAL_OF_RATIO)
+    plot_figure.finish(figure, axes, tables, notes, direct)
+    return figure
+
+
+def _why_no_times(table: pd.DataFrame) -> str:
+    """Why a table without any time has none."""
+    return plot_figure.NO_TIMES if len(plot_series.measured(table)) else plot_figure.NOTHING
+
+
+def _why_no_ratio(points: pd.DataFrame) -> str:
+    """Why none of these measured points has a speed-up."""
+    if plot_series.of_other_work(points).all():
+        return "other work than the baseline"
+    return _NO_BASELINE if len(plot_series.timed(points)) else plot_figure.NO_TIMES
+
+
+def _points(axes: Any, rows: pd.DataFrame, name: str, label: str, style: Style) -> None:
+    bars = {"capsize": 3, "elinewidth": 1}
+    spread = plot_series.spread(rows, name)
+    axes.errorbar(rows["nodes"], values(rows, name), yerr=spread, label=label, **bars, **style)
+    tips = plot_series.tips(rows, label, name)
+    plot_figure.tip_points(axes, values(rows, "nodes"), values(rows, name), tips)
+
+
+def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
+    plot_axes.value_axis(axes, values(table, "nodes"))
+
+
+def _baselines(table: pd.DataFrame) -> list[str]:
+    """Every baseline with its absolute time: "baseline 1 node, CPU: cluster 60.0 s"."""
+    titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
+    named = [axis for axis in SERIES_AXES if axis in vary]
+    known = table.dropna(subset=["baseline"]).drop_duplicates([*SERIES_AXES, "baseline"])
+    found: dict[str, list[str]] = {}
+    for row in rows_of(plot_series.measured(table).dropna(subset=["baseline"])):
+        found.setdefault(str(row["baseline"]), [])
+    for row in rows_of(known):
+        if str(row["baseline"]) in found:
+            words = [titles[str(row["platform"])]] if len(titles) > 1 else []
+            words += [str(row[axis]) for axis in named]
+            time = row["baseline_execution_time_s"]
+            text: str = NOT_MEASURED if pd.isna(time) else f"{time:.1f} s"
+            found[str(row["baseline"])].append(" ".join([*[", ".join(words)] * bool(words), text]))
+    return [f"baseline {text}: {'; '.join(entries)}" for text, entries in found.items()]
+
+
+def time_split(tables: Tables, title: str) -> Figure:
+    """Where the time goes: the phases of every point as a bar, one panel per platform."""
+    from matplotlib.figure import Figure
+
+    table = tables.comparison
+    planned = table[table["status"] != "excluded"]
+    if not len(plot_series.measured(table)):
+        figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
+        axes.set_xticks([])
+        plot_figure.mark_absent(axes, table)
+        plot_figure.say(axes)
+        plot_figure.finish(figure, axes, tables)
+        return figure
+    groups = list(planned.groupby("platform", sort=False))
+    sizes = [len(rows) + 0.6 for _, rows in groups]
+    height = 0.9 + 0.24 * sum(sizes) + 0.4 * len(groups)
+    figure = Figure(figsize=(plot_axes.WIDTH, height), layout="constrained")
+    panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
+    titles = plot_series.platform_titles(table)
+    known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
+    for axes, (name, rows) in zip(panels, groups, strict=True):
+        point = rows.iloc[0]
+        own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
+        fixed = [axis for axis in plot_series.varying(table) if axis not in own]
+        texts = [axis_text(axis, point) for axis in fixed]
+        _bars(axes, rows, own, known)
+        if len(groups) > 1:
+            axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
+    figure.suptitle(title)
+    scales = "; every panel has its own scale" if len(groups) > 1 else ""
+    panels[-1].set_xlabel(f"time (s){scales}")
+    plot_figure.mark_absent(panels[0], table)
+    notes = ["execution time: import to train, without launch and evaluation"]
+    notes.append("medians of the phases over the runs")
+    plot_figure.finish(figure, panels[0], tables, notes)
+    return figure
+
+
+def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:
+    """One bar per row from top to bottom, or why there is none: a cross has the status."""
+    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows_of(rows)]
+    position = np.arange(len(rows))
+    left = np.zeros(len(rows))
+    for column in phases:
+        colour, hatch = PHASE_STYLES[column]
+        width = np.nan_to_num(values(rows, column)).clip(0)
+        style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
+        label = PHASES[column].label
+        drawn = axes.barh(position, width, left=left, height=0.75, label=label, **style)
+        for bar, seconds, name in zip(drawn, width, texts, strict=True):
+            plot_figure.tip(bar, f"{name}: {label} {seconds:.3g} s")
+        left += width
+    axes.set_yticks(position, texts)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.02 * left.max() or 1.0)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    usual = {"textcoords": "offset points", "va": "center"}
+    timed = plot_series.timed(rows).index
+    for at, (index, row) in zip(position, rows.iterrows(), strict=True):
+        if index not in timed:
+            why = plot_figure.NO_TIMES if row["runs"] > 0 else f"× {row['status']}"
+            axes.annotate(why, (0, at), (3, 0), **usual)

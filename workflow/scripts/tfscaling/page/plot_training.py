@@ -1,0 +1,215 @@
+"""Plots of how well a model learned: loss and what the points are compared by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from tfscaling.page import plot_axes, plot_figure, plot_series
+from tfscaling.page.plot_series import Style, Tables, values
+from tfscaling.record.metrics import QUALITY
+from tfscaling.record.run_states import RunState
+from tfscaling.spec.config import POINT_AXES
+from tfscaling.tables.display import axis_text
+from tfscaling.tables.table_rows import point_of, points_of, rows_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: How the title of a metric of held-out examples begins.
+HELD_OUT_TITLE = "test "
+#: With more points than this the lines are thin and the legend names only the platforms.
+MANY = 12
+_BARS = {"capsize": 3, "elinewidth": 1, "linewidth": 1}
+_PUBLISHED: Style = {
+    **{"color": "black", "marker": "o", "linestyle": "none", "markerfacecolor": "none"},
+    **{"markersize": 4, "markeredgewidth": 0.8, "zorder": 3},
+}
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """What a panel shows: a column of the comparison, and one or two of the epochs.
+
+    `quality` is the metric of the points that it shows, None for all points; `held_out` is the
+    column of the epochs with the same of held-out examples.
+    """
+
+    label: str
+    column: str
+    in_training: str
+    held_out: str
+    quality: str | None = None
+
+    def points(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The points that the panel shows."""
+        return table if self.quality is None else table[table["quality_metric"] == self.quality]
+
+
+LOSS = _Learned("loss", "loss", "loss", "test_loss")
+ACCURACY = _Learned("accuracy", "accuracy", "accuracy", "test_accuracy")
+
+
+def _learned(table: pd.DataFrame) -> list[_Learned]:
+    """The loss, and what the points are compared by; the accuracy where it is known, or that."""
+    found = plot_series.qualities(table)
+    others = [q for q in found if q.in_training not in ("loss", "accuracy")]
+    panels = [LOSS]
+    if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
+        panels.append(ACCURACY)
+    for quality in others:
+        unit = f" ({quality.unit})" if quality.unit else ""
+        label, metric = quality.title + unit, quality.metric
+        panels.append(_Learned(label, QUALITY, quality.in_training, metric, metric))
+    return panels
+
+
+def loss_quality(tables: Tables, title: str) -> Figure:
+    """Loss and quality over the global batch, measured and published."""
+    table, published, batch = tables.comparison, tables.published, "global_batch_size"
+    shown_of = _learned(table)
+    labels = [learned.label for learned in shown_of]
+    figure, panels = plot_figure.panels(title, "global batch (examples)", labels)
+    some_absent = len(plot_series.absent(table)) > 0
+    lines = plot_series.series(table)
+    if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
+        lines = plot_series.series(table.assign(recipe="any"))
+    for axes, learned in zip(panels, shown_of, strict=True):
+        name = learned.column
+        for line in lines:
+            own = learned.points(line.rows)
+            rows = own[np.isfinite(values(own, name) + values(own, batch))]
+            rows = rows.sort_values(batch)
+            if len(rows):
+                axes.errorbar(
+                    values(rows, batch),
+                    values(rows, name),
+                    yerr=plot_series.spread(rows, name),
+                    label=line.label,
+                    **_BARS,
+                    **line.style,
+                )
+                tips = plot_series.tips(rows, line.label, name)
+                plot_figure.tip_points(axes, values(rows, batch), values(rows, name), tips)
+        known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
+        if known.any():
+            axes.plot(
+                values(published, batch)[known],
+                values(published, f"published_{name}")[known],
+                label="published",
+                **_PUBLISHED,
+            )
+        both = [values(table, batch), values(published, batch)]
+        plot_axes.value_axis(axes, np.concatenate(both))
+        shown = np.isfinite(values(learned.points(table), name)).any()
+        _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
+        plot_figure.mark_absent(axes, table, batch)
+    nothing = len(plot_series.measured(table)) == 0
+    notes = plot_figure.bars_note(table, *(learned.column for learned in shown_of))
+    if nothing and len(published):
+        notes = [plot_figure.NOTHING]
+    plot_figure.finish(figure, panels[0], tables, notes)
+    return figure
+
+
+def epochs(tables: Tables, title: str) -> Figure:
+    """Loss and quality of each epoch, one line per point, and hollow marks where held out."""
+    from matplotlib.ticker import MaxNLocator
+
+    table = tables.comparison
+    # the last epoch of a run that diverged has no loss; those before are of a model that fails
+    measured = tables.epochs[tables.epochs["status"] != RunState.DIVERGED]
+    shown_of = _learned(table)
+    labels = [learned.label.removeprefix(HELD_OUT_TITLE) for learned in shown_of]
+    figure, panels = plot_figure.panels(title, "epoch", labels)
+    lines = _lines(table, measured)
+    repeated = evaluated = False
+    for axes, learned in zip(panels, shown_of, strict=True):
+        name = learned.in_training
+        for line in lines:
+            if learned.quality not in (None, line.quality):
+                continue
+            style, rows = line.style, line.rows
+            by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
+            middle = by_epoch.median()
+            axes.plot(middle.index, middle, label=line.label, **style)
+            if by_epoch.count().max() > 1:
+                repeated = True
+                ends = by_epoch.min(), by_epoch.max()
+                alpha = 0.06 if len(lines) > MANY else 0.15
+                axes.fill_between(
+                    middle.index, *ends, color=style["color"], alpha=alpha, linewidth=0
+                )
+            held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
+            if learned.held_out != name and not (marks := held_out.median().dropna()).empty:
+                evaluated = True
+                hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
+                axes.plot(marks.index, marks, **style | hollow)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if not lines:
+            axes.set_xticks([])
+        if measured["epoch"].nunique() == 1:
+            axes.set_xlim(measured["epoch"].iloc[0] - 1, measured["epoch"].iloc[0] + 1)
+        _value_axis(axes, len(lines) > 0)
+    plot_figure.mark_absent(panels[0], table)
+    notes = ["lines: median over the repeats; bands: their range"] if repeated else []
+    if evaluated:
+        notes.append("hollow: on held-out examples after the epoch")
+    if len(lines) > MANY:
+        notes.append(f"{len(lines)} points, one line each")
+    plot_figure.finish(figure, panels[0], tables, notes)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A point over its epochs; without a label it is not in the legend."""
+
+    label: str | None
+    style: Style
+    quality: str | None
+    rows: pd.DataFrame
+
+
+def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
+    """The line of each point that has epochs, in the order of the table."""
+    colours, titles = plot_series.colour_numbers(table), plot_series.platform_titles(table)
+    vary = plot_series.varying(table)
+    by_axes = measured.groupby([*POINT_AXES], sort=False)
+    groups = [(points_of(rows)[0], rows) for _, rows in by_axes]
+    many = len(groups) > MANY
+    points = {point_of(row): row for row in rows_of(table)}
+    counts: dict[str, int] = {}
+    lines = []
+    for key, rows in groups:
+        point = points[key]
+        name = str(point["platform"])
+        number = counts[name] = counts.get(name, -1) + 1
+        style = plot_series.point_style(colours[name], number, len(colours) == 1 and not many)
+        texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
+        label: str | None = plot_series.line_label(titles, name, texts)
+        if many:
+            style |= {"linewidth": 0.7, "linestyle": "-", "marker": ".", "markersize": 3}
+            label = titles[name] if number == 0 else None
+        else:
+            style |= {"linewidth": 1.3}
+        lines.append(_Line(label, style, point["quality_metric"], rows))
+    return lines
+
+
+def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
+    """Plain numbers; a logarithmic axis where the values differ by much."""
+    if not shown:
+        plot_figure.say(axes)
+        return
+    low, high = axes.dataLim.intervaly
+    if axes.get_ylabel() == "loss" and low > 0 and high > 8 * low:
+        axes.set_yscale("log")
+        plot_axes.plain_log(axes, "y", room)
+        return
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom - room * (top - bottom), top)
+    axes.ticklabel_format(axis="y", useOffset=False)

@@ -1,0 +1,333 @@
+"""The sections of the page around its tables and plots."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from tfscaling.page.interactive_tables import TONES, Table, table
+from tfscaling.record import checks
+from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
+from tfscaling.spec.config import POINT_AXES, Platform, Quality
+from tfscaling.spec.platforms import SHOWN
+from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.display import MISSING, Number, TextTable, cell, naming, one_line, rounded
+from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import SUPPORTED, TOO_FEW
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, rows_of
+
+#: Topic of findings → its heading; the name of the quality follows what ends so.
+TOPICS = {
+    QUALITY: "What it costs in ",
+    "scaling": "How far it scales",
+    "batch": "How large a batch pays",
+    "stragglers": "Slow ranks",
+    "clouds": "Which cloud",
+}
+STATUSES = {
+    "ok": "valid: takes part in the median of all that is known of it",
+    "diverged": "the loss became NaN or infinite: a result that takes part in no median",
+    "failed": "ended with an error, or did not pass the checks",
+    "unfinished": "started, but without a record or a failure report: still running, or killed",
+    "stale": "made with parameters, code or data other than those of now",
+    "missing": "not run yet",
+    "excluded": "a point that is not run, because of a limit or an exclude entry",
+}
+_UNKNOWN = "unknown"
+#: How the line of the warnings of a severity begins.
+_LEADS = {SERIOUS: "Mind", LIMITED: "Also"}
+
+
+@dataclass(frozen=True)
+class ShownWarning:
+    """A warning in the words of the page; `tone` says how its severity is coloured."""
+
+    text: str
+    severity: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class Warnings:
+    """`first` are at the top of the page: for each severity all warnings in short, as a line."""
+
+    first: Sequence[tuple[str, str]]
+    all: Sequence[ShownWarning]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A headline, a choice or a finding; `badge` says its support, and what that means here."""
+
+    subject: str
+    text: str
+    support: str
+    tone: str
+    badge: str
+
+    @property
+    def is_supported(self) -> bool:
+        return self.support == SUPPORTED
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The choices for one work; without a title if there is only one work."""
+
+    title: str
+    choices: Sequence[Statement]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """The findings of one topic."""
+
+    title: str
+    findings: Sequence[Statement]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The choices and the findings."""
+
+    works: Sequence[Choices]
+    others: Sequence[Topic]
+
+
+@dataclass(frozen=True)
+class Validity:
+    """What counts, how much of it there is, and what does not count, with the reason."""
+
+    checks: Sequence[tuple[str, str]]
+    statuses: Table
+    left_out: Table | None
+    samples: str
+    runs_for_interval: int = RUNS_FOR_INTERVAL
+    confidence: str = f"{CONFIDENCE:.0%}"
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Every metric, and how intervals are made."""
+
+    metrics: Table
+    resamples: int = RESAMPLES
+    confidence: str = f"{CONFIDENCE:.0%}"
+    runs_for_interval: int = RUNS_FOR_INTERVAL
+
+
+@dataclass(frozen=True)
+class Environment:
+    """On what the valid runs ran; `example` is the path of a raw record, if there is one."""
+
+    versions: Sequence[str]
+    commits: Sequence[str]
+    hosts: Sequence[str]
+    platforms: Table
+    example: str | None
+
+
+def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
+    """What was run, in one line."""
+    points = comparison[comparison["status"] != "excluded"]
+    valid = runs[runs["status"] == "ok"]
+    names = dict.fromkeys(str(name) for name in runs["platform"])
+    titles = ", ".join(str(platforms[name].title) for name in names)
+    days = sorted(str(started)[:10] for started in valid["started"].dropna())
+    dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
+    commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
+    commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    diverged = int((runs["status"] == "diverged").sum())
+    count = f"{len(valid)} of {_count(len(runs), 'run')} valid"
+    return (
+        f"{_count(len(points), 'point')}, {count}{f', {diverged} diverged' if diverged else ''}, "
+        f"{_count(len(names), 'platform')} ({titles}), {dates}, {commit}."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def warnings(found: Sequence[DataWarning]) -> Warnings:
+    """What must be known before any number is read."""
+    shown = [
+        ShownWarning(warning.text, warning.severity, TONES.get(warning.severity, "doubt"))
+        for warning in found
+    ]
+    short: dict[str, list[str]] = {}
+    for warning in found:
+        short.setdefault(warning.severity, []).append(warning.short)
+    first = [(name, f"{_LEADS[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
+    return Warnings(first, shown)
+
+
+def headlines(table: pd.DataFrame) -> list[Statement]:
+    """The headline of each work."""
+    rows = rows_of(table.astype(object).where(table.notna(), ""))
+    return [
+        replace(_statement(row | {"support": row["badge"]}, row["work"]), badge=_badge(row))
+        for row in rows
+    ]
+
+
+def _badge(headline: Row) -> str:
+    """How sure a headline is, said once: "too few" is its support in other words."""
+    support, sure = headline["badge"], str(headline["sure"]).removesuffix(".")
+    if not sure:
+        return str(support)
+    return sure if support == TOO_FEW else f"{support}: {sure[0].lower()}{sure[1:]}"
+
+
+def answer(decision: pd.DataFrame, findings: pd.DataFrame, quality: str) -> Answer:
+    """The choice for each goal that was measured, by work, then the findings by topic.
+
+    `quality` is what the points are compared by, in words.
+    """
+    shown = decision[decision["support"] != NOT_MEASURED]
+    works = {str(work): own for work, own in shown.groupby("work", sort=False)}
+    by_topic = {topic: findings[findings["topic"] == topic] for topic in TOPICS}
+    return Answer(
+        [
+            Choices(
+                work if len(works) > 1 else "",
+                [_statement(row, str(row["title"])) for row in rows_of(own)],
+            )
+            for work, own in works.items()
+            if len(own)
+        ],
+        [
+            Topic(
+                _heading(topic, quality),
+                [_statement(row, str(row["subject"])) for row in rows_of(own)],
+            )
+            for topic, own in by_topic.items()
+            if len(own)
+        ],
+    )
+
+
+def _heading(topic: str, quality: str) -> str:
+    return TOPICS[topic] + quality if topic == QUALITY else TOPICS[topic]
+
+
+def _statement(row: Row, subject: str) -> Statement:
+    support = str(row["support"])
+    return Statement(subject, str(row["text"]), support, TONES.get(support, "doubt"), support)
+
+
+def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
+    """What counts, how much of it there is, and what does not count, with the reason."""
+    counts = Counter(str(status) for status in runs["status"])
+    counts["excluded"] = int((comparison["status"] == "excluded").sum())
+    statuses = [
+        [s, rounded(counts[s], 0), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
+    ]
+    header = ["status", "runs", "what it means"]
+    planned = comparison[comparison["status"] != "excluded"]
+    sizes = planned["runs_timed"]
+    enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
+    with_times = " with times" * bool((sizes < planned["runs"]).any())
+    return Validity(
+        list(checks.CHECKS.items()),
+        table("statuses", TextTable.of("Runs by status", header, statuses, spent(runs))),
+        _left_out(runs, comparison),
+        f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs{with_times}, "
+        f"{len(sizes) - enough - few} with fewer, {few} with none.",
+    )
+
+
+def spent(runs: pd.DataFrame) -> list[str]:
+    """What failed attempts cost, if there were any: a note."""
+    if "failed_attempts" not in runs or not (number := int(runs["failed_attempts"].sum())):
+        return []
+    hours = (runs["lost_time_s"] * runs["nodes"]).sum() / 3600.0
+    priced = runs.loc[runs["failed_attempts"] > 0, "lost_cost_usd"]
+    usd = f"{priced.sum():.2f} US dollars" if priced.notna().all() else "no price"
+    return [
+        f"{_count(number, 'attempt')} failed: {hours:.3f} node-hours, {usd}. The cause and the "
+        "logs of each are in its folder, attempt=<n>."
+    ]
+
+
+def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
+    """One row per point, status and reason; None if every run counts."""
+    keys = [*POINT_AXES, "devices", "status", "reason"]
+    out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
+    excluded = comparison.loc[comparison["status"] == "excluded", keys].assign(repeat="all")
+    both = pd.concat([out.astype(object), excluded.astype(object)])
+    if both.empty:
+        return None
+    both["repeat"] = both["repeat"].astype(str)
+    both["reason"] = both["reason"].fillna("").astype(str).map(one_line)
+    grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
+    varying, fixed = naming(grouped)
+    names = [*varying, "repeats", "status", "reason"]
+    rows = (
+        [cell(name, row) for name in names]
+        for row in rows_of(grouped.rename(columns={"repeat": "repeats"}))
+    )
+    above = f"All points: {fixed}." if fixed else ""
+    shown = TextTable.of("What does not count, and why", names, rows, above=above)
+    return table("left-out", shown)
+
+
+def definitions(qualities: Mapping[str, Quality]) -> Definitions:
+    """Every metric, and how intervals are made; `qualities` are those of the points, by name."""
+    rows = [
+        [name, m.title, m.unit or MISSING, m.direction, m.meaning or f"{m.title.capitalize()}."]
+        for name, m in _with_qualities(qualities)
+    ]
+    header = ["metric", "title", "unit", "better", "meaning"]
+    return Definitions(table("metrics", TextTable.of("Metrics", header, rows)))
+
+
+def _with_qualities(qualities: Mapping[str, Quality]) -> Iterator[tuple[str, Metric]]:
+    """Every metric by its name, those that only recipes name after `quality`."""
+    own = {name: of_quality(quality) for name, quality in qualities.items()}
+    for name, metric in METRICS.items():
+        if name == QUALITY and len(own) == 1:
+            (only,) = own.values()
+            metric = replace(metric, unit=only.unit, direction=only.direction)
+        yield name, metric
+        if name == QUALITY:
+            yield from ((name, each) for name, each in own.items() if name not in METRICS)
+
+
+def environment(platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: Path) -> Environment:
+    """On what the valid runs ran; `folder` is where the page will lie."""
+    valid = runs[runs["status"] == "ok"]
+    hosts: dict[str, None] = {}
+    for names in valid["hosts"].dropna():
+        hosts |= dict.fromkeys(str(names).split())
+    keys = ["title", *SHOWN]
+    rows = [
+        [name, *(_text(getattr(platform, key)) for key in keys)]
+        for name, platform in platforms.items()
+    ]
+    paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
+    header = ["platform", *keys]
+    return Environment(
+        _counted(valid["tensorflow"]),
+        _counted(valid["git_commit"]),
+        list(hosts),
+        table("platforms", TextTable.of("Platforms and prices", header, rows)),
+        min(paths, default=None),
+    )
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return MISSING
+    return Number(str(value), value) if isinstance(value, int | float) else str(value)
+
+
+def _counted(values: pd.Series) -> list[str]:
+    """Each value with the number of its runs, the most frequent first."""
+    counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
+    return [f"{value} ({_count(number, 'run')})" for value, number in counts.most_common()]

@@ -1,0 +1,105 @@
+"""Which failed runs are tried again; how often, the profile's `retries` says.
+
+Another attempt is for what may not be there next time: a lost node, a preemption, a time limit, a
+connection, a process that somebody killed. What it would only repeat is reported at once.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tfscaling.record import aborts, attempts, events, failure_report, resumption, run_record
+from tfscaling.record.failure_report import Cause, FailureReport, Kind
+from tfscaling.spec import run_spec
+from tfscaling.spec.manifest import PlannedRun
+from tfscaling.spec.run_spec import RunSpec
+
+#: Causes of these kinds last: the run was given something else than it asks for, or too little.
+_LASTING: frozenset[Kind] = frozenset({"invalid", "out_of_memory"})
+#: Exceptions that another attempt may not meet, also in a user's code.
+_MAY_PASS = {
+    *("OSError", "IOError", "PermissionError", "FileNotFoundError", "BlockingIOError"),
+    *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
+    *("ConnectionAbortedError", "TimeoutError", "DistBackendError", "DistNetworkError"),
+    *(
+        "InterruptedError",
+        "MemoryError",
+        "ResourceExhaustedError",
+        "NotFoundError",
+        "DataLossError",
+    ),
+}
+#: How a program ends that crashes of itself; other signals come from outside, or from a file system
+#: or memory that failed (SIGBUS).
+_CRASHES = ("SIGSEGV", "SIGFPE", "SIGILL")
+#: Libraries of communication raise errors of all names, in these words. The last two are SIGBUS, as
+#: Python and shells have it.
+_MAY_PASS_WORDS = re.compile(
+    r"connection (?:was )?(?:closed|reset|refused|aborted|timed out)|socket closed|timed? ?out"
+    r"|\bnccl|\bgloo|\bbus error\b|exit code 135\b",
+    re.IGNORECASE,
+)
+
+
+def is_lasting(record: Path) -> bool:
+    """Whether the run that was to leave this record failed for what will be there again."""
+    if record.name != run_record.RECORD:
+        return False
+    try:
+        failure = failure_report.read(record.parent)
+    except run_record.RecordError:
+        return False
+    if failure is None:
+        return False
+    return lasts(failure.cause) or _is_limit_too_short(record.parent, failure)
+
+
+def _is_limit_too_short(run: Path, failure: FailureReport) -> bool:
+    """Whether at its pace the attempt needed more than its time limit, and can't be resumed."""
+    checkpoints = run / resumption.FOLDER
+    if failure.cause.kind != "time_limit" or any(checkpoints.glob("steps=*")):
+        return False
+    attempt = attempts.path(run, failure.attempt)
+    try:
+        recipe = run_spec.read(attempt / attempts.SPEC, RunSpec).recipe
+        happened = events.read(attempt / "rank-0.events.jsonl")
+    except (run_spec.SpecError, OSError):
+        return False
+    first_s = [event["time_s"] for event in happened if event["event"] == "first_step"]
+    done = [event for event in happened if event["event"] == "epoch"]
+    if not first_s or not done or recipe.stop_after_steps or failure.wall_time_s is None:
+        return False
+    epoch_s = (done[-1]["time_s"] - first_s[0]) / done[-1]["epoch"]
+    needed_s = first_s[0] - happened[0]["time_s"] + recipe.epochs * epoch_s
+    return bool(needed_s > failure.wall_time_s)
+
+
+def lasts(cause: Cause) -> bool:
+    """Whether another attempt would meet this cause again."""
+    if cause.kind == "missing_gpus":  # of one host
+        return False
+    if cause.kind == "program_failed":
+        return _is_a_crash(cause)
+    if cause.kind in _LASTING or cause.error == "DeviceError":
+        return True
+    # a user's function that raises does so again; not so for what a file or a connection may do
+    return cause.place is not None and cause.error not in _MAY_PASS
+
+
+def _is_a_crash(cause: Cause) -> bool:
+    """Whether a user's program ended of itself, and of nothing that may pass."""
+    error = cause.error or ""
+    if aborts.is_abort(error):
+        return not aborts.has_lost_connection((cause.message, *cause.last_lines))
+    if error.startswith("killed by"):
+        return any(name in error for name in _CRASHES)
+    return error not in _MAY_PASS and not _MAY_PASS_WORDS.search(cause.message)
+
+
+def is_given_up(run: PlannedRun, runs_dir: Path) -> bool:
+    """Whether the run of a search failed so often that its point leaves instead."""
+    folder = runs_dir / run.spec.path
+    if (folder / run_record.RECORD).exists() or not (folder / run_record.FAILURE).exists():
+        return False
+    return failure_report.failed_too_often(folder, run.spec.parameters_hash)

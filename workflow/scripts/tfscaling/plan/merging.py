@@ -1,0 +1,181 @@
+"""Results of another cluster, taken into these: all of what is planned here, or nothing.
+
+A record is taken if it is whole, of the parameters that are planned here, of the same data and of
+the same code of the user's. Nothing here is overwritten: a run that both have, measured twice, is a
+conflict. Failed attempts stay where they are.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfscaling.conclusions import communication
+from tfscaling.record import benchmark_record, prepared_data, run_record, staleness
+from tfscaling.record.run_record import RunRecord
+from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
+
+RUNS, BENCHMARKS = "runs", "all_reduce"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What a merge would do; `conflicts` name the folder and why it is not taken."""
+
+    #: Folders to copy, below the folders of results.
+    taken: tuple[str, ...]
+    #: Records that both have, byte for byte.
+    alike: int
+    #: Records there that nothing planned here asks for.
+    unplanned: int
+    conflicts: tuple[str, ...]
+    #: Commit of the workflow → how many of the records to take are of it.
+    commits: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A record that is there and not here; `problem` says why it cannot be taken."""
+
+    folder: str
+    problem: str = ""
+    record: RunRecord | None = None
+    commit: str | None = None
+
+
+def compare(manifest: Manifest, here: Path, there: Path) -> Merge:
+    """What of the results `there` is taken into those `here`, for what the manifest plans.
+
+    Both are folders of results, with `runs`, `datasets` and `all_reduce`. The code of the user's is
+    that of the working directory.
+    """
+    specs = [run.spec for run in manifest.runs]
+    offered: list[_Found] = []
+    alike = 0
+    records_here: list[RunRecord | None] = []
+    for spec in specs:
+        folder = f"{RUNS}/{spec.path}"
+        mine, others = (each / folder / run_record.RECORD for each in (here, there))
+        if mine.exists():
+            records_here.append(_whole(mine))
+        if not others.exists():
+            continue
+        if mine.exists() and mine.read_bytes() == others.read_bytes():
+            alike += 1
+        else:
+            offered.append(_run(spec, folder, here, there))
+    offered = _without_other_data(offered, records_here, here)
+    benchmarks = [each.spec for each in manifest.all_reduce_benchmarks if each.spec]
+    for benchmark in benchmarks:
+        folder = f"{BENCHMARKS}/{benchmark.path}"
+        mine, others = (each / folder / benchmark_record.RECORD for each in (here, there))
+        if mine.exists() and others.exists() and mine.read_bytes() == others.read_bytes():
+            alike += 1
+        elif others.exists():
+            offered.append(_benchmark(benchmark, folder, here, there))
+    planned = {f"{RUNS}/{spec.path}" for spec in specs}
+    planned |= {f"{BENCHMARKS}/{benchmark.path}" for benchmark in benchmarks}
+    taken = [found for found in offered if not found.problem]
+    commits = Counter(found.commit or "unknown" for found in taken)
+    return Merge(
+        taken=tuple(found.folder for found in taken),
+        alike=alike,
+        unplanned=sum(folder not in planned for folder in _records(there)),
+        conflicts=tuple(f"{found.folder}: {found.problem}" for found in offered if found.problem),
+        commits=tuple(commits.most_common()),
+    )
+
+
+def take(merge: Merge, here: Path, there: Path) -> None:
+    """Copy what is taken, each folder whole or not at all. Raises FileExistsError before it begins.
+
+    Files keep their times, so that Snakemake sees no reason to make a run again.
+    """
+    if merge.conflicts:
+        raise FileExistsError("; ".join(merge.conflicts))
+    for folder in merge.taken:
+        target = here / folder
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+        try:
+            shutil.copytree(there / folder, temporary)
+            os.rename(temporary, target)  # refuses a folder that is there and not empty
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _run(spec: RunSpec, folder: str, here: Path, there: Path) -> _Found:
+    path = there / folder / run_record.RECORD
+    try:
+        record = run_record.read(path)
+    except run_record.RecordError as error:
+        return _Found(folder, f"its record cannot be read: {str(error).removeprefix(f'{path}: ')}")
+    assert record is not None, "it was there a moment ago"
+    if record.axes.axes != spec.axes:
+        return _Found(folder, "its record is of another run; the folder was moved")
+    problem = (
+        staleness.other_parameters(spec, record)
+        or staleness.other_code(spec, record)
+        or _in_the_way(here / folder, run_record.RECORD)
+        or _no_plain_files(there / folder)
+    )
+    return _Found(folder, problem, record, record.environment.git_commit)
+
+
+def _benchmark(spec: BenchmarkSpec, folder: str, here: Path, there: Path) -> _Found:
+    found = communication.read(spec, there / BENCHMARKS)
+    if found.record is None:
+        return _Found(folder, found.reason)
+    problem = _in_the_way(here / folder, benchmark_record.RECORD) or _no_plain_files(there / folder)
+    return _Found(folder, problem, commit=found.record.environment.git_commit)
+
+
+def _in_the_way(folder: Path, record: str) -> str:
+    """What is in a folder that is to be copied to, or an empty text."""
+    if (folder / record).exists():
+        return "both have a record, and they differ: remove the one that is not to count"
+    if folder.exists() and any(folder.iterdir()):
+        return f"{folder} has an attempt without a record: remove it, or let it finish"
+    return ""
+
+
+def _no_plain_files(folder: Path) -> str:
+    """What of a folder is no file of its own: a copy would take what a link names, or hang."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            return f"{path.relative_to(folder)} is a link or no plain file: remove it there"
+    return ""
+
+
+def _without_other_data(
+    offered: list[_Found], here: list[RunRecord | None], results: Path
+) -> list[_Found]:
+    """The same, where runs of other data have a problem."""
+    records = [*here, *(found.record if not found.problem else None for found in offered)]
+    used = [record.environment.dataset if record else None for record in records]
+    reasons = prepared_data.other_data(used, results / "datasets")[len(here) :]
+    return [
+        _Found(found.folder, found.problem or reason, found.record, found.commit)
+        for found, reason in zip(offered, reasons, strict=True)
+    ]
+
+
+def _whole(path: Path) -> RunRecord | None:
+    try:
+        return run_record.read(path)
+    except run_record.RecordError:
+        return None
+
+
+def _records(results: Path) -> Iterator[str]:
+    """The folders of all records, below the folder of results."""
+    for kind, name in ((RUNS, run_record.RECORD), (BENCHMARKS, benchmark_record.RECORD)):
+        for path in (results / kind).rglob(name):
+            if not any(part.startswith("attempt=") for part in path.parts):
+                yield str(path.parent.relative_to(results))

@@ -1,0 +1,199 @@
+"""The start of a sweep: what ends it before anything is submitted, and what watches it then."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfscaling.plan.reruns import Reruns
+from tfscaling.plan.sweep_jobs import SLURM, SLURM_SWEEP, SweepJobs
+from tfscaling.record import queue_notes
+from tfscaling.spec.config import Config
+from tfscaling.spec.configuration import Sources
+from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.run_spec import JobSpec, RunSpec
+
+#: What a sweep on Slurm lacks without the project's executor plugin.
+MISSING = (
+    "--executor slurm submits jobs of a killed snakemake again, retries every failed run, excludes "
+    "no slow nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
+    "installs, does better"
+)
+
+
+@dataclass(frozen=True)
+class SweepStart:
+    """What a study's sweep is checked by; `rule` is what the rule train is called.
+
+    Modules that load pandas, or that know Slurm, are loaded when they are asked: each dry-run and
+    each job makes one of these.
+    """
+
+    config: Config
+    manifest: Manifest
+    sources: Sources
+    jobs: SweepJobs
+    reruns: Reruns
+    rule: str
+
+    @property
+    def _runs_dir(self) -> Path:
+        return Path(self.jobs.results, "runs")
+
+    @property
+    def _runs(self) -> list[RunSpec]:
+        return [run.spec for run in self.jobs.runs.values()]
+
+    @property
+    def _is_on_slurm(self) -> bool:
+        return self.jobs.workflow.executor_plugin.name in SLURM
+
+    @property
+    def follows_jobs(self) -> bool:
+        """Whether the executor asks the sweep about its jobs, as `slurm-sweep` does."""
+        return bool(self.jobs.workflow.executor_plugin.name == SLURM_SWEEP)
+
+    def begin(self, logger: logging.Logger) -> None:
+        """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
+        refusals = [
+            *(self.beyond_budget(), self._missing_data(), *self._missing_libraries()),
+            *(self._unseen_jobs(), self._in_arrays(), self._refused_by_slurm()),
+            self._unbuildable(),
+        ]
+        if any(refusals):
+            raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
+        if self.follows_jobs:
+            self._follow_jobs(logger)
+        elif self._is_on_slurm:
+            logger.warning(MISSING)
+
+    def keep_earlier(self) -> None:
+        """Keep the records that jobs to do replace, which Snakemake is about to remove."""
+        self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
+
+    def beyond_budget(self) -> str:
+        """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
+        from tfscaling.plan import sweep_refusals
+
+        refusal = sweep_refusals.budget_refusal(
+            self.config, self.manifest, self._runs_dir, self.sources
+        )
+        datasets = Path(self.jobs.results, "datasets")
+        return refusal or (
+            sweep_refusals.batch_problem(self.config, self.manifest.runs, datasets, self.sources)
+            or ""
+        )
+
+    def _missing_data(self) -> str:
+        """Which dataset that is missing would make finished runs again, or "".
+
+        Snakemake makes again what reads a file that was missing, whatever its time is.
+        """
+        for job in self.jobs.to_do():
+            output = str(next(iter(job.output), ""))
+            spec = self.jobs.specs.get(output)
+            if not isinstance(spec, RunSpec) or not Path(output).exists():
+                continue
+            made_again = self.jobs.workflow.dag.reason(job).updated_input_run & set(job.input)
+            if made_again and spec.path not in self.reruns.runs_of_changed_data:
+                (file,) = made_again
+                return (
+                    f"{file} is missing, and finished runs would be made again with it; make it "
+                    f"first by the same command: snakemake {shlex.quote(str(file))} …"
+                )
+        return ""
+
+    def _missing_libraries(self) -> list[str]:
+        """Why the GPUs of runs to do would not be used, and why ranks could not use MPI."""
+        from tfscaling.plan import libraries
+
+        if self.jobs.workflow.deployment_settings.deployment_method:
+            return []
+        runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
+        by_mpi = libraries.mpi_problem(self.jobs.specs_to_do(), self.config)
+        return [libraries.cuda_problem(runs, self.config), by_mpi or ""]
+
+    def _unseen_jobs(self) -> str:
+        """Why nobody would see that jobs end, or ""."""
+        if not self._is_on_slurm:
+            return ""
+        from tfscaling.plan import slurm_limits
+
+        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
+        settings = self.jobs.workflow.executor_settings
+        option = f"--{self.jobs.workflow.executor_plugin.name}-status-command"
+        if settings.status_command != "squeue" and not slurm_limits.has_accounting():
+            return (
+                "this cluster has no accounting, so sacct reports no job's end; use "
+                f"--profile profiles/slurm, or {option} squeue"
+            )
+        if not several or settings.status_command == "sacct":
+            return ""
+        return (
+            f"{', '.join(several)}: multi_cluster needs {option} sacct, "
+            "because squeue shows no jobs of other clusters"
+        )
+
+    def _in_arrays(self) -> str:
+        """Why jobs that Slurm would start as an array have the wrong nodes, or ""."""
+        rules = self.jobs.workflow.executor_settings.array_jobs if self._is_on_slurm else None
+        if not rules:
+            return ""
+        return (
+            f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
+            "of the first one; leave it out"
+        )
+
+    def _refused_by_slurm(self) -> str:
+        """Why Slurm can never start what a job to do asks for, or "" and it is told when it would.
+
+        Its reasons are kept for the tables.
+        """
+        if not self._is_on_slurm:
+            return ""
+        from tfscaling.plan import preflight, submission
+
+        points = dict.fromkeys(spec.point for spec in self.jobs.specs_to_do())
+        how = submission.describe(self.jobs.workflow, self.rule)
+        verdict = preflight.verdict(points, self.config, how)
+        said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
+        queue_notes.write(self._runs_dir, self._runs, said)
+        for line in verdict.outlook:
+            print(line, file=sys.stderr)
+        return verdict.refusal
+
+    def _unbuildable(self) -> str:
+        """Why the user's models cannot be built, or "" and it is told what was not checked."""
+        from tfscaling.plan import model_checks
+
+        if not self.config.check_models or self.jobs.workflow.deployment_settings.deployment_method:
+            return ""
+        runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
+        outcome = model_checks.check(runs, Path(self.jobs.results))
+        if outcome.warning:
+            print(outcome.warning, file=sys.stderr)
+        return outcome.refusal
+
+    def _clusters(self, specs: Iterable[JobSpec]) -> set[str | None]:
+        """The clusters to name to Slurm's programs; None: that of this machine."""
+        platforms = [self.config.platforms[spec.point.platform] for spec in specs]
+        return {platform.cluster if platform.multi_cluster else None for platform in platforms}
+
+    def _follow_jobs(self, logger: logging.Logger) -> None:
+        """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
+        from snakemake_executor_plugin_slurm_sweep import Executor
+        from snakemake_interface_common.exceptions import WorkflowError
+
+        from tfscaling.plan.slurm_sweep import SlurmSweep
+
+        sweep = SlurmSweep(self.jobs.specs, self._runs_dir)
+        clusters = {None} | self._clusters(self.jobs.specs_to_do())
+        try:
+            Executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
+        except WorkflowError as error:
+            raise SystemExit(str(error)) from error

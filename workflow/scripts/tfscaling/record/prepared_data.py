@@ -1,0 +1,167 @@
+"""What the ranks of a run read: the prepared dataset, by the checksum of its arrays.
+
+`datasets.fetch` writes the checksum into the prepared file and into the JSON file beside it. Every
+rank reports that of the file which it read, so that a run whose ranks read other data than the
+launcher knows of does not count, and runs of other data are told apart wherever results are merged.
+A pipeline has a checksum as well, of its code and its files: see `pipeline_sha256`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tfscaling.record import run_record
+from tfscaling.record.rank_report import Positive, Sha256
+from tfscaling.record.run_record import PreparedData, UserCode
+from tfscaling.record.run_states import RERUN_STALE
+from tfscaling.spec import user_code
+from tfscaling.spec.config import Recipe
+
+#: The name of the checksum in the prepared file.
+SHA256 = "sha256"
+#: As many hexadecimal digits tell checksums apart for a reader.
+_SHOWN = 12
+
+
+class Examples(msgspec.Struct, frozen=True, kw_only=True):
+    """How many examples the arrays of a prepared file have."""
+
+    x_train: Positive
+    y_train: Positive
+    x_test: Positive
+    y_test: Positive
+
+
+class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands beside a prepared file: what it holds, and where that came from."""
+
+    dataset: str
+    source: str
+    path: str | None = None
+    sha256: Sha256
+    examples: Examples | None
+    #: The function that each rank calls for its part of the data; None for prepared arrays.
+    pipeline: str | None = None
+    user_code: UserCode = {}
+
+
+_DECODER = msgspec.json.Decoder(DatasetFacts)
+
+
+class PreparedDataError(RuntimeError):
+    """The prepared file is missing, or an earlier version made it, without a checksum."""
+
+
+def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
+    """What a run of this recipe reads of the file. Raises PreparedDataError."""
+    found = facts(dataset_file)
+    if found is None or not dataset_file.exists():
+        raise PreparedDataError(
+            f"{dataset_file} or {_beside(dataset_file).name} is missing, or was made by an earlier "
+            f"version, without a checksum: delete both, and rule `dataset` makes them"
+        )
+    if found.pipeline is not None:
+        checksum = pipeline_sha256(found.pipeline, files_folder(dataset_file))
+        return PreparedData(
+            name=found.dataset,
+            source=found.source,
+            sha256=checksum,
+            train_examples=None,
+            test_examples=None,
+        )
+    assert found.examples is not None, "prepared arrays have examples"
+    validation = recipe.validation_examples
+    held_out = found.examples.y_test if validation is None else validation
+    return PreparedData(
+        name=found.dataset,
+        source=found.source,
+        sha256=found.sha256,
+        train_examples=_at_most(
+            found.examples.y_train - (validation or 0), recipe.train_examples_max
+        ),
+        test_examples=_at_most(held_out, recipe.test_examples_max),
+        user_code=found.user_code,
+    )
+
+
+def facts(dataset_file: Path) -> DatasetFacts | None:
+    """What was written beside a prepared file; None if nothing was, if it is broken or too old."""
+    try:
+        return run_record.decoded(_beside(dataset_file), _DECODER, 0)
+    except run_record.RecordError:
+        return None
+
+
+def pipeline_sha256(function: str, folder: Path) -> str:
+    """SHA-256 of the code of the function, and of the names and sizes of its files.
+
+    The code is that of `user_source`. Contents are not read: files may be larger than a checksum is
+    worth. The files are those in `folder`, which `prepare` made; none if it is not there.
+    """
+    digest = hashlib.sha256()
+    for name, checksum in sorted(user_code.of_names(function).checksums().items()):
+        digest.update(f"{name} {checksum}\n".encode())
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{file.relative_to(folder)} {file.stat().st_size}\n".encode())
+    return digest.hexdigest()
+
+
+def files_folder(dataset_file: Path) -> Path:
+    """Where the files lie that a pipeline's `prepare` made."""
+    return dataset_file.with_suffix(".files")
+
+
+def given_to_program(dataset: str, dataset_file: Path) -> Path:
+    """What a program is told of the dataset: the file of its arrays, or a pipeline's folder."""
+    is_pipeline = user_code.is_pipeline(dataset)
+    return (files_folder(dataset_file) if is_pipeline else dataset_file).absolute()
+
+
+def _checksum_here(dataset_file: Path) -> str | None:
+    """The checksum of what is prepared here; of a pipeline as its code is now."""
+    found = facts(dataset_file)
+    if found is None or found.pipeline is None:
+        return found.sha256 if found else None
+    try:
+        user_code.check(found.pipeline)
+    except user_code.UserCodeError:  # code that is not here cannot be compared
+        return None
+    return pipeline_sha256(found.pipeline, files_folder(dataset_file))
+
+
+def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
+    """For what each run read (None: it has no record) why it is not what the others read, or "".
+
+    The data of a dataset is what is prepared here, in `datasets_dir`, or else that of most runs.
+    """
+    reasons = {}
+    for name in dict.fromkeys(data.name for data in used if data):
+        counts = Counter(data.sha256 for data in used if data and data.name == name)
+        here = _checksum_here(datasets_dir / f"{name}.npz")
+        usual = here or counts.most_common(1)[0][0]
+        whose = "the file prepared here" if here else "most runs"
+        for found in set(counts) - {usual}:
+            reasons[name, found] = (
+                f"made of other data: the data of {name} have the checksum {found[:_SHOWN]}, "
+                f"those of {whose} {usual[:_SHOWN]}; make it "
+                f"again with {RERUN_STALE}"
+            )
+    return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]
+
+
+def folder_beside(runs_dir: Path) -> Path:
+    """Where the prepared datasets lie, given where the runs do."""
+    return runs_dir.with_name("datasets")
+
+
+def _at_most(examples: int, limit: int | None) -> int:
+    return examples if limit is None else min(examples, limit)
+
+
+def _beside(dataset_file: Path) -> Path:
+    return dataset_file.with_suffix(".json")

@@ -1,0 +1,364 @@
+"""What the ranks of a run or a benchmark report, each in a file of its own.
+
+`Rank` is what any rank got; the classes below it add what its kind of work gave. Records keep the
+ranks without their raw measurements (`summary`), which stand in files of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from tfscaling.record.clock import Offset
+from tfscaling.record.node_check import NodeRate
+from tfscaling.record.observations import Observed
+
+Positive = Annotated[int, Meta(ge=1)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+#: Packages whose version can change a measurement.
+PACKAGES = ("tensorflow", "keras", "numpy")
+#: The same of programs that run in an environment of their own.
+PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's host; what the system does not tell is None, never guessed."""
+
+    machine: Annotated[str | None, Meta(description="The same for all hosts on one kernel.")]
+    packages: Annotated[dict[str, str | None], Meta(description="Package: its version.")]
+    cpu_model: str | None = None
+    cpu_mhz: float | None = None
+    cpus_online: int | None = None
+    memory_gb: float | None = None
+    network_mbit_per_s: Annotated[
+        dict[str, float | None], Meta(description="Interface: its speed.")
+    ] = msgspec.field(default_factory=dict)
+    gpus: Annotated[tuple[str, ...], Meta(description="Names, in the driver's order.")] = ()
+    gpu_uuids: Annotated[tuple[str, ...], Meta(description="Likewise.")] = ()
+    gpu_driver: str | None = None
+    kernel: str | None = None
+    python: str | None = None
+    modules: Annotated[
+        tuple[str, ...], Meta(description="Environment modules that the rank had loaded.")
+    ] = ()
+
+
+#: Facts that should be the same on all hosts of a comparison; the others may differ.
+COMPARED = (
+    *("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel", "modules"),
+)
+
+
+class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far the clock of a rank is off, as far as that is known."""
+
+    offset_s: Annotated[
+        float | UnsetType, Meta(description="Added to the rank's time it gives the launcher's.")
+    ] = UNSET
+    uncertainty_s: Annotated[
+        float | UnsetType, Meta(description="The offset is right within this.")
+    ] = UNSET
+
+    @classmethod
+    def of(cls, offset: Offset | None) -> RankClock:
+        """Of an offset that was measured, or could not be."""
+        return cls() if offset is None else cls(offset.offset_s, offset.uncertainty_s)
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank got. A server or worker of a coordinator reports no more."""
+
+    rank: Annotated[int, Meta(ge=0)]
+    job: Annotated[str, Meta(description="Its job in the cluster, such as worker.")]
+    host: str
+    devices: Annotated[tuple[str, ...], Meta(description="What TensorFlow computes on.")]
+    cpus: Annotated[int, Meta(description="CPUs on which the process may run.")]
+    cluster_hash: Annotated[str, Meta(description="Of the addresses of all tasks.")]
+    tensorflow_version: Annotated[
+        str | None, Meta(description="Null for a rank of a program, which need not use it.")
+    ]
+    clock: Annotated[
+        RankClock, Meta(description="Against the launcher's clock; empty if it did not answer.")
+    ]
+    host_facts: HostFacts
+    start_s: Annotated[
+        float | None, Meta(description="First line of the process, in seconds since the epoch.")
+    ] = None
+    cluster_source: Annotated[
+        str | None, Meta(description="What told the cluster: TF_CONFIG, slurm or single.")
+    ] = None
+    gpus_given: Annotated[
+        int | None, Meta(description="GPUs that Slurm lets the task see; null: it does not say.")
+    ] = None
+    gpus_visible: Annotated[str | None, Meta(description="CUDA_VISIBLE_DEVICES.")] = None
+    gpu_names: Annotated[
+        tuple[str | None, ...], Meta(description="The driver's names of the task's GPUs.")
+    ] = ()
+    cpu_quota: Annotated[
+        float | None, Meta(description="CPUs' worth of time that control groups leave.")
+    ] = None
+    intra_op_threads: Annotated[int | None, Meta(description="Threads of one operation.")] = None
+    mpi_library: Annotated[
+        str | None, Meta(description="The MPI library, if the strategy sums gradients by one.")
+    ] = None
+
+
+class CheckedRank(Rank, frozen=True, kw_only=True):
+    """A rank of the check before a run."""
+
+    rate: NodeRate
+
+
+class TrainedRank(Rank, frozen=True, kw_only=True):
+    """A rank that ran the training loop: all ranks, or the coordinator of parameter servers."""
+
+    replicas: Annotated[int, Meta(description="Of the strategy, over all ranks.")]
+    worker_devices: Annotated[
+        tuple[tuple[str, ...], ...] | None,
+        Meta(description="A coordinator's workers and what they compute on."),
+    ]
+    global_batch_size: int
+    per_replica_batch_size: int
+    examples_per_step: Annotated[int, Meta(description="Of one update of the variables.")]
+    model_parameters: int
+    data_sha256: Annotated[
+        str | None, Meta(description="Checksum of the arrays that were read, if the file has one.")
+    ]
+    train_examples: int
+    test_examples: int
+    examples_trained: Annotated[
+        int, Meta(description="Over all epochs and replicas, without padding.")
+    ]
+    input_wait_s: Annotated[
+        float | None,
+        Meta(
+            description="Mean wait of this rank for its pipeline in a step after the first; null "
+            "for arrays."
+        ),
+    ] = None
+    diverged: Annotated[str, Meta(description="How the loss is not finite, or empty.")]
+    test_loss: float | None
+    test_accuracy: float | None
+
+
+class Epoch(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """One epoch of a training; held-out values only where the model was evaluated after it."""
+
+    epoch: Positive
+    loss: Annotated[
+        float | None,
+        Meta(
+            description="Null if it was NaN or infinite - the run diverged and this is its last "
+            "epoch."
+        ),
+    ]
+    accuracy: Annotated[
+        float | None, Meta(description="Null if a model or a program of the user's measures none.")
+    ]
+    duration_s: Annotated[
+        float | None,
+        Meta(
+            description="The training of the epoch; of a user's program all from the epoch or "
+            "evaluation before it to the evaluation after it, with that where its beginning is not "
+            "told; null if the program tells no times."
+        ),
+    ]
+    metrics: Annotated[
+        dict[str, float | None],
+        Meta(description="Metrics of a model that trains itself; null where not finite."),
+    ] = msgspec.field(default_factory=dict)
+    test_loss: Annotated[
+        float | UnsetType | None,
+        Meta(
+            description="On held-out examples after this epoch; only where the model was evaluated "
+            "then; null as loss."
+        ),
+    ] = UNSET
+    test_accuracy: Annotated[Fraction | None, Meta(description="Likewise.")] = None
+    test_metrics: Annotated[
+        dict[str, float | None], Meta(description="Likewise, on held-out examples.")
+    ] = msgspec.field(default_factory=dict)
+    ended_s: Annotated[
+        float | None,
+        Meta(
+            description="From the first line of the first rank to the end of the epoch and of its "
+            "evaluation, without probes; null where it was not observed, as in older records."
+        ),
+    ] = None
+    evaluation_time_s: Annotated[
+        float | None, Meta(description="The evaluation after this epoch.")
+    ] = None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether its losses are numbers."""
+        return self.loss is not None and self.test_loss is not None
+
+
+class Execution(msgspec.Struct, frozen=True, array_like=True):
+    """Consecutive steps of an epoch in one call of a compiled function.
+
+    Where replicas average their weights every few steps, all steps up to and with an average; only
+    the very first call stands alone.
+
+    `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
+    """
+
+    epoch: int
+    first_step: int
+    steps: int
+    duration_s: float
+    input_wait_s: float = 0.0
+
+
+class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
+    """Mean seconds of a step in each of four ways.
+
+    Real input is that of the training; kept is a batch that is on the devices already. Alone is
+    forward and backward pass without all-reduce and update.
+    """
+
+    real_s: float
+    kept_s: float
+    real_alone_s: float
+    kept_alone_s: float
+
+
+class GradientNorms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Squared norms of gradients of parts of a batch and of the whole, in steps after an epoch.
+
+    The weights do not change from one step to the next.
+    """
+
+    epoch: Positive
+    part_examples: Annotated[int, Meta(ge=1, description="Examples of a part.")]
+    whole_examples: Annotated[int, Meta(ge=2, description="Examples of all parts of a step.")]
+    parts: Annotated[
+        tuple[float, ...], Meta(description="Mean squared norm over the parts of each step.")
+    ]
+    whole: Annotated[
+        tuple[float, ...],
+        Meta(description="Squared norm of the mean of the parts' gradients of each step."),
+    ]
+
+
+class WentOn(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a training was that a rank went on with."""
+
+    epoch: Positive
+    step: Annotated[int, Meta(ge=0, description="Steps of the epoch that were done.")]
+    examples: Annotated[int, Meta(description="Examples of all replicas that were trained.")]
+    trained_s: Annotated[float, Meta(description="Duration of that training.")]
+    steps_per_epoch: Annotated[int, Meta(description="0 if the first epoch was not done.")]
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """How a training was ended by `stop_after_steps`."""
+
+    steps_per_epoch: Annotated[int, Meta(ge=1, description="Of an epoch of the whole training.")]
+    evaluations: Annotated[int, Meta(ge=1, description="Evaluations that the rank made.")]
+    epoch_turn_s: Annotated[
+        float,
+        Meta(
+            description="From the last step of an epoch to the first of the next without an "
+            "evaluation, measured once more at the end."
+        ),
+    ]
+
+
+class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
+    """The report of a rank that trained."""
+
+    epochs: tuple[Epoch, ...]
+    steps: tuple[Execution, ...]
+    compute_steps: Annotated[
+        tuple[float, ...], Meta(description="Seconds of steps of computation alone.")
+    ] = ()
+    attribution: Annotated[
+        tuple[AttributionRound, ...], Meta(description="Empty unless the recipe asks for it.")
+    ] = ()
+    gradient_norms: Annotated[tuple[GradientNorms, ...], Meta(description="Likewise.")] = ()
+    weights_sha256: Annotated[
+        str, Meta(description="Checksum of the trained weights; empty if the training diverged.")
+    ] = ""
+    trained_by: str = ""
+    warnings: tuple[str, ...] = ()
+    went_on: Annotated[
+        WentOn | None, Meta(description="Null if the training began with its first step.")
+    ] = None
+    stopped: Annotated[
+        Stopped | None, Meta(description="Null if the rank trained all epochs, or diverged.")
+    ] = None
+
+
+class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kind"):
+    """The report of a parameter server, or of a worker that a coordinator drives."""
+
+
+class ProgramRank(Rank, frozen=True, kw_only=True):
+    """A rank on which a user's program ran; it ended with exit status 0."""
+
+    program: Annotated[tuple[str, ...], Meta(description="Its words, with all values.")]
+    program_time_s: Annotated[float, Meta(description="From its start to its end.")]
+
+
+class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_field="kind"):
+    """The report of such a rank, with what was observed of the program; None: nothing."""
+
+    observed: Observed | None = None
+
+
+#: The report of a rank of a training run.
+RankReport = TrainingReport | ServerReport | ProgramReport
+
+
+class TimedPayload(msgspec.Struct, frozen=True, kw_only=True):
+    """How all-reduces of a payload were timed."""
+
+    payload: Annotated[
+        Literal["gradient", "sweep"],
+        Meta(description="The model's gradient as its list of tensors, or one float32 tensor."),
+    ]
+    bytes: Positive
+    tensors: Positive
+    all_reduces_per_call: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="All-reduces one after the other in one call of a compiled function.",
+        ),
+    ]
+
+
+class AllReduces(TimedPayload, frozen=True, kw_only=True):
+    """A rank's times of one payload."""
+
+    durations_s: Annotated[
+        tuple[float, ...], Meta(description="Of one all-reduce in each repetition.")
+    ]
+
+
+class BenchmarkedRank(Rank, frozen=True, kw_only=True):
+    """A rank that timed all-reduces."""
+
+    replicas: int
+
+
+class BenchmarkReport(
+    BenchmarkedRank, frozen=True, kw_only=True, tag="benchmark", tag_field="kind"
+):
+    """The report of a rank of an all-reduce benchmark."""
+
+    all_reduces: tuple[AllReduces, ...]
+
+
+def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
+    """`whole` without what `kind`, a class that its own is derived from, does not have."""
+    return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})

@@ -1,0 +1,644 @@
+"""Run records: their types, read and checked, written at once.
+
+The types are the one source of `workflow/schemas/run_record.schema.yaml`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
+from tfscaling.record.node_check import NodeCheck
+from tfscaling.record.phases import Phases
+from tfscaling.record.rank_report import (
+    Epoch,
+    Fraction,
+    GradientNorms,
+    Positive,
+    Rank,
+    Sha256,
+    summary,
+)
+from tfscaling.spec.run_spec import JobSpec, Point, Value
+
+SCHEMA_VERSION: Final = 3
+RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
+COMPUTE_STEPS = "compute_steps.csv"
+_T = TypeVar("_T")
+_R = TypeVar("_R", bound=msgspec.Struct)
+
+
+class RecordError(InputError):
+    """A file is no record of this version."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a record: no other keys than these."""
+
+
+class RunAxes(Point, frozen=True, kw_only=True):
+    """The run's place in the grid."""
+
+    repeat: Positive
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders; the last is the repeat."""
+        return {**super().axes, "repeat": self.repeat}
+
+    @property
+    def point(self) -> Point:
+        return summary(self, Point)
+
+
+class Place(Part, frozen=True, kw_only=True):
+    """What follows from axes and parameters about ranks and devices."""
+
+    tasks: Positive
+    gpus_per_task: Annotated[int, Meta(ge=0)]
+    cpus_per_task: Positive
+    replicas: Positive
+
+
+class Derived(Place, frozen=True, kw_only=True):
+    """What follows from axes and parameters."""
+
+    per_replica_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+    global_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+    steps_per_epoch: Annotated[
+        Positive | None, Meta(description="Null if a user's program does not tell.")
+    ]
+    synchronisations_per_epoch: Annotated[
+        int | None,
+        Meta(
+            description="How often the replicas exchange gradients or weights in an epoch; null "
+            "with parameter servers, of a user's program, and in records of before."
+        ),
+    ] = None
+
+
+class Computation(Part, frozen=True, kw_only=True):
+    """A step's computation and the rest of it, and the slowest rank."""
+
+    compute_time_s: Annotated[
+        float | None,
+        Meta(
+            description="Median time of forward and backward pass alone of the median rank, of an "
+            "even number of ranks the faster one in the middle - measured without all-reduce and "
+            "update on the same ranks at the same time; null with parameter servers."
+        ),
+    ]
+    synchronisation_time_s: Annotated[
+        float | None,
+        Meta(
+            description="step_time_s less input_wait_s and compute_time_s, each step by itself - "
+            "communication, waiting for slower ranks, and the update."
+        ),
+    ]
+    straggler_ratio: Annotated[
+        float | None,
+        Meta(description="compute_time_s of the slowest rank over that of the median rank."),
+    ]
+    slowest_rank: Annotated[int | None, Meta(description="The rank with the longest computation.")]
+    slowest_host: Annotated[str | None, Meta(description="Its host.")]
+
+
+class StepParts(Part, frozen=True, kw_only=True):
+    """The parts of a step in a round, in seconds; noise can make one slightly negative."""
+
+    input_s: Annotated[float, Meta(description="What real input adds, with and without the rest.")]
+    computation_s: Annotated[
+        float,
+        Meta(
+            description="Forward and backward pass alone of the median rank, of an even number of "
+            "ranks the faster one in the middle."
+        ),
+    ]
+    stragglers_s: Annotated[
+        float, Meta(description="What they take on the slowest rank above the median one.")
+    ]
+    communication_s: Annotated[
+        float,
+        Meta(
+            description="What all-reduce and the update of the weights add, with and without real "
+            "input."
+        ),
+    ]
+
+
+class Attribution(Part, frozen=True, kw_only=True):
+    """What holds a step back: its parts, measured in rounds after the training."""
+
+    rounds: Annotated[
+        tuple[StepParts, ...], Meta(min_length=1, description="The parts of a step in each round.")
+    ]
+    input_rank: Annotated[int, Meta(description="The rank whose input adds most to its steps.")]
+    input_host: Annotated[str, Meta(description="Its host.")]
+
+
+class HeldOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An evaluation on held-out examples within an epoch."""
+
+    epoch: Annotated[int, Meta(ge=1)]
+    ended_s: Annotated[
+        float | None, Meta(description="From the first line of the first rank; null if unknown.")
+    ]
+    metrics: dict[str, float | None]
+
+
+class Metrics(Computation, frozen=True, kw_only=True):
+    """What the run measured besides its phases."""
+
+    loss: Annotated[
+        float | None,
+        Meta(
+            description="Mean over the last epoch's examples while they are trained - the total "
+            "loss as Keras reports it, with the model's own losses such as regularisers; null only "
+            "if the run diverged, or if a user's program does not tell."
+        ),
+    ]
+    accuracy: Annotated[
+        Fraction | None,
+        Meta(description="Likewise; null if a model of the user's measures no accuracy."),
+    ]
+    test_loss: Annotated[
+        float | None,
+        Meta(
+            description="On held-out examples after training - the total loss likewise; null "
+            "where loss may be null."
+        ),
+    ]
+    test_accuracy: Annotated[
+        Fraction | None,
+        Meta(
+            description="On held-out examples after training; null if the run diverged, or as "
+            "accuracy."
+        ),
+    ]
+    step_time_s: Annotated[
+        float | None,
+        Meta(
+            description="Median time of a step after the first execution on rank 0; null if there "
+            "was no other."
+        ),
+    ]
+    input_wait_s: Annotated[
+        float | None,
+        Meta(
+            description="Part of a step in which the rank that waits longest waits for its "
+            "pipeline - mean over the steps after the first; null for arrays, which are in memory."
+        ),
+    ] = None
+    attribution: Annotated[
+        Attribution | None, Meta(description="Null unless the recipe asks for it.")
+    ] = None
+    gradient_noise_scale: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(
+            description="Global batch beyond which larger ones hardly help (McCandlish et al. "
+            "2018, simple noise scale), from the gradients at the last evaluation; null unless the "
+            "recipe asks for it, or if noise hides the gradient.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ] = None
+    gradient_norms: Annotated[
+        tuple[GradientNorms, ...],
+        Meta(description="What that follows from, of all evaluations."),
+    ] = ()
+    throughput_examples_per_s: Annotated[
+        float | None,
+        Meta(
+            description="Examples of all steps after the first execution over train_time_s, "
+            "without padding; null if there was no other."
+        ),
+    ]
+    examples_trained: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Examples really trained, over all epochs and replicas; null if a user's "
+            "program does not tell.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
+    evaluations: Annotated[
+        tuple[HeldOut, ...],
+        Meta(
+            description="Evaluations of a program within an epoch, before the last evaluation of "
+            "the epoch."
+        ),
+    ] = ()
+    epochs: Annotated[
+        tuple[Epoch, ...], Meta(description="Empty if a user's program does not tell.")
+    ]
+
+
+#: `user_source.Checksums` in a record.
+UserCode = Annotated[
+    dict[str, str],
+    Meta(
+        description="File of the user's code, relative to the project folder → SHA-256 of what is "
+        "code in it, comments left out; installed package → its version. Empty for the workflow's "
+        "own models and datasets."
+    ),
+]
+
+
+class PreparedData(Part, frozen=True, kw_only=True):
+    """What the ranks read."""
+
+    # that of a file: a record of others must not lead to another folder
+    name: Annotated[str, Meta(pattern="^[^/]+$")]
+    source: Annotated[str, Meta(description="Where the data was fetched from.")]
+    sha256: Annotated[
+        Sha256,
+        Meta(
+            description="Of the whole prepared arrays, or of a pipeline's code and of the names "
+            "and sizes of its files; every rank that trained found this checksum."
+        ),
+    ]
+    train_examples: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Of a pipeline those of its first epoch.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
+    test_examples: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Of a pipeline those that were evaluated; null if the run diverged before.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
+    user_code: UserCode = {}
+
+
+class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Slurm says of a job; what it does not say is None. Times are UTC."""
+
+    id: str | None = None
+    partition: str | None = None
+    nodes: Annotated[str | None, Meta(description="As a node list, such as n[1-2].")] = None
+    nodes_allocated: Annotated[str | None, Meta(description="Their number.")] = None
+    cpus_allocated: Annotated[str | None, Meta(description="Likewise, on all nodes.")] = None
+    submit: Annotated[str | None, Meta(description="When it was submitted.")] = None
+    start: Annotated[str | None, Meta(description="When it started.")] = None
+    tres: Annotated[str | None, Meta(description="What was allocated in all.")] = None
+    tres_per_node: Annotated[str | None, Meta(description="What was requested per node.")] = None
+    queue_time_s: Annotated[float | None, Meta(description="From submission to allocation.")] = None
+    queue_time_reason: Annotated[str | None, Meta(description="Why queue_time_s is not known.")] = (
+        None
+    )
+    boot_time_s: Annotated[
+        float | None, Meta(description="From allocation to start, where Slurm boots nodes.")
+    ] = None
+    restarts: Annotated[int, Meta(description="How often it had been started again by then.")] = 0
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """On which host, when and from which code a job of ranks was made."""
+
+    launcher_host: str
+    git_commit: str | None
+    slurm_job: SlurmJob | None
+    slurm_settings: Annotated[
+        dict[str, str] | None,
+        Meta(description="Slurm's settings that place, bind and trace tasks."),
+    ]
+    started: str | None = None
+    user_code: UserCode = {}
+
+
+class Environment(Origin, frozen=True, kw_only=True):
+    """Where the run was made."""
+
+    dataset: Annotated[
+        PreparedData | None, Meta(description="Null for a user's program that has its own data.")
+    ]
+    unchecked: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="What could not be compared with the request - validity says nothing of it."
+        ),
+    ]
+
+
+class Validity(Part, frozen=True, kw_only=True):
+    """Whether the run counts.
+
+    Records are written only for runs that passed every check, and for those that diverged and
+    passed all others.
+    """
+
+    valid: bool
+    status: Literal["ok", "diverged"]
+    reason: Annotated[
+        str,
+        Meta(
+            description="Empty, or how the run diverged, as in "
+            '"diverged: loss is NaN from epoch 3".'
+        ),
+    ]
+    checks: Annotated[
+        tuple[str, ...], Meta(min_length=1, description="The checks that the run passed.")
+    ]
+
+    def __post_init__(self) -> None:
+        is_ok = self.status == "ok"
+        says_why = self.reason.startswith("diverged: ")
+        if self.valid != is_ok or (bool(self.reason) if is_ok else not says_why):
+            raise ValueError(
+                f"valid {self.valid}, status {self.status} and reason {self.reason!r} contradict "
+                "each other"
+            )
+
+
+class StepBlock(Part, frozen=True, kw_only=True):
+    """Consecutive steps and how long they took together, with the wait for input."""
+
+    steps: Annotated[int, Meta(ge=1, description="Their number.")]
+    duration_s: Annotated[float, Meta(ge=0, description="All of them together.")]
+
+
+class EarlierAttempt(Part, frozen=True, kw_only=True):
+    """An attempt that was interrupted, and with which the training had begun."""
+
+    attempt: Positive
+    duration_s: Annotated[
+        float | None,
+        Meta(description="From the first event of its ranks to the last; null if there is none."),
+    ]
+    steps: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="Steps that it trained; null if that is not known."),
+    ]
+    cause: Annotated[str, Meta(description="Why it ended.")]
+
+
+class Resumed(Part, frozen=True, kw_only=True):
+    """How a run went on that was interrupted; step times and rates are those of its last attempt.
+
+    Of a user's program only the attempts are known.
+    """
+
+    epoch: Annotated[
+        Positive | None, Meta(description="The epoch that the last attempt began with.")
+    ]
+    step: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="Steps of it that were done.")
+    ]
+    steps_repeated: Annotated[
+        int | None,
+        Meta(description="Steps that were trained more than once; null if that is not known."),
+    ]
+    trained_before_s: Annotated[
+        float | None,
+        Meta(description="Duration of the training of earlier attempts that was not repeated."),
+    ]
+    attempts: Annotated[tuple[EarlierAttempt, ...], Meta(description="Those before the last one.")]
+
+    @property
+    def sentence(self) -> str:
+        """It in words, for the tables."""
+        numbers = ", ".join(str(each.attempt) for each in self.attempts)
+        place = f" of epoch {self.epoch}, step {self.step}" if self.epoch is not None else ""
+        known = self.steps_repeated is not None
+        repeated = f" and repeated {self.steps_repeated} steps" if known else ""
+        went_on = f"went on from a checkpoint{place}{repeated}"
+        return f"it was interrupted (attempt {numbers}) and {went_on}"
+
+
+class ShortRun(Part, frozen=True, kw_only=True):
+    """What a run did that `stop_after_steps` ended, and what the whole training has.
+
+    Phases and metrics of the record are those of the short run, as they were measured; what the
+    tables show of the whole is projected from them.
+    """
+
+    steps: Annotated[int, Meta(ge=1, description="Steps that were trained.")]
+    steps_of_whole: Positive
+    epochs: Annotated[int, Meta(ge=1, description="Epochs that were begun.")]
+    epochs_of_whole: Positive
+    examples_of_whole: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Of a pipeline as many in each step as in those that were trained.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
+    evaluations: Annotated[int, Meta(ge=1, description="Evaluations that were made.")]
+    evaluations_of_whole: Positive
+    evaluation_time_s: Annotated[
+        float, Meta(ge=0, description="The last one, which compiled nothing any more.")
+    ]
+    epoch_turn_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="From the last step of an epoch to the first of the next without an "
+            "evaluation, on the slowest rank.",
+        ),
+    ]
+    steady: Annotated[
+        tuple[StepBlock, ...],
+        Meta(
+            min_length=2,
+            description="The steps after the first execution in their order, in blocks, on the "
+            "chief.",
+        ),
+    ]
+
+
+class RunRecord(Part, frozen=True, kw_only=True):
+    """run.json of one training run: how it was made, what it measured, whether it counts.
+
+    A run whose loss is not finite diverged: it has a record, but counts in no median.
+    """
+
+    schema_version: Literal[3]
+    trainer_version: int
+    axes: RunAxes
+    derived: Derived
+    parameters: Annotated[
+        dict[str, Value],
+        Meta(
+            description="Every parameter of the run (recipe, measured keys of the platform, seed, "
+            "trainer_version)."
+        ),
+    ]
+    parameters_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+    attempt: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Which attempt at the run succeeded; folder attempt=N has its logs.",
+        ),
+    ]
+    phases: Phases
+    metrics: Metrics
+    ranks: Annotated[tuple[Rank, ...], Meta(min_length=1, description="What each rank got.")]
+    environment: Environment
+    warnings: Annotated[
+        tuple[Annotated[str, Meta(min_length=1)], ...],
+        Meta(
+            description="What a reader of the numbers has to know, one sentence each - such as "
+            "settings of the user's model that the training does not use. Empty for most runs."
+        ),
+    ]
+    validity: Validity
+    trained_by: Annotated[
+        str,
+        Meta(
+            description="What trained the user's model if not the recipe and the cross-entropy: "
+            "its own optimizer, loss, metrics and methods, in words. Else empty."
+        ),
+    ] = ""
+    resumed: Annotated[
+        Resumed | None, Meta(description="Null unless the run went on from a checkpoint.")
+    ] = None
+    short_run: Annotated[
+        ShortRun | None, Meta(description="Null unless `stop_after_steps` ended the run.")
+    ] = None
+
+    node_check: Annotated[
+        NodeCheck | None, Meta(description="Null unless the platform's `node_check` asks for it.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.is_of_program:
+            return  # it tells what it wants to
+        if unknown := self.phases.unknown():
+            raise ValueError(f"phases.{unknown[0]}: null")
+        for name, known in (
+            ("metrics.examples_trained", self.metrics.examples_trained),
+            ("metrics.epochs", self.metrics.epochs),
+            ("derived.steps_per_epoch", self.derived.steps_per_epoch),
+            ("environment.dataset", self.environment.dataset),
+        ):
+            if not known:
+                raise ValueError(f"{name}: missing")
+        if self.validity.valid:
+            learned = () if self.metrics.accuracy is None else ("test_accuracy",)
+            for name in ("loss", "test_loss", *learned):
+                if getattr(self.metrics, name) is None:
+                    raise ValueError(f"metrics.{name}: null, but the run counts")
+            if not all(epoch.is_finite for epoch in self.metrics.epochs):
+                raise ValueError("metrics.epochs: a loss is null, but the run counts")
+
+    @property
+    def is_of_program(self) -> bool:
+        """Whether a user's program trained, not the workflow's own trainer."""
+        return bool(self.parameters.get("program"))
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the run counts; else it diverged."""
+        return self.validity.valid
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write the whole file or nothing: readers never see half of it.
+
+    Raises strict_json.NotFiniteError if a number is NaN or infinite: that is no JSON.
+    """
+    text = msgspec.json.format(strict_json.encode(content), indent=1).decode()
+    atomic.write_text(path, text + "\n")
+
+
+def read(path: Path) -> RunRecord | None:
+    """A run record, or None if there is no file. Raises RecordError."""
+    return decoded(path, _DECODER, SCHEMA_VERSION)
+
+
+_DECODER = msgspec.json.Decoder(RunRecord)
+
+
+def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T | None:
+    """The record in a file, or None if there is no file.
+
+    Raises RecordError with the file, the key and what is wrong.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+    return parse(content, path, decoder, version)
+
+
+def parse(
+    content: bytes, where: object, decoder: msgspec.json.Decoder[_T], version: int = SCHEMA_VERSION
+) -> _T:
+    """The record in the content of a file, which errors call `where`. Raises RecordError."""
+    try:
+        return decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordError(f"{where}: {_problem(content, version, error)}") from error
+
+
+def _problem(content: bytes, version: int, error: Exception) -> str:
+    """`key: what is wrong`, from the message of msgspec; or that it is no JSON, or of a version."""
+    try:
+        plain = strict_json.loads(content.decode())
+    except strict_json.NotFiniteError as not_finite:
+        return (
+            f"not JSON: {not_finite}; records made before schema_version 3 have it where a run "
+            "diverged: run it again (docs/records.md)"
+        )
+    except ValueError as no_json:
+        return f"not JSON: {no_json}"
+    except RecursionError:
+        return "not JSON: too many brackets in each other"
+    if not isinstance(plain, dict):
+        return "not a JSON object"
+    found = plain.get("schema_version")
+    if isinstance(found, int) and found != version:
+        age = "an earlier" if found < version else "a later"
+        return (
+            f"schema_version {found}, where {version} is read: made by {age} version of this "
+            "workflow; run it again, or tabulate it with that version (docs/records.md)"
+        )
+    return _place(error)
+
+
+def _place(error: Exception) -> str:
+    """`key: what is wrong`, from the message of msgspec."""
+    text, _, place = str(error).partition(" - at `$")
+    place = place.rstrip("`").removeprefix(".")
+    if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):
+        place = ".".join(filter(None, (place, named[2])))
+        text = "missing" if named[1].startswith("missing") else "unknown key"
+    return f"{place}: {text}" if place else text
+
+
+def checked(record: _R, where: str) -> _R:
+    """The record, if it is one that `read` would take. Raises RecordError with the key."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(record), type=type(record))
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{where}: {_place(error)}") from error
+    return record
+
+
+def place_of(spec: JobSpec) -> Place:
+    """What follows from the specification about ranks and devices."""
+    return Place(
+        tasks=spec.geometry.tasks,
+        gpus_per_task=spec.geometry.gpus_per_task,
+        cpus_per_task=spec.cpus_per_task,
+        replicas=spec.replicas,
+    )
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write the whole text file or nothing."""
+    atomic.write_text(path, "\n".join(lines) + "\n")

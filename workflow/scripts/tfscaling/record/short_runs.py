@@ -1,0 +1,176 @@
+"""Short runs: what `stop_after_steps` ended, and the time of the whole training from it.
+
+The whole takes what the short run took, the steps that are left at the mean of those after the
+first execution, and as many turns of epochs and evaluations as are left. The steps are those that
+the whole begins with: what changes later, such as a machine that gets hot, is not in them.
+
+Where the steps change along the short run itself (a warm-up, a cache that fills), those after the
+change are projected, and what the change makes of the mean is an error of the time. Where the
+steps still change after it, nothing is projected.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tfscaling.record.phases import Phases
+from tfscaling.record.rank_report import Execution, TrainingReport
+from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
+from tfscaling.spec.config import Recipe
+from tfscaling.spec.run_spec import RunSpec
+
+#: The steps of a run are put into so many blocks, whose times scatter independently: a wait of some
+#: steps is in one of them.
+BLOCKS_MAX = 20
+
+
+#: A smaller change of the steps, as a fraction, does not matter.
+CHANGE_MIN = 0.02
+#: A change in standard errors from which on it is no scatter: without a change 1 % exceed it.
+CHANGE_ERRORS_MIN = 5.0
+#: Blocks before and after a change, at least.
+_BLOCKS_MIN = 3
+
+
+class Trend(NamedTuple):
+    """How the time of a step changed along the steady steps of a short run.
+
+    `change` is by what fraction the steps before block `place` are slower than those from it on, 0
+    where scatter explains it; `is_over`: those from it on do not change any more.
+    """
+
+    change: float
+    place: int = 0
+    is_over: bool = True
+
+    @property
+    def warning(self) -> str:
+        if not self.change:
+            return ""
+        text = f"the step time of the short run changed by {-self.change:+.0%} along its steps"
+        return text if self.is_over else f"{text} and still changes: nothing is projected"
+
+
+class Projected(NamedTuple):
+    """The durations of the whole training, projected from those of a short run.
+
+    `error_s` is the standard error of its time by the scatter of the steps within this run, and by
+    their `trend`.
+    """
+
+    phases: Phases
+    error_s: float
+    trend: Trend
+
+
+def of(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | None:
+    """What the short run did of the whole; None of a run that trained all epochs, or diverged."""
+    if not reports or (stopped := reports[0].stopped) is None:
+        return None
+    chief, epochs = reports[0], spec.recipe.epochs
+    of_first = stopped.steps_per_epoch * (len(chief.epochs) - 1)
+    last = chief.steps[-1]
+    steps, whole = of_first + last.first_step + last.steps, stopped.steps_per_epoch * epochs
+    examples = chief.train_examples * epochs or round(chief.examples_trained / steps * whole)
+    return ShortRun(
+        steps=steps,
+        steps_of_whole=whole,
+        epochs=len(chief.epochs),
+        epochs_of_whole=epochs,
+        examples_of_whole=examples,
+        evaluations=stopped.evaluations,
+        evaluations_of_whole=_evaluations(spec.recipe),
+        evaluation_time_s=chief.epochs[-1].evaluation_time_s or 0.0,
+        epoch_turn_s=max(r.stopped.epoch_turn_s for r in reports if r.stopped is not None),
+        steady=blocks(chief.steps[1:]),
+    )
+
+
+def _evaluations(recipe: Recipe) -> int:
+    """Those of the whole training: between epochs where the recipe asks for it, and the last."""
+    interval = recipe.evaluation_interval_epochs or recipe.epochs
+    return (recipe.epochs - 1) // interval + 1
+
+
+def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
+    """The executions in order, in at most BLOCKS_MAX blocks of about as many steps."""
+    number = min(BLOCKS_MAX, len(executions))
+    ends = [len(executions) * place // number for place in range(number + 1)]
+    parts = [executions[a:b] for a, b in itertools.pairwise(ends)]
+    return tuple(
+        StepBlock(
+            steps=sum(each.steps for each in part),
+            duration_s=sum(each.duration_s for each in part),
+        )
+        for part in parts
+    )
+
+
+def projected(record: RunRecord) -> Projected | None:
+    """The durations of the whole training; None of a record that is of the whole."""
+    short = record.short_run
+    if short is None:
+        return None
+    trend = _trend(short.steady)
+    steady = short.steady[trend.place :]
+    step_s = _step_s(steady)
+    left = short.steps_of_whole - short.steps
+    turns_s = (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
+    later_s = left * step_s + turns_s
+    evaluations = short.evaluations_of_whole - short.evaluations
+    found = record.phases
+    phases = msgspec.structs.replace(
+        found,
+        train_time_s=(found.train_time_s or 0.0) + later_s,
+        execution_time_s=found.execution_time_s + later_s,
+        evaluation_time_s=max(
+            0.0, (found.evaluation_time_s or 0.0) + evaluations * short.evaluation_time_s
+        ),
+    )
+    scatter_s = statistics.stdev(_per_step(steady)) / math.sqrt(len(steady))
+    error_s = math.hypot(scatter_s, _step_s(short.steady) - step_s)
+    return Projected(phases, left * error_s, trend)
+
+
+def _per_step(blocks: Sequence[StepBlock]) -> list[float]:
+    return [block.duration_s / block.steps for block in blocks]
+
+
+def _step_s(blocks: Sequence[StepBlock]) -> float:
+    """The mean duration of a step."""
+    return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
+
+
+def _trend(steady: Sequence[StepBlock]) -> Trend:
+    values = _per_step(steady)
+    change, place = _change(values)
+    later = values[place:]
+    return Trend(change, place, not change or (len(later) > _BLOCKS_MIN and not _change(later)[0]))
+
+
+def _change(values: Sequence[float]) -> tuple[float, int]:
+    """By how much the values before a place are larger than those after it, and the place.
+
+    At the place where this is surest; (0, 0) if it may be scatter, which successive values tell.
+    """
+    count = len(values)
+    if count < 2 * _BLOCKS_MIN:
+        return 0.0, 0
+    differences = (abs(b - a) for a, b in itertools.pairwise(values))
+    # medians, for which disturbed blocks are no change; their error is 1.25 times that of means
+    noise = 1.25 * 1.4826 * statistics.median(differences) / math.sqrt(2)
+    surest, found = 0.0, (0.0, 0)
+    for place in range(_BLOCKS_MIN, count - _BLOCKS_MIN + 1):
+        before, after = statistics.median(values[:place]), statistics.median(values[place:])
+        error = noise * math.sqrt(1 / place + 1 / (count - place))
+        size = abs(before - after)
+        sure = size / max(error, 1e-9 * after)
+        if size > CHANGE_MIN * after and sure > max(CHANGE_ERRORS_MIN, surest):
+            surest, found = sure, (before / after - 1, place)
+    return found

@@ -1,0 +1,154 @@
+"""Which line of a user's code failed, from the end of a program's output or an exception."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tfscaling.record.failure_report import UserLine
+
+_BEGIN = "Traceback (most recent call last)"
+#: What faulthandler writes; its frames stand in the other order.
+_FATAL = "Fatal Python error: "
+_FRAME = re.compile(
+    r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?(?:  \*)?$'
+)
+#: What torch and others put before each line.
+_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+_INSTALLED = ("site-packages", "dist-packages")
+#: The workflow's own files.
+_OWN = Path(__file__).resolve().parents[3]
+#: What TensorFlow makes of a function's code.
+_GENERATED = "__autograph_generated_file"
+#: What TensorFlow and Keras add after an exception's words.
+_COLOUR = re.compile(r"\x1b\[\d*m")
+#: Between what Keras guesses of a layer and its exception.
+_INFERRED = "Error encountered:"
+_APPENDIX = re.compile(r"\n+(?:Call arguments|Arguments) received by |\s*\[\[\{\{node |\s*\[Op:")
+#: The file that users copy to observe a training, and a word that is in it.
+_OBSERVER, _IN_OBSERVER = "observe.py", "TFSCALING_EVENTS"
+
+
+class Blame(NamedTuple):
+    """What failed: the exception's class, its words in one line, and where it was raised."""
+
+    name: str
+    error: str
+    place: UserLine
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: str
+    function: str | None
+
+
+def last(lines: Sequence[str], folder: Path) -> Blame | None:
+    """The last traceback among the lines, or None.
+
+    Its place is the innermost frame in the user's files: those below `folder`, or else those that
+    no package installed; `observe.py`, which passes on what a data set raises, is none. Paths are
+    relative to the folder.
+    """
+    plain = [_PREFIX.sub("", line) for line in lines]
+    begins = [n for n, line in enumerate(plain) if _BEGIN in line or line.startswith(_FATAL)]
+    if not begins:
+        return None
+    block = plain[begins[-1] :]
+    frames = [(n, frame) for n, line in enumerate(block) if (frame := _frame(line))]
+    if block[0].startswith(_FATAL):
+        error, inner_first = block[0], _of_current_thread(block)
+    else:
+        after = block[(frames[-1][0] if frames else 0) + 1 :]
+        error = next((line for line in after if line and not line.startswith(" ")), "")
+        inner_first = [frame for _, frame in reversed(frames)]
+    if not inner_first or not error:
+        return None
+    name = error.removeprefix(_FATAL).partition(":")[0].rpartition(".")[2]
+    place = _place(_of_user(inner_first, folder) or inner_first[0], folder)
+    return Blame(name.strip(), error[:500], place)
+
+
+def of_exception(error: BaseException, folder: Path) -> Blame | None:
+    """The exception as one that the user's code raised; None if it came by no line of theirs.
+
+    TensorFlow and Keras put the way through a traced function into the exception's message: these
+    frames are the innermost.
+    """
+    text = "".join(traceback.format_exception(error))
+    blocks = text.split(_BEGIN)  # of an exception and of those that it came from, it is the last
+    for block in reversed(blocks[1:]):
+        frames = [frame for line in block.splitlines() if (frame := _frame(line))]
+        if found := _of_user(list(reversed(frames)), folder):
+            name = type(error).__name__
+            words = _in_one_line(str(error)).removeprefix(f"{name}: ")
+            return Blame(name, f"{name}: {words}".removesuffix(": "), _place(found, folder))
+    return None
+
+
+def sentence(error: BaseException, folder: Path) -> str:
+    """The exception in one line, after the line of the user's code if it was raised there."""
+    blamed = of_exception(error, folder)
+    if blamed is None:
+        return f"{type(error).__name__}: {error}"
+    return f"{blamed.place}: {blamed.error}"
+
+
+def _in_one_line(message: str) -> str:
+    """An exception's own words, without the frames and the arguments that libraries add."""
+    plain = _APPENDIX.split(_COLOUR.sub("", message).strip())[0]
+    plain = plain.rpartition(_INFERRED)[2]
+    if any(_frame(line) for line in plain.splitlines()):
+        plain = plain.strip().split("\n\n")[-1]  # the words stand after the last frame
+    return " ".join(plain.split())[:500]
+
+
+def _of_current_thread(block: Sequence[str]) -> list[_Frame]:
+    """The frames of the thread that got the signal, the innermost first."""
+    begin = next((n for n, line in enumerate(block) if line.startswith("Current thread")), 0)
+    within = itertools.takewhile(str.strip, block[begin + 1 :])
+    return [frame for line in within if (frame := _frame(line))]
+
+
+def _frame(line: str) -> _Frame | None:
+    found = _FRAME.search(line)
+    return _Frame(found["file"], found["line"], found["function"]) if found else None
+
+
+def _of_user(inner_first: Sequence[_Frame], folder: Path) -> _Frame | None:
+    library = sysconfig.get_path("stdlib")
+    own = [
+        frame
+        for frame in inner_first
+        if not any(f"/{part}/" in frame.file for part in _INSTALLED)
+        and not frame.file.startswith(("<", f"{library}/"))
+        and _GENERATED not in frame.file
+        and not _is_observer(_absolute(frame, folder))
+        and not _absolute(frame, folder).is_relative_to(_OWN)
+    ]
+    below = [frame for frame in own if _absolute(frame, folder).is_relative_to(folder)]
+    return next(iter(below or own), None)
+
+
+def _is_observer(file: Path) -> bool:
+    """Whether it is `workflow/observe/observe.py` or a copy: what it passes on is not its fault."""
+    try:
+        return file.name == _OBSERVER and _IN_OBSERVER in file.read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def _absolute(frame: _Frame, folder: Path) -> Path:
+    return folder / frame.file  # a path that is absolute replaces the folder
+
+
+def _place(frame: _Frame, folder: Path) -> UserLine:
+    path = _absolute(frame, folder)
+    shown = path.relative_to(folder) if path.is_relative_to(folder) else path
+    function = frame.function if frame.function not in (None, "<module>") else None
+    return UserLine(file=str(shown), line=int(frame.line), function=function)

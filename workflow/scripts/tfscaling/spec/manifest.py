@@ -1,0 +1,209 @@
+"""The run manifest: every planned run with its parameters, every excluded point with its reason.
+
+It is made once from the configuration. Jobs take their run from it, and the tables compare it with
+the records that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from tfscaling import BENCHMARK_VERSION
+from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
+from tfscaling.spec import user_code
+from tfscaling.spec.config import Config, ParameterValue, Platform, Quality, Search
+from tfscaling.spec.registries import Strategy
+from tfscaling.spec.run_spec import BenchmarkSpec, Point, RunSpec
+
+SCHEMA_VERSION = 3
+#: Why a point has no all-reduce benchmark.
+SINGLE, NO_ALL_REDUCE, OF_PROGRAM = "single replica", "no all-reduce", "program"
+
+
+class ManifestError(InputError):
+    """The file is no manifest that this version of the workflow reads."""
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run of the grid, and what does not change it."""
+
+    spec: RunSpec
+    relative_interval: Annotated[
+        float | None,
+        Meta(description="Width that the interval of the time may have, over the median."),
+    ] = None
+    extra_repeat: Annotated[
+        bool, Meta(description="Made only if the runs before leave the interval too wide.")
+    ] = False
+    usd_per_node_hour: Annotated[
+        float | None, Meta(description="US dollars for one node with its GPUs, one hour.")
+    ] = None
+
+
+class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point of the grid that is not run, and why; shown in every table."""
+
+    point: Point
+    reason: str
+
+
+class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point that may be the best, and how many runs the full grid would make of it."""
+
+    point: Point
+    repeats: int
+
+
+class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A search for the best of the points with the same model and recipe."""
+
+    model: str
+    recipe: str
+    search: Search
+    points: tuple[SearchedPoint, ...]
+
+
+class Grid(NamedTuple):
+    """All runs in the order of the configuration, the points left out, and the searches."""
+
+    runs: tuple[PlannedRun, ...]
+    excluded: tuple[Excluded, ...]
+    searches: tuple[PlannedSearch, ...] = ()
+
+
+class PlannedBenchmark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The all-reduce benchmark of a point, or why it has none."""
+
+    point: Point
+    replicas: int
+    usd_per_node_hour: float | None
+    refusal: Annotated[str | None, Meta(description="Why there is nothing to time, or null.")]
+    spec: Annotated[BenchmarkSpec | None, Meta(description="Null where there is a refusal.")]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that is planned."""
+
+    schema_version: int = SCHEMA_VERSION
+    order_seed: Annotated[int, Meta(description="Seed of the order in which runs start.")]
+    targets: Annotated[
+        dict[str, float],
+        Meta(description="Metric of a quality → the value to which time and cost are compared."),
+    ]
+    platforms: Annotated[
+        dict[str, Platform], Meta(description="Those of the grid, each with its title.")
+    ]
+    synchronous_strategies: Annotated[
+        tuple[str, ...], Meta(description="Those that train the same model at any size.")
+    ]
+    runs: tuple[PlannedRun, ...]
+    excluded: tuple[Excluded, ...]
+    searches: tuple[PlannedSearch, ...] = ()
+    all_reduce_benchmarks: tuple[PlannedBenchmark, ...]
+
+    @classmethod
+    def of(cls, config: Config, grid: Grid, strategies: Mapping[str, Strategy]) -> Manifest:
+        """The manifest of a configuration whose grid is expanded."""
+        points = [*(run.spec.point for run in grid.runs), *(out.point for out in grid.excluded)]
+        return cls(
+            order_seed=config.seed,
+            targets=config.comparison.targets,
+            platforms={
+                name: msgspec.structs.replace(platform, title=platform.title or name)
+                for name in dict.fromkeys(point.platform for point in points)
+                for platform in [config.platforms[name]]
+            },
+            synchronous_strategies=tuple(n for n, s in strategies.items() if s.synchronous),
+            runs=grid.runs,
+            excluded=grid.excluded,
+            searches=grid.searches,
+            all_reduce_benchmarks=_benchmarks(config, grid.runs, strategies),
+        )
+
+    @property
+    def qualities(self) -> dict[str, Quality]:
+        """Recipe → what its runs are compared by."""
+        return {run.spec.point.recipe: run.spec.recipe.quality for run in self.runs}
+
+    def encode(self) -> bytes:
+        """The content of its file; raises strict_json.NotFiniteError for NaN and infinity."""
+        return strict_json.encode(self)
+
+    def write(self, path: Path) -> None:
+        """Write the whole file or nothing; raises as `encode` does."""
+        atomic.write_text(path, self.encode().decode())
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """The manifest of a file. Raises ManifestError if it is none of this version."""
+        try:
+            return cls.decode(path.read_bytes())
+        except ManifestError as error:
+            raise ManifestError(f"{path}: {error}") from None
+
+    @classmethod
+    def decode(cls, content: bytes) -> Manifest:
+        """The manifest that `encode` gave. Raises ManifestError if it is none of this version."""
+        try:
+            version = msgspec.json.decode(content, type=_Version).schema_version
+            if version == SCHEMA_VERSION:
+                return msgspec.json.decode(content, type=cls)
+        except msgspec.DecodeError as error:  # of which ValidationError is one
+            raise ManifestError(str(error)) from None
+        raise ManifestError(
+            f"schema_version {version}, not {SCHEMA_VERSION}: written by another version "
+            "of the workflow; remove it, and snakemake writes it anew"
+        )
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+def _model_parameters(spec: RunSpec) -> dict[str, ParameterValue]:
+    model, given = spec.point.model, spec.recipe.constants
+    return user_code.taken(model, given) if user_code.is_reference(model) else {}
+
+
+def _benchmarks(
+    config: Config, runs: Iterable[PlannedRun], strategies: Mapping[str, Strategy]
+) -> tuple[PlannedBenchmark, ...]:
+    """One for each point; none if benchmarks are not enabled."""
+    options = config.all_reduce_benchmark
+    benchmarks: dict[Point, PlannedBenchmark] = {}
+    for run in runs if options.enabled else ():
+        spec = run.spec
+        if spec.point in benchmarks:
+            continue
+        refusal = SINGLE if spec.replicas < 2 else None
+        if strategies[spec.point.strategy].coordinated:
+            refusal = NO_ALL_REDUCE
+        if spec.recipe.program:
+            refusal = OF_PROGRAM
+        benchmark = BenchmarkSpec(
+            point=spec.point,
+            measured=spec.measured,
+            precision=spec.recipe.precision,
+            gradient_exchange=spec.recipe.gradient_exchange,
+            communication=spec.recipe.communication,
+            sizes_bytes=options.sizes_bytes,
+            repetitions=options.repetitions,
+            model_parameters=_model_parameters(spec),
+            benchmark_version=BENCHMARK_VERSION,
+            replicas=spec.replicas,
+            jobs=spec.jobs,
+        )
+        benchmarks[spec.point] = PlannedBenchmark(
+            point=spec.point,
+            replicas=spec.replicas,
+            usd_per_node_hour=run.usd_per_node_hour,
+            refusal=refusal,
+            spec=None if refusal else benchmark,
+        )
+    return tuple(benchmarks.values())

@@ -1,0 +1,198 @@
+"""Platforms: checks of their keys, the chosen cluster, devices and prices."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+from tfscaling.spec import sbatch_options
+from tfscaling.spec.config import Config, Platform
+from tfscaling.spec.configuration import ConfigError, Sources, known, problem
+from tfscaling.spec.geometry import Geometry
+from tfscaling.spec.run_spec import Point
+
+
+def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float) -> float | None:
+    """Price of `nodes` nodes for `duration_s` seconds in US dollars; None without a price.
+
+    Per-second proration without minimum charges: what the training itself costs, not the bill.
+    """
+    if usd_per_node_hour is None:
+        return None
+    return usd_per_node_hour * nodes * duration_s / 3600.0
+
+
+#: Prices may be left out, but not half given: a price means nothing without its date and source.
+PRICE_KEYS = ("price_date", "price_source")
+
+
+def check(platforms: Mapping[str, Platform], sources: Sources = ()) -> None:
+    """Cross-checks that a schema cannot express; raises ConfigError."""
+    for name, platform in platforms.items():
+        for key, rule in _problems(platform):
+            value = getattr(platform, key)
+            raise ConfigError(problem(["platforms", name, key], value, rule, sources))
+
+
+def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
+    """(key, what is allowed) of each setting that means nothing alone or with the others."""
+    for key in platform.__struct_fields__:
+        value = getattr(platform, key)
+        if isinstance(value, str) and value.lower() in ("none", "null"):
+            yield key, "allowed: null without quotes, or another text"
+    if platform.usd_per_node_hour is not None:
+        for key in PRICE_KEYS:
+            if getattr(platform, key) is None:
+                yield key, "usd_per_node_hour needs price_date and price_source"
+    elif platform.usd_per_gpu_hour is not None:
+        yield "usd_per_gpu_hour", "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
+    if platform.price_date is not None and not _is_date(platform.price_date):
+        yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
+    if platform.multi_cluster and platform.cluster is None:
+        yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
+    if platform.node_check is not None and platform.launcher == "local":
+        yield "node_check", 'nodes of the launcher "local" are processes; allowed: null'
+    if platform.extra is not None and (rule := sbatch_options.problem(platform.extra)):
+        yield "extra", rule
+    if "TF_CONFIG" in platform.env:
+        yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
+
+
+def _is_date(text: str) -> bool:
+    """Whether YYYY, YYYY-MM or YYYY-MM-DD is in the calendar, from 1970 on."""
+    year, month, day = [*map(int, text.split("-")), 1, 1][:3]
+    try:
+        return datetime.date(year, month, day).year >= 1970
+    except ValueError:
+        return False
+
+
+def check_cluster(config: Config, sources: Sources = ()) -> None:
+    """Raise ConfigError unless `cluster` is that of a platform, and of one in the grid.
+
+    With another name no run would be selected, and a sweep of none would look like a success.
+    """
+    chosen, platforms = config.cluster, config.platforms
+    if chosen is None:
+        return
+    clusters = {platform.cluster for platform in platforms.values() if platform.cluster}
+    if chosen not in clusters:
+        raise ConfigError(problem(["cluster"], chosen, known(clusters, chosen), sources))
+    names = {name for block in config.grid for name in block.values("platform")}
+    in_grid = {p.cluster for name, p in platforms.items() if p.cluster and name in names}
+    if chosen not in in_grid:
+        reason = f"no platform of the grid is on this cluster; {known(in_grid, chosen)}"
+        raise ConfigError(problem(["cluster"], chosen, reason, sources))
+
+
+#: What of a platform the tables and the report say.
+SHOWN = (
+    "cloud",
+    "published_as",
+    "cluster",
+    "partition",
+    "instance_type",
+    "gpu_type",
+    "devices",
+    "launcher",
+    "cpus_per_node",
+    "usd_per_node_hour",
+    "usd_per_gpu_hour",
+    "price_date",
+    "price_source",
+)
+
+
+#: What the replicas of a node train on: its CPU, its GPUs, or logical devices, parts of its CPU.
+DeviceKind = Literal["CPU", "GPU", "logical"]
+CPU: DeviceKind = "CPU"
+GPU: DeviceKind = "GPU"
+LOGICAL: DeviceKind = "logical"
+
+
+def device_kind(gpus_per_node: int, devices: str) -> DeviceKind:
+    """CPU, GPU or LOGICAL, from the axis `gpus_per_node` and the platform's key `devices`."""
+    if not gpus_per_node:
+        return CPU
+    return LOGICAL if devices == "logical" else GPU
+
+
+#: What a job asks of Slurm, under the name of a Snakemake resource.
+Resource = str | int
+#: The same by the job's wildcards; None where the job does not ask.
+ResourceFunction = Callable[[Any], Resource | None]
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
+    """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
+
+    A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
+    the job's total, `gres` is per node; `tasks_per_gpu` 0 keeps the plugin from deriving tasks from
+    GPUs; an empty `mpi` lets the shell run in the batch step, so that train.py's own srun can use
+    the whole allocation. Settings that the platform leaves open are left out.
+    """
+    on_slurm = platform.launcher != "local"
+    requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
+    options = {
+        "--ntasks-per-node": requested.tasks_per_node_max,
+        "--reservation": platform.reservation,
+    }
+    extra = [f"{option}={value}" for option, value in options.items() if value is not None]
+    extra += ["--exclusive"] if platform.exclusive else []
+    extra += [platform.extra] if platform.extra else []
+    gres = geometry.gpus_per_node > 0 and platform.gpu_gres
+    resources: dict[str, Resource | None] = {
+        "nodes": requested.nodes,
+        "tasks": requested.tasks,
+        "cpus_per_task": platform.cpus_per_node // requested.tasks_per_node_max,
+        "mpi": "",
+        "gres": f"{platform.gpu_gres}:{geometry.gpus_per_node}" if gres else None,
+        "tasks_per_gpu": 0 if gres else None,
+        "mem_mb": platform.mem_mb,
+        "runtime": platform.runtime_min,
+        "slurm_partition": platform.partition,
+        "slurm_account": platform.account,
+        "qos": platform.qos,
+        "constraint": platform.constraint,
+        "clusters": platform.cluster if platform.multi_cluster else None,
+        "slurm_extra": " ".join(extra),
+        "stall_timeout_s": platform.stall_timeout_s,
+        "latency_wait_s": platform.latency_wait_s,
+    }
+    return {key: value for key, value in resources.items() if value is not None}
+
+
+def with_signature(function: _F) -> _F:
+    """The function with its signature at hand, which Snakemake asks for once per job and key."""
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return function
+
+
+def resource_functions(
+    platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
+) -> dict[str, Resource | ResourceFunction]:
+    """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
+
+    A value that all jobs share is given as it is, others as a function of the job's wildcards, of
+    which `point_of` gives the point: with thousands of jobs most of a dry-run's time goes into
+    these.
+    """
+
+    @functools.cache
+    def resources_of(point: Point) -> dict[str, Resource]:
+        return slurm_resources(platforms[point.platform], point.geometry)
+
+    def function(name: str) -> ResourceFunction:
+        return with_signature(lambda wildcards: resources_of(point_of(wildcards)).get(name))
+
+    jobs = [resources_of(point) for point in dict.fromkeys(points)]
+    functions: dict[str, Resource | ResourceFunction] = {}
+    for name in dict.fromkeys(name for resources in jobs for name in resources):
+        values = {resources.get(name) for resources in jobs}
+        (value, *others) = values
+        functions[name] = function(name) if others or value is None else value
+    return functions

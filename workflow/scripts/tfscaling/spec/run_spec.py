@@ -1,0 +1,418 @@
+"""One training run as it is asked for: the point of the grid, and all that follows from it.
+
+A `RunSpec` is made once, by `grid.expand`, and goes as it is to the manifest, to the launcher, to
+the ranks and to the tables. Only the run record holds its `parameters` as a flat dictionary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, TypeVar
+
+import msgspec
+from msgspec import NODEFAULT, Meta
+
+from tfscaling import BENCHMARK_VERSION, PROGRAM_VERSION, TRAINER_VERSION
+from tfscaling.files import strict_json
+from tfscaling.files.program_errors import InputError
+from tfscaling.spec.config import (
+    AXES,
+    BATCH_SIZE_KEYS,
+    MPI_STRATEGY,
+    POINT_AXES,
+    Measured,
+    ParameterValue,
+    Recipe,
+)
+from tfscaling.spec.geometry import Geometry
+
+#: What a word of a recipe's `program` may name in braces, besides `parameters.NAME`.
+PLACEHOLDERS = (
+    "epochs",
+    "per_replica_batch_size",
+    "global_batch_size",
+    "seed",
+    "replicas",
+    "folder",
+)
+#: The same of a recipe that names a dataset: the path of what is prepared.
+DATASET_PLACEHOLDER = "dataset"
+#: The value of a parameter, as JSON has it.
+Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
+#: Parameter → its value.
+Parameters = Mapping[str, Value]
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point of the grid: what its runs have in common. Its identity wherever points are keys."""
+
+    platform: str
+    model: str
+    strategy: str
+    recipe: str
+    nodes: Annotated[int, Meta(ge=1)]
+    gpus_per_node: Annotated[int, Meta(ge=0, description="GPUs or logical devices; 0 is the CPU.")]
+    tasks_per_node: Annotated[int | str, Meta(description='A number, or uneven such as "2+1".')]
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders."""
+        return {axis: getattr(self, axis) for axis in POINT_AXES}
+
+    @property
+    def path(self) -> str:
+        """`platform=…/…/tasks_per_node=…`; the platform first, so clusters merge by copying."""
+        return (
+            f"platform={self.platform}/model={self.model}/strategy={self.strategy}/"
+            f"recipe={self.recipe}/nodes={self.nodes}/gpus_per_node={self.gpus_per_node}/"
+            f"tasks_per_node={self.tasks_per_node}"
+        )
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(self.nodes, self.tasks_per_node, self.gpus_per_node)
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """What the ranks of a job are to do at a point; a run and a benchmark have it in common."""
+
+    point: Point
+    measured: Annotated[Measured, Meta(description="Of the platform what can change the job.")]
+    replicas: Annotated[int, Meta(ge=1, description="Copies of the model that take part.")]
+    jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
+
+    #: The field with the version of the code that the ranks must have.
+    VERSION: ClassVar[str]
+    #: Fields that came later: with their defaults they are left out, as keys are.
+    LATER: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def version_here(self) -> int:
+        """What that field has in a specification that this code makes."""
+        raise NotImplementedError
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders."""
+        return self.point.axes
+
+    @property
+    def path(self) -> str:
+        """The folder of the job's results, below that of all jobs of its kind."""
+        return self.point.path
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.point.geometry
+
+    @property
+    def cpus_per_task(self) -> int:
+        """CPUs of one rank: the node's, shared evenly by its tasks."""
+        return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
+
+    def threads(self, cpus: int) -> int:
+        """Threads of one operation on a rank that may run on so many CPUs.
+
+        Ranks on one machine share its CPUs: threads that wait for one keep all ranks waiting.
+        """
+        if self.measured.launcher != "local":
+            return self.cpus_per_task
+        return min(self.cpus_per_task, max(1, cpus // self.geometry.tasks))
+
+    @property
+    def by_mpi(self) -> bool:
+        """Whether the ranks are those of an MPI job."""
+        return self.point.strategy == MPI_STRATEGY
+
+    @property
+    def loads_tensorflow(self) -> bool:
+        """Whether the ranks are processes of the workflow's own that compute with TensorFlow."""
+        return True
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        """Whether its ranks write checkpoints, also when they are asked to end."""
+        return False
+
+    @property
+    def parameters(self) -> dict[str, Value]:
+        """All that can change the job, flat, as its record holds it."""
+        raise NotImplementedError
+
+    @property
+    def later(self) -> dict[str, Value]:
+        """Those of `LATER` that have another value than their default."""
+        defaults = _defaults(type(self))
+        found = {name: getattr(self, name) for name in self.LATER}
+        return {name: value for name, value in found.items() if value != defaults[name]}
+
+    @functools.cached_property
+    def parameters_hash(self) -> str:
+        """Of axes and parameters: `parameters_hash`."""
+        return parameters_hash(self.axes, self.parameters)
+
+
+class RunSpec(JobSpec, frozen=True, kw_only=True):
+    """One run: its point, its repeat, how it is made, and the sizes that follow from these."""
+
+    repeat: int
+    recipe: Recipe
+    dataset: Annotated[
+        str | None,
+        Meta(
+            description="The recipe's dataset, or else the model's own; null for programs without."
+        ),
+    ]
+    seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
+    trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
+    per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
+    global_batch_size: Annotated[int, Meta(ge=1, description="Examples per step of all replicas.")]
+
+    VERSION = "trainer_version"
+
+    @property
+    def version_here(self) -> int:
+        return trainer_version(self.recipe)
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders; the last is the repeat."""
+        return {**self.point.axes, "repeat": self.repeat}
+
+    @property
+    def path(self) -> str:
+        """The run's folder below results/runs."""
+        return f"{self.point.path}/repeat={self.repeat}"
+
+    @property
+    def loads_tensorflow(self) -> bool:
+        return not self.recipe.program
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        return self.recipe.writes_checkpoints
+
+    @property
+    def batch_scaling(self) -> Literal["strong", "weak"]:
+        return self.recipe.batch_scaling
+
+    @property
+    def parameters(self) -> dict[str, Value]:
+        return {
+            **flat(self.recipe),
+            "dataset": self.dataset,
+            **flat(self.measured),
+            "seed": self.seed,
+            "trainer_version": self.trainer_version,
+        }
+
+    def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
+        """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own.
+
+        `dataset` is the path of the prepared dataset, if the recipe names one.
+        """
+        values: dict[str, Value] = {
+            **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
+            "epochs": self.recipe.epochs,
+            "per_replica_batch_size": self.per_replica_batch_size,
+            "global_batch_size": self.global_batch_size,
+            "seed": self.seed,
+            "replicas": self.replicas,
+            "folder": str(folder),
+            DATASET_PLACEHOLDER: str(dataset),
+        }
+        parts = string.Formatter().parse(text)
+        return "".join(t + ("" if name is None else _word(values[name])) for t, name, *_ in parts)
+
+
+def trainer_version(recipe: Recipe) -> int:
+    """The version of what a recipe's runs are made by: the trainer, or what starts programs."""
+    return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
+
+
+def _word(value: Value) -> str:
+    """A value in a word of a command: texts as they are, others as JSON has them."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
+    """The all-reduce benchmark of a point: what of it can change the time of an all-reduce."""
+
+    precision: str
+    gradient_exchange: str = "float32"
+    communication: str
+    sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
+    repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
+    model_parameters: Annotated[
+        dict[str, ParameterValue],
+        Meta(description="What the user's function of the model is given."),
+    ] = {}
+    benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
+
+    VERSION = "benchmark_version"
+    LATER = ("gradient_exchange",)
+
+    @property
+    def version_here(self) -> int:
+        return BENCHMARK_VERSION
+
+    @property
+    def parameters(self) -> dict[str, Value]:
+        return {
+            "precision": self.precision,
+            **self.later,
+            "communication": self.communication,
+            **flat(self.measured),
+            "sizes_bytes": list(self.sizes_bytes),
+            "repetitions": self.repetitions,
+            **({"parameters": self.model_parameters} if self.model_parameters else {}),
+            "benchmark_version": self.benchmark_version,
+        }
+
+
+class SpecError(InputError):
+    """A file is no specification of this version."""
+
+
+_S = TypeVar("_S", bound=JobSpec)
+
+#: Keys that cannot change a run, only how the tables show it.
+NO_PARAMETERS = frozenset({"quality", "compare_resumed"})
+#: Keys that all records have. A new key is not added here.
+_ALWAYS = frozenset(
+    (
+        *BATCH_SIZE_KEYS,
+        *("dataset", "optimizer", "learning_rate", "learning_rate_scaling", "momentum", "epochs"),
+        *("train_examples_max", "test_examples_max", "evaluation_interval_epochs"),
+        *("steps_per_execution", "precision", "communication", "parameter_servers"),
+        *("launcher", "devices", "gpu_type", "instance_type", "cpus_per_node", "setup", "env"),
+    )
+)
+
+
+def encode(spec: JobSpec) -> str:
+    """The specification as JSON, the same text for equal ones.
+
+    What `flat` leaves out is left out here, too: what does not change a run's hash must not change
+    the text either, by which Snakemake knows the run.
+    Raises strict_json.NotFiniteError if a number is NaN or infinite.
+    """
+    left_out = set(spec.LATER) - spec.later.keys()
+    plain = {n: getattr(spec, n) for n in spec.__struct_fields__ if n not in left_out}
+    plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
+    written = msgspec.json.encode(plain, order="deterministic")
+    strict_json.check(written, spec)
+    return written.decode()
+
+
+def read(path: Path, kind: type[_S]) -> _S:
+    """The specification in a file, or in what a pipe gives.
+
+    Raises SpecError with the file and what is wrong, as a version that is not this code's.
+    """
+    try:
+        spec = msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError) as error:
+        raise SpecError(f"{path}: {error}") from error
+    if (asked := getattr(spec, kind.VERSION)) != spec.version_here:
+        raise SpecError(f"{path}: {kind.VERSION} {asked}, this is {spec.version_here}")
+    return spec
+
+
+def add_argument(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
+    """Add `--spec FILE`, whose value is the specification in the file."""
+
+    def specification(name: str) -> JobSpec:
+        try:
+            return read(Path(name), kind)
+        except SpecError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    what = "the specification, such as spec.json of an attempt"
+    parser.add_argument("--spec", type=specification, required=True, metavar="FILE", help=what)
+
+
+def flat(keys: Recipe | Measured) -> dict[str, Value]:
+    """The parameters among the keys, with their values as JSON has them.
+
+    A key that is in neither table above came later: while it has its default it is left out, so
+    that records which were made before, and have no such key, keep their hash.
+    """
+    defaults = _defaults(type(keys))
+    values: dict[str, Value] = {}
+    for key in keys.__struct_fields__:
+        value = getattr(keys, key)
+        if key not in NO_PARAMETERS and (key in _ALWAYS or value != defaults[key]):
+            values[key] = list(value) if type(value) is tuple else value
+    return values
+
+
+@functools.cache
+def _defaults(kind: type[Recipe | Measured | JobSpec]) -> dict[str, object]:
+    """Field → its default; msgspec.NODEFAULT of fields that have none."""
+    return {
+        field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+    }
+
+
+def later_defaults() -> dict[str, Value]:
+    """Key that came later → its default: what runs had that were made before there was the key."""
+    found = {**_defaults(Recipe), **_defaults(Measured)}
+    left_out = _ALWAYS | NO_PARAMETERS
+    return {
+        key: msgspec.to_builtins(default)
+        for key, default in found.items()
+        if key not in left_out and default is not NODEFAULT
+    }
+
+
+def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> str:
+    """16 hex digits over the canonical JSON of axes and parameters.
+
+    Records hold it: another way to write a number would make all earlier records stale.
+    """
+    content = [dict(axes), dict(parameters)]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(expected: Parameters, found: Parameters) -> str:
+    """`key: found, now expected` for every parameter that differs; of a mapping those of its keys.
+
+    A parameter that one of them lacks has its default there.
+    """
+    now, before = _single(expected), _single(found)
+    keys = [key for key in now | before if now.get(key) != before.get(key)]
+    return "; ".join(f"{key}: {before.get(key)}, now {now.get(key)}" for key in keys)
+
+
+def _single(parameters: Parameters) -> dict[str, Value]:
+    """The parameters with `key.inner` for each key of those that are mappings."""
+    single: dict[str, Value] = {}
+    for key, value in parameters.items():
+        single |= (
+            {f"{key}.{inner}": of for inner, of in value.items()}
+            if isinstance(value, dict)
+            else {key: value}
+        )
+    return single
+
+
+def run_path(axes: Mapping[str, str | int]) -> str:
+    """The folder of the run with these axes, below results/runs."""
+    return "/".join(f"{axis}={axes[axis]}" for axis in AXES)
+
+
+class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run whose model stands for those of all runs alike, built before any of them starts."""
+
+    spec: RunSpec
+    #: Of these runs some have more replicas than one.
+    on_several_replicas: bool

@@ -1,0 +1,110 @@
+"""Variants of recipes, one for each combination of listed parameters, and short recipes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from tfscaling.spec import user_code
+from tfscaling.spec.config import ParameterValue, Quality, Recipe
+from tfscaling.spec.run_spec import Point, RunSpec
+
+#: What a text must be to be part of a name.
+NAMEABLE = "letters, digits and . _ + -"
+_NAMEABLE = re.compile(r"[A-Za-z0-9._+-]+")
+#: Characters of a name of prepared data: with `.json` it is the name of a file.
+_NAME_MAX = 200
+
+
+def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
+    """The variants by name; without lists the recipe itself.
+
+    Keys are in alphabetical order in the name: another order in the file is the same variant.
+    """
+    axes = {key: recipe.parameter_axes[key] for key in sorted(recipe.parameter_axes)}
+    variants = {}
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        parameters = {**recipe.parameters, **chosen}
+        variants[named(name, chosen)] = msgspec.structs.replace(recipe, parameters=parameters)
+    return variants
+
+
+def base(name: str) -> str:
+    """The recipe of which a name is a variant: without lists the name itself."""
+    return name.partition("+")[0]
+
+
+def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
+    """`name+key=value+key=value`; numbers, true, false and null as JSON has them."""
+    return "+".join([name, *(f"{key}={_text(value)}" for key, value in parameters.items())])
+
+
+def is_nameable(value: ParameterValue) -> bool:
+    """Whether the value can be part of a name."""
+    return _NAMEABLE.fullmatch(_text(value)) is not None
+
+
+def data_of(spec: RunSpec) -> str | None:
+    """The name of the prepared data that a run reads; None of a program that has its own."""
+    return spec.dataset and data_name(spec.dataset, spec.recipe)
+
+
+def data_name(dataset: str, recipe: Recipe) -> str:
+    """The name of what is prepared of a dataset for a variant.
+
+    Of a function of the user's the parameters that it takes are in the name; values that no file
+    can be named by by their checksum. Raises user_code.UserCodeError if there is no such function.
+    """
+    given = data_parameters(dataset, recipe)
+    name = named(dataset, given)
+    if len(name) <= _NAME_MAX and all(map(is_nameable, given.values())):
+        return name
+    checksum = hashlib.sha256(json.dumps(given, separators=(",", ":")).encode()).hexdigest()
+    return f"{dataset}+{checksum[:16]}"
+
+
+def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
+    """The parameters that the function of a dataset takes, in alphabetical order; else none."""
+    if not user_code.is_reference(dataset):
+        return {}
+    given = user_code.taken(dataset, recipe.constants)
+    return {key: given[key] for key in sorted(given)}
+
+
+def _text(value: ParameterValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def wholes(specs: Iterable[RunSpec]) -> dict[Point, RunSpec]:
+    """Point of short runs → a run of the same training to its end there, if one is planned."""
+    first = {spec.point: spec for spec in specs}
+    short = [spec for spec in first.values() if spec.recipe.stop_after_steps is not None]
+    places: dict[tuple[str | int, ...], list[RunSpec]] = {}
+    for spec in first.values() if short else ():
+        if spec.recipe.stop_after_steps is None:
+            places.setdefault(_place(spec.point), []).append(spec)
+    found = {}
+    for spec in short:
+        alike = (w for w in places.get(_place(spec.point), ()) if _training(w) == _training(spec))
+        if (whole := next(alike, None)) is not None:
+            found[spec.point] = whole
+    return found
+
+
+def _place(point: Point) -> tuple[str | int, ...]:
+    return tuple(value for axis, value in point.axes.items() if axis != "recipe")
+
+
+def _training(spec: RunSpec) -> RunSpec:
+    """What is trained and where, by whatever recipe, short or not."""
+    recipe = msgspec.structs.replace(
+        spec.recipe, stop_after_steps=None, quality=Quality(), compare_resumed=False
+    )
+    point = msgspec.structs.replace(spec.point, recipe="")
+    return msgspec.structs.replace(spec, point=point, recipe=recipe, repeat=1, seed=0)

@@ -1,0 +1,281 @@
+"""Write and print what a sweep would still do, at what price, and how it is submitted.
+
+INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
+         input)
+OUTPUTS  plan.csv: one row per configuration with runs still to do and per excluded one, with the
+         answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses, then the
+         configurations, the sbatch lines, the sums and the budget
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import pandas as pd
+from msgspec.structs import replace
+
+from tfscaling.files import atomic
+from tfscaling.files.program_errors import InputError
+from tfscaling.plan import (
+    costed_plan,
+    libraries,
+    plan_rows,
+    preflight,
+    run_estimates,
+    submission,
+    sweep_jobs,
+    sweep_refusals,
+    turnaround,
+)
+from tfscaling.plan.plan_rows import PointRow
+from tfscaling.plan.submission import Submission
+from tfscaling.record.run_states import RERUN_STALE
+from tfscaling.search import expected_runs
+from tfscaling.spec.config import Budget, Config
+from tfscaling.spec.platforms import LOGICAL
+from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.tables import formats, table_files
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
+
+SHOWN = (
+    *("runs", "tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
+    *("cost_usd", "feasibility", "submission", "starts"),
+)
+SUBMITTED = (
+    "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
+    "the run's name. Without `-A` it is your default account.\n"
+)
+DIGITS = {"node_hours": 3, "cost_usd": 4}
+
+
+def run(study: StudyFolder) -> None:
+    """Write and print the plan. Raises InputError if the submission is not what it should be."""
+    try:
+        how = msgspec.json.decode(sys.stdin.buffer.read(), type=Submission)
+    except msgspec.DecodeError as error:
+        raise InputError(f"standard input: {error}") from error
+    config, planned = study.config, study.manifest
+    made = costed_plan.make(config, planned, study.runs_dir)
+    points, warnings = answered(made, config, how)
+    problem = ""
+    if not how.deploys_software:
+        due = {row.point for row in points if row.runs}
+        specs = [run.spec for run in planned.runs if run.spec.point in due]
+        problem = libraries.cuda_problem(specs, config)
+        without = {spec.point for spec in libraries.runs_without_cuda(specs, config)}
+        points = [refused(row) if row.point in without else row for row in points]
+    rows = [msgspec.structs.asdict(row) for row in points]
+    table = pd.DataFrame(rows, columns=list(plan_rows.COLUMNS), dtype=object)
+    table_files.write(table, study.folder / "plan.csv")
+    text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
+    atomic.write_text(study.folder / "plan.md", text)
+    print(text)
+
+
+def refused(row: PointRow) -> PointRow:
+    """The row of a point whose GPUs would not be used."""
+    reason = "no CUDA libraries"
+    return replace(row, feasibility=plan_rows.REFUSED, reason=reason, starts=plan_rows.REFUSED)
+
+
+def answered(
+    made: plan_rows.Plan, config: Config, how: Submission
+) -> tuple[list[PointRow], list[str]]:
+    """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
+    rows = submission.added(plan_rows.of_points(made.rows), config, how)
+    if how.executor not in sweep_jobs.SLURM:
+        return rows, []
+    try:
+        rows = preflight.added(rows, config, how)
+    except preflight.NoSlurmError as error:
+        was_asked = isinstance(error, preflight.SilentError)
+        return rows, [f"{error}." if was_asked else f"Slurm was not asked: {error}."]
+    waiting = [row for row in rows if not row.is_refused]
+    return rows, [f"Slurm would let wait {line}" for line in said_by_slurm(waiting)]
+
+
+def said_by_slurm(rows: Iterable[PointRow]) -> list[str]:
+    """Slurm's words about points, one line for all points of a platform with the same."""
+    said: dict[tuple[str, str], list[PointRow]] = {}
+    for row in rows:
+        if row.slurm:
+            said.setdefault((row.platform, row.slurm), []).append(row)
+    return [
+        f"{platform}, {preflight.shapes(group)}: {words}"
+        for (platform, words), group in said.items()
+    ]
+
+
+def markdown(
+    made: plan_rows.Plan,
+    points: Sequence[PointRow],
+    config: Config,
+    warnings: Sequence[str] = (),
+) -> str:
+    """The plan to read: what Slurm refuses, the points, the sbatch lines, and the sums."""
+    lines: dict[str, int] = {}
+    for row in points:
+        if row.is_sbatch and row.submission:
+            lines.setdefault(row.submission, len(lines) + 1)
+    parts = []
+    if refused := said_by_slurm(row for row in points if row.is_refused):
+        head = "Slurm refuses what these points ask for; nothing of this plan would be submitted:"
+        keys = f"Change the platform ({preflight.KEYS}), or leave the points out (`exclude`)."
+        parts.append("\n".join([head, "", *(f"- {line}" for line in refused), "", keys, ""]))
+    parts += [formats.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
+    for line, number in lines.items():
+        parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
+    parts.append(formats.markdown(totals_shown(made, points, config, warnings), level=2))
+    if made.searches:
+        parts.append(formats.markdown(searches_shown(made.searches), level=2))
+    return "\n".join(parts)
+
+
+def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTable:
+    """One row per point; axes that are the same everywhere stand above."""
+    values = {axis: {getattr(row, axis) for row in rows} for axis in NAMING if axis != "nodes"}
+    fixed = {axis: found.pop() for axis, found in values.items() if len(found) == 1}
+    shown = [name for name in SHOWN if name != "starts" or any(row.starts for row in rows)]
+    names = [*(axis for axis in NAMING if axis not in fixed), *shown]
+    cells = ([cell(name, row, lines) for name in names] for row in rows)
+    above = f"All: {', '.join(f'{axis} {value}' for axis, value in fixed.items())}."
+    title = "Plan of the runs that are still to do"
+    return TextTable.of(title, names, cells, (), above if fixed else "")
+
+
+def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
+    """A value as it is read; of the sbatch line its number in `lines`."""
+    if name == "feasibility" and row.is_refused:
+        # Slurm's reasons are above the table
+        known = row.feasibility == plan_rows.REFUSED
+        return plan_rows.REFUSED + f" ({row.reason})" * known
+    if name == "feasibility":
+        started = not row.reason.startswith("missing: ")
+        return row.feasibility + f" ({row.reason})" * started
+    value = getattr(row, "duration_s" if name == "duration" else name)
+    if value is None:
+        unknown = name == "cost_usd" and row.feasibility != plan_rows.EXCLUDED
+        return "unknown" if unknown else MISSING
+    if name == "submission" and value in lines:
+        return f"sbatch {lines[value]}"
+    if name == "gpus" and row.devices == LOGICAL:
+        # what Slurm may give out as GPUs trains on parts of a CPU
+        return Number(f"{value} logical", value)
+    if isinstance(value, str):
+        return value
+    return clock(value) if name == "duration" else rounded(value, DIGITS.get(name, 0))
+
+
+def clock(duration_s: float) -> Number:
+    """Seconds as h:mm:ss, with the days where there are any."""
+    return Number(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
+
+
+def totals_shown(
+    made: plan_rows.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
+) -> TextTable:
+    """The sums for each platform and for all, with notes on them and on the budget.
+
+    Of the runs that are not refused.
+    """
+    wanted = accepted(made, points)
+    platforms = dict.fromkeys(row.platform for row in wanted)
+    groups = {p: [row for row in wanted if row.platform == p] for p in platforms}
+    rows = [[name, *sums(plan_rows.total(runs))] for name, runs in groups.items()]
+    rows.append(["all", *sums(plan_rows.total(wanted))])
+    names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
+    return TextTable.of("Totals", names, rows, [*warnings, *notes(made, points, config)])
+
+
+def searches_shown(searches: Sequence[plan_rows.SearchCost]) -> TextTable:
+    """What each search takes, at least, expected and at most, and the full grid beside it."""
+    kinds = ("made", "least", "expected", "most", "full_grid")
+    rows = [
+        [search.work, kind.replace("_", " "), *sums(getattr(search, kind))[:3]]
+        for search in searches
+        for kind in kinds
+    ]
+    notes = (
+        "All runs of a search, those made included. Least: it is decided at its next look. Most: "
+        "no further point leaves. Full grid: `repeats` runs of the same points.",
+        f"Expected: the mean of {expected_runs.TRIALS} simulated searches, where runs scatter by "
+        f"{expected_runs.SCATTER:.0%} and times not measured yet follow random scaling curves: an "
+        "assumption, no bound.",
+    )
+    names = ["search", "", "runs", "node_hours", "cost_usd"]
+    return TextTable.of("The search and the full grid", names, rows, notes)
+
+
+def accepted(made: plan_rows.Plan, points: Sequence[PointRow]) -> list[plan_rows.PlanRow]:
+    """The runs to do without those that are refused."""
+    refused = {row.point for row in points if row.is_refused}
+    return [row for row in made.runs if row.point not in refused] if refused else made.runs
+
+
+def sums(total: plan_rows.Total) -> list[str]:
+    """Runs, node-hours, US dollars, time if the runs follow one another."""
+    known = rounded(total.cost_usd, 2)
+    usd = Number(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
+    cost = usd if total.unpriced else known
+    return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
+
+
+def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> list[str]:
+    """What the numbers mean, what they leave out, and whether the budget allows them."""
+    wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
+    found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
+    if made.failed.attempts:
+        usd = made.failed.cost_usd
+        cost = "unknown" if usd is None else f"{usd:.2f}"
+        found.append(
+            f"Attempts that failed so far: {made.failed.attempts}, {made.failed.node_hours:.3f} "
+            f"node-hours, {cost} US dollars; not in the sums."
+        )
+    if refused := len(made.runs) - len(accepted(made, points)):
+        found.append(f"Not in the sums: {refused} of these runs, which are refused.")
+    found += [
+        f"Recipe {name} trains more examples on more replicas (steps_per_epoch with a batch per "
+        "replica): its configurations will not be compared; use global_batch_size."
+        for name in plan_rows.of_other_work(made.runs, config.recipes)
+    ]
+    if made.stale:
+        number = f"{made.stale} run{'s' if made.stale > 1 else ''}"
+        found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")
+    if excluded:
+        found.append(f"Excluded points, with the reason in their row: {excluded}.")
+    if made.if_needed:
+        found.append(
+            f"{len(made.if_needed)} runs are done only if the others leave open what they are to "
+            "show: sums are upper bounds."
+        )
+    if made.elsewhere:
+        found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
+    found.append(
+        "duration: of one run: median wall time, from launch to teardown, of the valid runs of the "
+        "same point, "
+        f"else the platform's runtime_min ({run_estimates.TIME_LIMIT}). "
+        "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
+        "are processes of one machine."
+    )
+    if any(row.starts for row in points):
+        found.append(
+            "starts: when Slurm would start one run of the row, if nothing else were submitted "
+            "(`sbatch --test-only`); local time."
+        )
+        found += turnaround.sentences(points)
+    assumed = (row for row in points if row.duration_from == run_estimates.TIME_LIMIT)
+    if any(not row.is_sbatch for row in assumed):
+        found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
+    if unpriced := plan_rows.total(made.runs).unpriced:
+        found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
+    if made.benchmarks:
+        number, hours, dollars, _ = sums(plan_rows.total(made.benchmarks))
+        more = f"{number} benchmarks to do, at most {hours} node-hours and {dollars} US dollars"
+        found.append(f"Not in the sums, but in the budget: {more} ({run_estimates.TIME_LIMIT}).")
+    if problems := sweep_refusals.budget_problems(config, made.runs, made.benchmarks):
+        return found + [f"The budget refuses this sweep: {line}" for line in problems]
+    budgeted = config.budget != Budget()
+    return [*found, "The budget allows it." if budgeted else "No budget is set."]

@@ -1,0 +1,384 @@
+"""Data-parallel training by all-reduce, wherever the batches come from."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tfscaling.launch.checkpoint_folder import State
+from tfscaling.record.events import EventLog
+from tfscaling.record.rank_report import AttributionRound
+from tfscaling.spec.run_spec import RunSpec
+from tfscaling.train import measured, optimizers, replica_state, user_model
+from tfscaling.train.checkpoints import Saved, variables_of
+from tfscaling.train.loop import CheckpointedLoop, compiled
+from tfscaling.train.measured import Measured, Result, measured_by_itself, measured_by_sums
+from tfscaling.train.optimizers import make_optimizer
+from tfscaling.train.own_step import OwnStep
+
+#: Steps of computation alone that each rank measures after the training.
+COMPUTE_STEPS = 20
+
+
+class AllReduceLoop(CheckpointedLoop):
+    """One rank's part of the training of a model: a classifier, or one that trains itself.
+
+    `strategy` is a tf.distribute.Strategy. A subclass says where batches come from: it calls
+    `make_model`, and in each replica `train_on` and `test_on` with a batch and the weights of its
+    examples, 0 for padding.
+    """
+
+    def __init__(self, strategy: Any, spec: RunSpec) -> None:
+        super().__init__(strategy, strategy.num_replicas_in_sync, spec)
+        self._is_alone = len(strategy.extended.worker_devices) == self.replicas
+        self._average_call = compiled(self._average_statistics)
+        self._average_weights_call = compiled(self._average_weights)
+        self._sum_call = compiled(self._sum_totals)
+        self._mean_call = compiled(self._mean)
+        self._states_call = compiled(self._own_states)
+        self._reset_call = compiled(self._zero_totals)
+
+    def make_model(
+        self,
+        build_model: Callable[[], Any],
+        sample: Callable[[], tuple[Any, ...]],
+        problem_of_labels: Callable[[], str | None],
+    ) -> None:
+        """The model with its optimizer, on all replicas.
+
+        `sample` gives a batch as `fit` would have it; `problem_of_labels` says why a classifier
+        could not learn the labels. Raises ModelError.
+        """
+        import keras
+
+        tf = self.tf
+        keras.utils.set_random_seed(self.seed)
+        with self.strategy.scope():
+            self.model = build_model()
+            self.own: OwnStep | None = None
+            if user_model.trains_itself(self.model, self.recipe):
+                user_model.check_step(self.recipe)
+                user_model.compile_as_asked(
+                    self.model, self.recipe, self.replicas, self.updates_per_epoch
+                )
+                self.own = OwnStep(self.model, sample(), self.replicas, self._rounds_gradients)
+                self.optimizer = self.model.optimizer
+            else:
+                user_model.check_classifier(self.model, problem_of_labels())
+                self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
+                self.optimizer.build(self.model.trainable_variables)
+                if self.recipe.average_every is not None or self.replicas == 1:
+                    optimizers.update_alone(self.optimizer)
+                elif self._rounds_gradients:
+                    optimizers.exchange_rounded(self.optimizer)
+                optimizers.update_together(self.optimizer)
+                if self._casts_in_update:
+                    optimizers.cast_in_update(self.optimizer)
+            # loss, correct answers and examples of this replica since the start of the epoch
+            self.totals = tf.Variable(
+                [0.0, 0.0, 0.0],
+                trainable=False,
+                dtype=tf.float64,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+        compiled(self._seed_replicas)()
+        if self._averages_weights:
+            self._average_weights_call.get_concrete_function()  # traced here, not in a step
+
+    def _end(self, result: Result, events: EventLog) -> None:
+        if self.own is not None and not result.diverged and not result.is_short:
+            with self.strategy.scope():
+                self.own.finalize()
+        super()._end(result, events)
+
+    def saved(self) -> Saved:
+        """Shared are weights and the optimizer's state, unless replicas have their own."""
+        roots = [self.model, self.optimizer, self.totals, *([self.own.sums] if self.own else [])]
+        shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
+        equal = {id(variable.value) for variable in shared if not self._averages_weights}
+        found = variables_of(self.strategy, *roots)
+        return Saved(
+            shared=[copies for variable, copies in found if id(variable) in equal],
+            own=[copies for variable, copies in found if id(variable) not in equal],
+        )
+
+    def _skip(self, state: State, events: EventLog) -> None:
+        """The order of arrays is a function of the epoch: nothing is to be read."""
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        if self._is_alone:
+            return list(values)
+        found: list[float] = self._mean_call(self.tf.constant(values)).numpy().tolist()
+        return found
+
+    @property
+    def _casts_in_update(self) -> bool:
+        """Whether gradients come to the update as this replica alone made them, on a CPU."""
+        device = self.strategy.extended.worker_devices[0]
+        is_cpu = self.tf.DeviceSpec.from_string(device).device_type == "CPU"
+        return self.replicas == 1 and is_cpu and self.recipe.precision == "mixed_bfloat16"
+
+    @property
+    def _rounds_gradients(self) -> bool:
+        return self.recipe.gradient_exchange == "bfloat16"
+
+    @property
+    def _averages_weights(self) -> bool:
+        return self.recipe.average_every is not None and self.replicas > 1
+
+    def _seed_replicas(self) -> None:
+        """Give each replica random numbers of its own, by its number: dropout draws other masks."""
+        states = replica_state.seeds(self.model)
+
+        def replica() -> None:
+            number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
+            for state in states:
+                state.assign(replica_state.stream(state.value, number))
+
+        if states:
+            self.strategy.run(replica)
+
+    def _gradients(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
+        """This replica's part of the loss, and the gradients of it.
+
+        `examples` is the number of examples of the global batch that count.
+        """
+        count = self.recipe.accumulate_steps
+        if count == 1:
+            return self._gradients_of_part(batch, weights, examples)
+        loss, done = 0.0, None
+        total: list[Any] | None = None
+        for part in optimizers.parts_of((batch, weights), count):
+            own_batch, own_weights = part(done)
+            own_loss, gradients = self._gradients_of_part(own_batch, own_weights, examples)
+            total = optimizers.summed_parts(total, gradients)
+            loss += own_loss
+            # the gradient that the backward pass makes last
+            done = next(gradient for gradient in total if gradient is not None)
+        assert total is not None
+        return loss, total
+
+    def _gradients_of_part(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
+        x, answers = batch
+        with self.tf.GradientTape() as tape:
+            sums = self._forward(x, answers, weights, training=True)
+            # gradients are summed over the replicas by the optimizer: divide by all examples
+            loss = sums[0] / self.tf.cast(examples, self.tf.float32)
+            scaled = self.optimizer.scale_loss(loss)
+        self._count(sums)
+        return loss, tape.gradient(scaled, self.model.trainable_variables)
+
+    def _agreed(self, gradients: list[Any]) -> list[Any]:
+        """The gradients, made not finite on every replica where they are not on one of them.
+
+        A scaled loss can overflow on one replica alone. Keras's optimizer looks at each replica's
+        own gradients to decide whether it skips the update: replicas would train on with
+        different weights, or wait for ever for one that skips the all-reduce.
+        """
+        tf = self.tf
+        own = tf.where(self.optimizer.check_finite(gradients), 0.0, 1.0)
+        context = tf.distribute.get_replica_context()
+        overflows = context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+        spoilt = tf.where(overflows > 0.0, float("nan"), 0.0)
+        # one gradient is enough: the optimizer skips the whole update
+        place = next(place for place, gradient in enumerate(gradients) if gradient is not None)
+        first = gradients[place]
+        if isinstance(first, tf.IndexedSlices):
+            values = first.values + tf.cast(spoilt, first.dtype)
+            first = tf.IndexedSlices(values, first.indices, first.dense_shape)
+        else:
+            first += tf.cast(spoilt, first.dtype)
+        return [*gradients[:place], first, *gradients[place + 1 :]]
+
+    def train_on(self, batch: Any, weights: Any, examples: Any) -> Any:
+        """In a replica: a step on its part of a global batch of which `examples` count.
+
+        `weights`, float32 (batch,), are 1 for examples and 0 for padding, which comes last. Returns
+        a value that is there once the weights are updated.
+        """
+        if self.own is not None:
+            self.own.train(batch, self._counting(weights), examples)
+            return self._progress()
+        if self.recipe.average_every is not None:
+            # the mean of the replicas' weights is then that of their gradients
+            examples = self.tf.cast(examples, self.tf.float32) / self.replicas
+        loss, gradients = self._gradients(batch, weights, examples)
+        if self.replicas > 1 and self.recipe.precision == "mixed_float16":
+            gradients = self._agreed(gradients)
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
+        return loss
+
+    def test_on(self, batch: Any, weights: Any) -> None:
+        """In a replica: count its part of a batch of held-out examples."""
+        if self.own is not None:
+            self.own.test(batch, self._counting(weights))
+            return
+        x, answers = batch
+        self._count(self._forward(x, answers, weights, training=False))
+
+    def compute_on(self, batch: Any, weights: Any) -> Any:
+        """In a replica: forward and backward pass alone; a value that depends on all gradients."""
+        tf = self.tf
+        if self.own is not None:
+            gradients = self.own.gradients(batch) or [self._progress()]
+        else:
+            _, gradients = self._gradients(batch, weights, self.global_batch)
+        # a number of each gradient, so that none is left out as unused
+        dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
+        return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
+
+    def norms_on(self, batch: Any, weights: Any) -> Any:
+        """In a replica: squared norms of gradients of parts of the batch and of the whole.
+
+        A part is a replica's own, or half of a single replica's; all examples count. Changes no
+        state of the model.
+        """
+
+        def measured() -> Any:
+            if self.replicas > 1:
+                _, own = self._gradients(batch, weights, self.batch)
+                return optimizers.norms_of_replicas(own)
+            halves = []
+            for part in optimizers.parts_of((batch, weights), 2):
+                own_batch, own_weights = part(None)
+                _, own = self._gradients_of_part(own_batch, own_weights, self.batch // 2)
+                halves.append(own)
+            return optimizers.norms_of_halves(*halves)
+
+        return optimizers.leaving(self.model.non_trainable_variables, measured)
+
+    def _counting(self, weights: Any) -> Any:
+        """How many examples count."""
+        return self.tf.cast(self.tf.reduce_sum(weights), self.tf.int32)
+
+    def _progress(self) -> Any:
+        """A value that is there once the optimizer has updated the weights."""
+        tf = self.tf
+        first = tf.convert_to_tensor(self.model.trainable_variables[0].value)
+        return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
+
+    def _average_statistics(self) -> None:
+        """Give all replicas the mean of what each gathered, such as batch normalization's moments.
+
+        Keras leaves each replica its own while training; the model that is evaluated must be one.
+        """
+        tf = self.tf
+        own = [v for v in self.model.non_trainable_variables if v.dtype.startswith("float")]
+
+        def replica() -> None:
+            context = tf.distribute.get_replica_context()
+            values = [tf.identity(variable.value) for variable in own]
+            means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
+            for variable, mean in zip(own, means, strict=True):
+                variable.assign(mean)
+
+        if own:
+            self.strategy.run(replica)
+
+    def _average_weights(self) -> Any:
+        return optimizers.average(self.strategy, self.model.trainable_variables)
+
+    def _exchanged(self, done: int, steps: int) -> bool:
+        """Whether all replicas have the same weights after `done` of `steps` steps of an epoch.
+
+        Those that have weights of their own take their mean where that is due. To be called after
+        the steps of each execution.
+        """
+        if not self._averages_weights:
+            return True
+        is_due = done % self.recipe.steps_per_synchronisation == 0 or done == steps
+        if is_due:
+            self._fetch(self._average_weights_call())
+        return is_due
+
+    def _sum_totals(self) -> Any:
+        totals = self.strategy.run(self.totals.read_value)
+        return self.strategy.reduce("SUM", totals, axis=None)
+
+    def _own_states(self) -> Any:
+        return self.strategy.run(self.own.states) if self.own else []
+
+    def _zero_totals(self) -> None:
+        if self.own is not None:
+            self.strategy.run(self.own.reset)
+        self.strategy.run(lambda: self.totals.assign(self.tf.zeros_like(self.totals)))
+
+    def _reset(self) -> None:
+        self._reset_call()
+
+    def _measured(self) -> Measured:
+        if self.own is not None:
+            states = [self.strategy.experimental_local_results(s)[0] for s in self._states_call()]
+            return measured_by_itself(*self.own.results(states))
+        return measured_by_sums(*self._sum_call().numpy().tolist())
+
+    @abstractmethod
+    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
+        """Batches of the training data as in training, without end."""
+
+    @abstractmethod
+    def _batches_without_input(self) -> Iterator[Any]:
+        """Batches that are there already, without end."""
+
+    @abstractmethod
+    def _train_call(self, batch: Any) -> Any:
+        """A step on one of these batches; a value of each local replica."""
+
+    @abstractmethod
+    def _compute_call(self, batch: Any) -> Any:
+        """Forward and backward pass alone on one of these batches; likewise."""
+
+    def compute_steps(self) -> list[float]:
+        """Forward and backward pass of this rank without any other: no all-reduce, no update.
+
+        A step of the training less this is communication, waiting for slower ranks, and the update.
+        The ranks compute at the same time, as they do when they train; the first is not counted.
+        """
+        durations, batches = [], self._batches_without_input()
+        for number in range(COMPUTE_STEPS + 1):
+            if number == 1:
+                self._sum_call()  # all ranks have compiled: they go on together
+            batch = next(batches)
+            start_s = time.perf_counter()
+            self._fetch(self._compute_call(batch))
+            durations.append(time.perf_counter() - start_s)
+        return durations[1:]
+
+    def attribute(self, events: EventLog) -> list[AttributionRound]:
+        """Steps with and without input and synchronisation, in rounds: see `measured`.
+
+        The weights change, so this comes last.
+        """
+        steps = measured.Steps(
+            train=lambda batch: self._done(self._train_call(batch)),
+            compute=lambda batch: self._done(self._compute_call(batch)),
+            mean=lambda value: float(self._mean_call(self.tf.constant(value)).numpy()),
+        )
+        with self._batches_with_input() as real:
+            return measured.measure(
+                steps,
+                real,
+                self._batches_without_input(),
+                self.seed,
+                lambda number: self._sign_of_life(events, self.recipe.epochs, number),
+            )
+
+    def _mean(self, value: Any) -> Any:
+        """Over all replicas."""
+        return self.strategy.reduce(
+            "MEAN", self.strategy.run(self.tf.identity, (value,)), axis=None
+        )
+
+    def _done(self, values: Any) -> None:
+        self._fetch(values)
+
+    def _fetch(self, values: Any) -> list[Any]:
+        """The values of this rank's replicas, which are there once their work is done.
+
+        They are fetched so that a step that a GPU has not finished is not counted as done.
+        """
+        return [value.numpy() for value in self.strategy.experimental_local_results(values)]

@@ -1,0 +1,347 @@
+"""All-reduces timed alone, as the training does them, and rates of a rank's node.
+
+Strategy, devices and calls are those of the training: Keras's optimizers sum gradients over the
+replicas by `all_reduce` of the replica context. Ranks start each repetition together, so that none
+counts the wait for another.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec.structs import asdict as fields_of
+
+from tfscaling.cluster.resolver import Cluster
+from tfscaling.launch.rank_process import RankContext
+from tfscaling.record.node_check import NodeRate
+from tfscaling.record.rank_report import AllReduces, BenchmarkReport, CheckedRank
+from tfscaling.spec.run_spec import BenchmarkSpec
+from tfscaling.spec.user_code import NOTHING, Given
+from tfscaling.train import models, rank, strategies
+from tfscaling.train.strategies import STRATEGIES, Exchange
+
+#: So long each of the two is measured.
+COMPUTE_S, SEND_S = 1.0, 0.5
+#: Two ranks that have met wait so long for one another, and one attempt to meet may take so long.
+_ANSWER_S, _CALL_S = 60.0, 10.0
+_CALL_INTERVAL_S = 0.05
+#: Of the matrices: enough work for the threads, and some products in the time.
+_SIZE, _SIZE_OF_MANY, _MANY = 512, 2048, 8
+_CHUNK = bytes(1 << 20)
+
+
+def rates_of_node(context: RankContext, threads: int, meet_s: float) -> CheckedRank:
+    """Measure, with so many threads, while the other ranks do.
+
+    Neighbours may come `meet_s` later. Raises OSError if one does not.
+    """
+    cluster = context.cluster
+    host, to_host = (_address(cluster, rank)[0] for rank in (cluster.rank, cluster.rank + 1))
+    mb_per_s = send(cluster, meet_s)  # first: then all of them have begun
+    context.events.add("sent", mb_per_s=mb_per_s)
+    gflop_per_s = compute(threads)
+    place = context.place()
+    rate = NodeRate(
+        rank=cluster.rank,
+        host=host,  # as Slurm calls it
+        gflop_per_s=gflop_per_s,
+        cpu_mhz=place.host_facts.cpu_mhz,
+        to_host=to_host,
+        mb_per_s=mb_per_s,
+    )
+    return CheckedRank(**fields_of(place), rate=rate)
+
+
+def compute(threads: int, duration_s: float = COMPUTE_S) -> float:
+    """10^9 operations per second of matrix products in float32, over this time and not the best."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)  # read when NumPy is loaded
+    import numpy as np
+
+    size = _SIZE if threads < _MANY else _SIZE_OF_MANY
+    matrix = np.random.default_rng(1).random((size, size), dtype=np.float32)
+    out = matrix @ matrix
+    products, begun_s = 0, time.perf_counter()
+    while (taken_s := time.perf_counter() - begun_s) < duration_s:
+        np.matmul(matrix, matrix, out=out)
+        products += 1
+    return 2e-9 * size**3 * products / taken_s
+
+
+def send(cluster: Cluster, meet_s: float, duration_s: float = SEND_S) -> float:
+    """Send to the next rank while the one before sends to this: 10^6 bytes per second.
+
+    Each may come `meet_s` later. Raises OSError if the next one does not.
+    """
+    word = json.dumps(cluster.jobs).encode()  # of this job, and of no other
+    until_s = time.monotonic() + meet_s
+    with socket.create_server(("", _address(cluster, cluster.rank)[1])) as server:
+        server.settimeout(meet_s)
+        receiver = threading.Thread(target=_receive, args=(server, word), daemon=True)
+        receiver.start()
+        connection = _connected(cluster, cluster.rank + 1, until_s)
+        found = _sent(connection, word, duration_s)
+        # the one before may begin last of all
+        receiver.join(max(_ANSWER_S, until_s - time.monotonic()))
+    return found
+
+
+def _address(cluster: Cluster, rank: int) -> tuple[str, int]:
+    """Host and port of a rank; after the last comes the first."""
+    addresses = [each for job in sorted(cluster.jobs) for each in cluster.jobs[job]]
+    host, _, port = addresses[rank % len(addresses)].rpartition(":")
+    return host, int(port)
+
+
+def _sent(connection: socket.socket, word: bytes, duration_s: float) -> float:
+    """The rate at which the other one has received; that one's port is free afterwards."""
+    with connection:
+        host, port = connection.getpeername()[:2]
+        connection.sendall(word)
+        begun_s = time.perf_counter()
+        while time.perf_counter() - begun_s < duration_s:
+            connection.sendall(_CHUNK)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile().readline()
+        taken_s = time.perf_counter() - begun_s
+    if not answer:
+        raise ConnectionError(f"{host}:{port} has closed the connection")
+    return 1e-6 * int(answer) / taken_s
+
+
+def _connected(cluster: Cluster, rank: int, until_s: float) -> socket.socket:
+    """A connection to this rank, which may not listen yet, on a host that may not answer yet.
+
+    Raises TimeoutError, with the host, if there is none by `until_s` of the monotonic clock.
+    """
+    address, begun_s = _address(cluster, rank), time.monotonic()
+    while True:
+        try:
+            left_s = max(_CALL_INTERVAL_S, until_s - time.monotonic())
+            connection = socket.create_connection(address, min(left_s, _CALL_S))
+        except OSError as error:
+            if time.monotonic() >= until_s:
+                number = rank % cluster.num_tasks
+                text = f"rank {number} on {address[0]} was not reached at port {address[1]} in"
+                taken_s = time.monotonic() - begun_s
+                raise TimeoutError(f"{text} {taken_s:.0f} s: {error}") from error
+            time.sleep(_CALL_INTERVAL_S)
+        else:
+            connection.settimeout(_ANSWER_S)
+            return connection
+
+
+def _receive(server: socket.socket, word: bytes) -> None:
+    """Count what the rank before sends and tell it; others are sent away."""
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        connection.settimeout(_ANSWER_S)
+        with connection, connection.makefile("rb") as incoming:
+            try:
+                if not hmac.compare_digest(incoming.read(len(word)), word):
+                    continue
+                received, buffer = 0, bytearray(1 << 20)
+                while count := incoming.readinto(buffer):
+                    received += count
+                connection.sendall(f"{received}\n".encode())
+            except OSError:
+                continue
+            return
+
+
+#: Untimed calls: the first traces, the second makes connections and buffers.
+WARM_UP = 2
+#: Small payloads are reduced so often in one call that its own overhead does not count: as often as
+#: these bytes have room for, at most CALL_MAX times.
+CALL_BYTES, CALL_MAX = 1 << 24, 10
+Payload = Literal["gradient", "sweep"]
+
+#: (shape, name of the dtype) of each tensor.
+Shapes = Sequence[tuple[tuple[int, ...], str]]
+
+
+class WrongSumError(RuntimeError):
+    """An all-reduce did not give the sum over all replicas."""
+
+
+def run(context: RankContext, spec: BenchmarkSpec) -> BenchmarkReport:
+    """Time all payloads on this rank and return its report."""
+    names = rank.prepare(context, spec)
+    strategies.set_precision(spec.precision)
+    exchange = Exchange(spec.communication, spec.gradient_exchange)
+    strategy = STRATEGIES[spec.point.strategy].build(names, exchange)
+    context.events.add("rendezvous", replicas=strategy.num_replicas_in_sync)
+    gradient = gradient_shapes(spec.point.model, spec.model_parameters)
+    gradient = [(s, exchanged_as(name, spec.gradient_exchange)) for s, name in gradient]
+    payloads: list[tuple[Payload, Shapes]] = [("gradient", gradient)]
+    payloads += [("sweep", [((size // 4,), "float32")]) for size in spec.sizes_bytes]
+    barrier = AllReduce(strategy, [((1,), "float32")]).call
+    measured = []
+    for payload, shapes in payloads:
+        reduction = AllReduce(strategy, shapes)
+        durations = reduction.durations(spec.repetitions, barrier)
+        context.events.add("timed", payload=payload, bytes=reduction.bytes)
+        measured.append(
+            AllReduces(
+                payload=payload,
+                bytes=reduction.bytes,
+                tensors=len(shapes),
+                all_reduces_per_call=reduction.per_call,
+                durations_s=tuple(durations),
+            )
+        )
+        if context.cluster.rank == 0:
+            middle = 1000 * float(np.median(durations))
+            print(f"{payload}, {reduction.bytes} bytes: {middle:.3f} ms", flush=True)
+    STRATEGIES[spec.point.strategy].end()
+    place = rank.place_of(context, spec, strategies.in_use(strategy))
+    return BenchmarkReport(
+        **msgspec.structs.asdict(place),
+        replicas=strategy.num_replicas_in_sync,
+        all_reduces=tuple(measured),
+    )
+
+
+def gradient_shapes(model: str, parameters: Given = NOTHING) -> Shapes:
+    """Shapes and dtypes of the model's gradients: those of its variables, none of them sparse."""
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):  # only looked at: on a GPU it would take memory
+        variables = models.get(model, parameters).build().trainable_variables
+    return [(tuple(v.shape), str(v.dtype)) for v in variables]
+
+
+def exchanged_as(dtype: str, gradient_exchange: str) -> str:
+    """The type in which replicas exchange a gradient, by the recipe's key."""
+    return gradient_exchange if dtype == "float32" else dtype
+
+
+class AllReduce:
+    """Sums a list of tensors over all replicas, `per_call` times in one call.
+
+    Tensors are those of `contribution`. Each further all-reduce takes numbers from what the one
+    before gave: it has to wait for it, and the sum stays the same.
+    """
+
+    def __init__(self, strategy: Any, shapes: Shapes) -> None:
+        import tensorflow as tf
+
+        self.tf, self.strategy, self.shapes = tf, strategy, shapes
+        self.replicas = strategy.num_replicas_in_sync
+        sizes = [int(np.prod(shape)) * tf.as_dtype(name).size for shape, name in shapes]
+        self.bytes = sum(sizes)
+        self.per_call = max(1, min(CALL_MAX, CALL_BYTES // self.bytes))
+        self.values = [self._resident(*shape) for shape in shapes]
+        self._call = tf.function(self._all_reduces)
+
+    def _resident(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """A tensor on each local device, as a per-replica value."""
+        local_devices = self.strategy.extended.worker_devices
+
+        def value(context: Any) -> Any:
+            replica = context.replica_id_in_sync_group
+            with self.tf.device(local_devices[replica % len(local_devices)]):
+                own = contribution(shape, self.tf.as_dtype(dtype).size, replica, self.replicas)
+                return self.tf.identity(self.tf.cast(own, dtype))
+
+        return self.strategy.experimental_distribute_values_from_function(value)
+
+    def _sum(self, values: list[Any]) -> list[Any]:
+        # an argument of a tf.function has no device in it, which a sum of one device has to have
+        values = [self.tf.identity(value) for value in values]
+        context = self.tf.distribute.get_replica_context()
+        return list(context.all_reduce(self.tf.distribute.ReduceOp.SUM, values))
+
+    def _sum_again(self, values: list[Any], sums: list[Any]) -> list[Any]:
+        return self._sum([self._next(*pair) for pair in zip(values, sums, strict=True)])
+
+    def _next(self, own: Any, total: Any) -> Any:
+        """What gives the same sum: the mean, or in 16 bits what this replica alone had in it."""
+        if total.dtype.size > 2:
+            return total / self.tf.cast(self.replicas, total.dtype)
+        return self.tf.where(own == 0, own, total)
+
+    def _witness(self, sums: list[Any]) -> Any:
+        """A number that is known once all tensors are summed."""
+        tf = self.tf
+        return tf.add_n([tf.cast(tf.reshape(total, [-1])[0], tf.float32) for total in sums])
+
+    def _all_reduces(self, values: list[Any]) -> tuple[list[Any], Any]:
+        sums = self.strategy.run(self._sum, args=(values,))
+        if self.per_call > 1:
+            for _ in self.tf.range(self.per_call - 1):
+                sums = self.strategy.run(self._sum_again, args=(values, sums))
+        return sums, self.strategy.run(self._witness, args=(sums,))
+
+    def call(self) -> list[Any]:
+        """One call; returns the sums when all local devices have them."""
+        sums, witnesses = self._call(self.values)
+        for value in self.strategy.experimental_local_results(witnesses):
+            value.numpy()
+        return list(sums)
+
+    def durations(self, repetitions: int, barrier: Callable[[], Any]) -> list[float]:
+        """Seconds of one all-reduce in each repetition; every sum is checked."""
+        found = []
+        for _ in range(WARM_UP + repetitions):
+            barrier()
+            start_s = time.perf_counter()
+            sums = self.call()
+            found.append((time.perf_counter() - start_s) / self.per_call)
+            self.check(sums)
+        return found[WARM_UP:]
+
+    def check(self, sums: Sequence[Any]) -> None:
+        """Raise WrongSumError unless every element on every local device is the sum."""
+        for (shape, name), total in zip(self.shapes, sums, strict=True):
+            expected = total_of(shape, self.tf.as_dtype(name).size, self.replicas)
+            for value in self.strategy.experimental_local_results(total):
+                found = self.tf.cast(value, self.tf.float64).numpy()
+                wrong = found != expected
+                if wrong.any():
+                    place = np.unravel_index(int(wrong.argmax()), wrong.shape)
+                    raise WrongSumError(
+                        f"the all-reduce of {self.bytes} bytes over {self.replicas} replicas gave "
+                        f"{found[place]:g} instead of {expected[place]:g} at {wrong.sum()} of "
+                        f"{wrong.size} elements or more"
+                    )
+
+
+def contribution(
+    shape: tuple[int, ...], bytes_per_number: int, replica: int, replicas: int
+) -> np.ndarray:
+    """What a replica adds to a sum: element j is replica + 1 + j % 7.
+
+    Sums of many such numbers are exact in 32 bits, but not in 16. With these replica j % replicas
+    alone has 1 + j % 7 in element j, and the others 0.
+    """
+    numbers = pattern(shape) + 1
+    if bytes_per_number > 2:
+        return numbers + replica
+    owner = np.arange(numbers.size).reshape(shape) % replicas
+    return np.where(owner == replica, numbers, 0.0)
+
+
+def total_of(shape: tuple[int, ...], bytes_per_number: int, replicas: int) -> np.ndarray:
+    """The sum of what all replicas contribute."""
+    numbers = pattern(shape) + 1
+    if bytes_per_number > 2:
+        return replicas * numbers + replicas * (replicas - 1) / 2
+    return numbers
+
+
+def pattern(shape: tuple[int, ...]) -> np.ndarray:
+    """0 to 6 again and again."""
+    return np.asarray(np.arange(int(np.prod(shape))) % 7, np.float64).reshape(shape)

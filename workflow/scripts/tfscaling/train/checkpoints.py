@@ -1,0 +1,280 @@
+"""Checkpoints of a training, written and read by its ranks.
+
+All that a training is made of at a step: weights, the optimizer's state, metrics, moments and
+random numbers of each replica, the place in the data, and what was measured so far. The first rank
+writes what all replicas share, and each rank what its replicas have of their own. When all have
+written, the first one gives the checkpoint its name.
+
+Ranks see a signal, or that a checkpoint is due, at different moments. So they ask one another at
+steps that all of them know beforehand, about every `ASK_INTERVAL_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tfscaling.files import atomic
+from tfscaling.launch import checkpoint_folder
+from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
+from tfscaling.record import resumption
+from tfscaling.record.events import EventLog
+from tfscaling.record.rank_report import WentOn
+from tfscaling.record.resumption import Beginning
+from tfscaling.record.run_results import CHECKPOINTED
+from tfscaling.spec.config import Recipe
+
+#: About so often ranks ask one another whether a checkpoint is to be written.
+ASK_INTERVAL_S = 1.0
+#: The first rank notes its position at most so often.
+_POSITION_INTERVAL_S = 0.5
+#: Signals that ask for a checkpoint: before the end, and in time before a limit.
+_END, _WARNING = signal.SIGTERM, signal.SIGUSR1
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint does not fit the training that is to go on from it."""
+
+
+class Saved(NamedTuple):
+    """The variables of a training: those that are equal on all replicas, and the others.
+
+    Each is given by its copies on this rank's replicas.
+    """
+
+    shared: Sequence[Sequence[Any]]
+    own: Sequence[Sequence[Any]]
+
+
+class Training(Protocol):
+    """What a checkpoint needs of a training loop."""
+
+    def saved(self) -> Saved:
+        """The variables, in the same order in each attempt and on each rank."""
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        """The means of three values over the replicas; all ranks wait for one another."""
+
+
+class Checkpoints:
+    """The checkpoints of one rank's training.
+
+    `rank` of `ranks` writes and reads them where `beginning` says; `attempt` is the attempt's
+    folder.
+    """
+
+    def __init__(
+        self, attempt: Path, beginning: Beginning, rank: int, ranks: int, recipe: Recipe
+    ) -> None:
+        self._position = attempt / resumption.POSITION
+        self._folder, self._beginning = Path(beginning.folder), beginning
+        self._rank, self._ranks = rank, ranks
+        self._every_epochs = recipe.checkpoint_every_epochs
+        self._every_s = recipe.checkpoint_every_s or math.inf
+        self.read_s = self.written_s = 0.0
+        self._asked: set[int] = set()
+        now_s = time.perf_counter()
+        self._last_s = self._noted_s = now_s
+        self._look_s, self._looked_at, self._next_look = now_s, 0, 0
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """SIGTERM asks for a checkpoint and the end, SIGUSR1 for a checkpoint."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, lambda got, _: self._asked.add(got))
+            for number in (_END, _WARNING)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """What is done here is a part of going on from a checkpoint."""
+        start_s = time.perf_counter()
+        yield
+        self.read_s += time.perf_counter() - start_s
+
+    def restore(self, training: Training) -> State | None:
+        """Give the training the variables of the checkpoint to go on from; None if there is none.
+
+        Raises CheckpointError if they do not fit.
+        """
+        name = self._beginning.checkpoint
+        if name is None:
+            return None
+        with self.reading():
+            path = self._folder / name
+            state = checkpoint_folder.read_state(path)  # the launcher has read all of it
+            if state is None:
+                raise CheckpointError(f"{path} is gone")
+            saved = training.saved()
+            _assign(checkpoint_folder.arrays_path(path, 0), "shared", saved.shared)
+            _assign(checkpoint_folder.arrays_path(path, self._rank), "own", saved.own)
+        self._looked_at = self._next_look = state.steps
+        self._last_s = self._look_s = time.perf_counter()
+        return state
+
+    def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
+        """Write a checkpoint if one is due or asked for. To be called in the middle of epochs.
+
+        The training has `steps` steps, and then this `state`. Raises InterruptedTrainingError if it
+        is to end.
+        """
+        self._note(steps)
+        if steps < self._next_look:
+            return
+        start_s = time.perf_counter()
+        step_s = (start_s - self._look_s) / max(1, steps - self._looked_at)
+        self._ask(training, state(), False, step_s)
+        self.written_s += time.perf_counter() - start_s
+
+    def after_epoch(self, training: Training, state: State) -> None:
+        """The same at the end of an epoch that is not the last: `state` is that of the next."""
+        start_s = time.perf_counter()
+        every = self._every_epochs
+        due = every is not None and (state.epoch - 1) % every == 0
+        self._note(state.steps, force=True)
+        self._ask(training, state, due, math.inf)
+        self.written_s += time.perf_counter() - start_s
+
+    def tell(self, events: EventLog) -> None:
+        """Write the event with what checkpoints took. To be called after the training."""
+        events.add(CHECKPOINTED, read_s=self.read_s, written_s=self.written_s)
+
+    def _ask(self, training: Training, state: State, due: bool, step_s: float) -> None:
+        """`step_s` is the duration of a step lately; the ranks' mean says when to ask again."""
+        now_s = time.perf_counter()
+        is_late = self._rank == 0 and now_s - self._last_s >= self._every_s
+        ending, warned = _END in self._asked, _WARNING in self._asked
+        own = (is_late or warned, ending, 0.0 if math.isinf(step_s) else step_s)
+        write, end, mean_s = training.agreed([float(value) for value in own])
+        self._asked -= {_WARNING} if warned else set()
+        self._look_s, self._looked_at = now_s, state.steps
+        self._next_look = state.steps + max(1, int(ASK_INTERVAL_S / max(mean_s, 1e-6)))
+        if math.isinf(step_s):
+            self._next_look = state.steps + 1
+        written = self._write(training, state) if write or end or due else None
+        if end:
+            where = f"after {state.step} steps of epoch {state.epoch}"
+            left = f"its checkpoint is {written}" if written else "no checkpoint could be written"
+            raise InterruptedTrainingError(f"interrupted {where}; {left}", written)
+
+    def _write(self, training: Training, state: State) -> Path | None:
+        """A checkpoint of this state, or None if a rank could not write its part."""
+        self._note(state.steps, force=True)
+        temporary = checkpoint_folder.temporary(self._folder, state.steps, self._beginning.attempt)
+        saved = training.saved()
+        arrays = _arrays("own", saved.own)
+        if self._rank == 0:
+            arrays |= _arrays("shared", [copies[:1] for copies in saved.shared])
+        failure: OSError | None = None
+        path = checkpoint_folder.arrays_path(temporary, self._rank)
+        try:
+            temporary.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                np.savez(file, allow_pickle=False, **arrays)
+            atomic.store(path)
+        except OSError as error:  # as when the disk is full: the training goes on
+            failure = error
+            print(f"no checkpoint: {error}", flush=True)
+        failures, *_ = training.agreed([float(failure is not None), 0.0, 0.0])  # all have written
+        self._last_s = time.perf_counter()
+        final = self._folder / checkpoint_folder.checkpoint_name(state.steps)
+        if failures:
+            shutil.rmtree(temporary, ignore_errors=True)
+            return None
+        if self._rank == 0:
+            try:
+                checkpoint_folder.publish(temporary, state)
+            except OSError as error:
+                print(f"no checkpoint: {error}", flush=True)
+                shutil.rmtree(temporary, ignore_errors=True)
+                return None
+            print(f"checkpoint: {final}", flush=True)
+        return final
+
+    def _note(self, steps: int, force: bool = False) -> None:
+        """Leave the position for the record of a later attempt."""
+        now_s = time.perf_counter()
+        if self._rank == 0 and (force or now_s - self._noted_s >= _POSITION_INTERVAL_S):
+            with contextlib.suppress(OSError):
+                resumption.write_position(self._position, steps)
+            self._noted_s = now_s
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks a checkpoint has parts of."""
+        return self._ranks
+
+
+def went_on(state: State) -> WentOn:
+    """What a rank reports of the state that it went on with."""
+    return WentOn(
+        epoch=state.epoch,
+        step=state.step,
+        examples=state.examples,
+        trained_s=state.trained_s,
+        steps_per_epoch=state.steps_per_epoch,
+    )
+
+
+def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
+    """(variable, its copies on the local replicas) of all variables below these objects.
+
+    In the order in which the objects have them; a variable of Keras counts as TensorFlow's below.
+    """
+    import tensorflow as tf
+
+    found: dict[int, Any] = {}
+    for root in roots:
+        listed = [getattr(root, name, ()) for name in ("variables", "metrics_variables")]
+        raw = [getattr(v, "_value", v) for each in listed for v in each]
+        if isinstance(root, tf.__internal__.tracking.Trackable):
+            raw += tf.train.TrackableView(root).descendants()
+        for each in raw:
+            each = getattr(each, "_value", each)
+            if isinstance(each, tf.Variable) or hasattr(each, "_distributed_container"):
+                found.setdefault(id(each), each)
+    return [(v, list(strategy.experimental_local_results(v))) for v in found.values()]
+
+
+def _arrays(kind: str, variables: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
+    return {
+        f"{kind}/{number}/{replica}": np.asarray(copy.numpy())
+        for number, copies in enumerate(variables)
+        for replica, copy in enumerate(copies)
+    }
+
+
+def _assign(path: Path, kind: str, variables: Sequence[Sequence[Any]]) -> None:
+    """Give each variable its array; a shared one has the same on all replicas."""
+    with np.load(path, allow_pickle=False) as arrays:
+        names = {name for name in arrays.files if name.startswith(f"{kind}/")}
+        for number, copies in enumerate(variables):
+            for replica, copy in enumerate(copies):
+                name = f"{kind}/{number}/{0 if kind == 'shared' else replica}"
+                value = arrays[name] if name in names else None
+                if value is None or value.shape != tuple(copy.shape):
+                    raise CheckpointError(
+                        f"{path} is of another model: {name} has not the shape {copy.shape}"
+                    )
+                expected = copy.dtype.as_numpy_dtype
+                # NumPy does not know the type bfloat16, and keeps its bytes
+                copy.assign(value.view(expected) if value.dtype.kind == "V" else value)
+        if len({name.split("/")[1] for name in names}) != len(variables):
+            raise CheckpointError(f"{path} is of another model, of {len(names)} variables")

@@ -1,0 +1,432 @@
+"""What all ways of training share: epochs, evaluations, checkpoints, the loss of a classifier.
+
+Keras 3's `fit` fails under MultiWorkerMirroredStrategy (keras-team/keras#20585).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tfscaling.launch.checkpoint_folder import State
+from tfscaling.record.events import EventLog
+from tfscaling.record.rank_report import Epoch, GradientNorms
+from tfscaling.spec.run_spec import RunSpec
+from tfscaling.train import byte_inputs
+from tfscaling.train.checkpoints import Checkpoints, Saved, went_on
+from tfscaling.train.measured import Measured, Result, described, finite_only
+
+_PROGRESS_INTERVAL_S = 5.0
+
+
+def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
+    """`function` as a graph of TensorFlow, traced as Keras traces a step of `fit`.
+
+    Without AutoGraph, which turns `if` and `for` of the source into operations: to rewrite the
+    source of a step takes longer than to trace a small model.
+    """
+    import tensorflow as tf
+
+    return tf.function(function, autograph=False, reduce_retracing=reduce_retracing)
+
+
+class TrainingLoop(ABC):
+    """One rank's epochs of training a model.
+
+    `batch` is the number of examples per replica and step, `examples_per_step` that of one update
+    of the variables; `replicas` is what TensorFlow has, which need not be what was requested.
+    `train_examples` are those of an epoch, `test_examples` those of an evaluation.
+    """
+
+    train_examples: int
+    test_examples: int
+
+    def __init__(self, strategy: Any, replicas: int, spec: RunSpec) -> None:
+        import keras
+        import tensorflow as tf
+
+        self.tf, self.strategy, self.recipe, self.seed = tf, strategy, spec.recipe, spec.seed
+        self.batch, self.replicas = spec.per_replica_batch_size, replicas
+        self.global_batch = self.examples_per_step = self.batch * replicas
+        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
+        self.model: Any = None
+        self.totals: Any = None
+        self._reported_s = self._begun_s = 0.0
+        #: Steps until `stop_after_steps` ends the training.
+        self._steps_left: float = math.inf
+
+    @property
+    def updates_per_epoch(self) -> int | None:
+        """Updates of the variables in an epoch; None of a pipeline, whose end shows when it comes.
+
+        A pipeline has them where the recipe gives `steps_per_epoch`.
+        """
+        by_data = -(-self.train_examples // self.examples_per_step)
+        return self.recipe.steps_per_epoch or by_data or None
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """Set the sums of loss and correct answers to zero."""
+
+    @abstractmethod
+    def _measured(self) -> Measured:
+        """What was found since `_reset`, over all replicas."""
+
+    @abstractmethod
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        """Train on each example of the epoch once; append to result.steps."""
+
+    @abstractmethod
+    def _evaluate(self) -> None:
+        """Add loss and correct answers of the held-out examples, each once."""
+
+    def gradient_norms(self, epoch: int) -> GradientNorms | None:
+        """Those of steps with the weights after this epoch, which train nothing; None if none."""
+        return None
+
+    def compute_steps(self) -> list[float]:
+        """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
+        return []
+
+    def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
+        """Train all epochs. `report` gets one line per epoch.
+
+        Between epochs the model is evaluated where the recipe says so; after the last one it is
+        the caller's part. A loss that is NaN or infinite ends the training after its epoch: it is
+        the sum over all replicas, so all ranks end alike.
+        """
+        result, start_s = Result(), time.perf_counter()
+        epochs = self.recipe.epochs
+        interval = self.recipe.evaluation_interval_epochs or epochs
+        self._steps_left = self.recipe.stop_after_steps or math.inf
+        for epoch in self._epochs(result, events):
+            self._begin_epoch(epoch, result)
+            self._train_epoch(epoch, result, events)
+            found = self._measured()
+            result.examples_trained += round(found.examples)
+            end_s = time.perf_counter()
+            row = Epoch(
+                epoch=epoch,
+                loss=result.finite("loss", found.loss, epoch),
+                accuracy=found.accuracy,
+                duration_s=self._epoch_s(end_s),
+                metrics=finite_only(found.metrics),
+            )
+            result.epochs.append(row)
+            if self.recipe.stop_after_steps is not None:
+                result.is_short = self._stops(result, epoch)
+            events.add("epoch", **msgspec.to_builtins(row))
+            report(
+                f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
+                f"{row.duration_s:.1f} s, {end_s - start_s:.1f} s since the first step"
+            )
+            # a short run has an evaluation as those between epochs: it compiles, the last does not
+            is_due = epoch % interval == 0 or (result.is_short and not result.evaluations)
+            if is_due and interval < epochs and epoch < epochs and not result.diverged:
+                report(self.evaluate(result, events, "epoch_evaluated"))
+            if result.diverged:
+                result.test_loss = result.test_accuracy = None  # of an epoch before, if of any
+                report(f"diverged: {result.diverged}: the training ends here")
+                break
+            if result.is_short:
+                done = self.recipe.stop_after_steps
+                report(f"stopped after {done} steps: the time of the whole is projected from them")
+                break
+        self._end(result, events)
+        return result
+
+    def _end(self, result: Result, events: EventLog) -> None:
+        """Tell that the last epoch is done."""
+        events.add("trained")
+
+    def _stops(self, result: Result, epoch: int) -> bool:
+        """Whether `stop_after_steps` ended this epoch before the training's end."""
+        last, whole = result.steps[-1], self.updates_per_epoch
+        steps = last.first_step + last.steps
+        self._steps_left -= steps
+        is_last = epoch == self.recipe.epochs and steps == whole
+        return self._steps_left <= 0 and not is_last
+
+    def _steps_of_epoch(self, whole: int) -> int:
+        """Steps of an epoch of so many: fewer if `stop_after_steps` ends it."""
+        return int(min(whole, self._steps_left))
+
+    def epoch_turn_s(self) -> float:
+        """Duration of what comes from the last step of an epoch to the first of the next.
+
+        Without an evaluation. To be called after training, when nothing is compiled any more; the
+        sums of the last epoch are lost.
+        """
+        start_s = time.perf_counter()
+        self._measured()
+        self._begin_epoch_anew()
+        return time.perf_counter() - start_s
+
+    def _begin_epoch_anew(self) -> None:
+        """What comes before the first step of an epoch."""
+        self._reset()
+
+    def _epochs(self, result: Result, events: EventLog) -> Iterator[int]:
+        """The numbers of the epochs; the next one is taken when all of an epoch is done."""
+        yield from range(1, self.recipe.epochs + 1)
+
+    def _begin_epoch(self, epoch: int, result: Result) -> None:
+        """Start its clock and its sums."""
+        self._start_clock()
+        self._reset()
+
+    def _start_clock(self) -> None:
+        self._reported_s = self._begun_s = time.perf_counter()
+
+    def _epoch_s(self, now_s: float) -> float:
+        """Duration of the epoch so far."""
+        return now_s - self._begun_s
+
+    def evaluate(self, result: Result, events: EventLog, event: str) -> str:
+        """Loss and accuracy on the held-out examples, each counted once, summed over replicas.
+
+        They are the result's, and those of its last epoch; `event` tells them. Returns a line.
+        """
+        start_s = time.perf_counter()
+        result.evaluations += 1
+        self._reset()
+        self._evaluate()
+        found = self._measured()
+        epoch = result.epochs[-1].epoch
+        result.test_loss = result.finite("held-out loss", found.loss, epoch)
+        result.test_accuracy = found.accuracy
+        evaluated = {
+            "test_loss": result.test_loss,
+            "test_accuracy": result.test_accuracy,
+            "evaluation_time_s": time.perf_counter() - start_s,
+        }
+        result.epochs[-1] = msgspec.structs.replace(
+            result.epochs[-1], **evaluated, test_metrics=finite_only(found.metrics)
+        )
+        events.add(event, epoch=epoch, **evaluated)
+        if self.recipe.gradient_noise_scale and (norms := self.gradient_norms(epoch)):
+            result.gradient_norms.append(norms)
+            if event == "epoch_evaluated":  # after the last evaluation all is probing
+                events.add("epoch_probed", epoch=epoch)
+        return f"held-out: {described(result.test_loss, found)}"
+
+    def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
+        """Write the event of the very first step, or else a sign of life."""
+        if len(result.steps) == 1:
+            events.add("first_step")
+        else:
+            self._sign_of_life(events, epoch, step)
+
+    def _sign_of_life(self, events: EventLog, epoch: int, step: int) -> None:
+        """Write an event every few seconds: the launcher ends runs in which nothing moves."""
+        now_s = time.perf_counter()
+        if now_s - self._reported_s > _PROGRESS_INTERVAL_S:
+            events.add("progress", epoch=epoch, step=step)
+            self._reported_s = now_s
+
+    def _gather(self, indices: Any, *data: Any) -> tuple[Any, ...]:
+        """The examples at `indices` of inputs, answers and weights, as `fit` has them of arrays."""
+        gathered = self.tf.nest.map_structure(lambda part: self.tf.gather(part, indices), data)
+        return self._as_fit_has_them(gathered)
+
+    def _as_fit_has_them(self, data: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Examples of inputs, answers and weights of arrays, as `fit` gives them to a model.
+
+        Floating point is float32, all else as it is; only inputs of bytes are scaled to [0, 1],
+        unless the model's own input is of whole numbers.
+        """
+        tf = self.tf
+
+        def taken(found: Any) -> Any:
+            return tf.cast(found, tf.float32) if found.dtype.is_floating else found
+
+        def scaled(part: Any) -> Any:
+            return tf.cast(part, tf.float32) * (1.0 / 255.0)
+
+        x, *rest = tf.nest.map_structure(taken, data)
+        return (byte_inputs.scaled(self.model, x, scaled), *rest)
+
+    def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
+        """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.
+
+        A weight is 1, or 0 for padding. The model's own losses are of the batch: they count as
+        often as the batch has examples, so that they count once in a mean over examples. Labels
+        may be rows of one.
+        """
+        tf = self.tf
+        answers = tf.cast(tf.reshape(answers, [-1]), tf.int32)
+        logits = tf.cast(self.model(batch, training=training), tf.float32)
+        correct = tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers), tf.float32)
+        examples = tf.reduce_sum(weights)
+        losses = self._smoothed(answers, logits) if training else self.loss(answers, logits)
+        loss = tf.reduce_sum(losses * weights) + self._own_losses() * examples
+        return tf.stack([loss, tf.reduce_sum(correct * weights), examples])
+
+    def _smoothed(self, answers: Any, logits: Any) -> Any:
+        """The loss of each example that is trained, by the recipe's smoothed labels."""
+        import keras
+
+        smoothing = self.recipe.label_smoothing
+        if not smoothing:
+            return self.loss(answers, logits)
+        labels = self.tf.one_hot(answers, logits.shape[-1])
+        return keras.losses.categorical_crossentropy(
+            labels, logits, from_logits=True, label_smoothing=smoothing
+        )
+
+    def _own_losses(self) -> Any:
+        """Sum of the losses that the model adds itself: regularisers and `add_loss`; float32."""
+        tf = self.tf
+        losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
+        return tf.add_n(losses) if losses else 0.0
+
+    def _count(self, sums: Any) -> None:
+        """Add to the sums of loss, correct answers and examples."""
+        self.totals.assign_add(self.tf.cast(sums, self.totals.dtype))
+
+
+@dataclass
+class Begun:
+    """The epoch that is being trained: what of it an earlier attempt did.
+
+    `step` steps with so many `examples`, in `before_s`; `steps` are those of the epochs before it,
+    `steps_per_epoch` those of the first one, 0 while they are not known. `written_s` is what
+    checkpoints had taken when this attempt began it.
+    """
+
+    step: int = 0
+    steps: int = 0
+    examples: int = 0
+    before_s: float = 0.0
+    steps_per_epoch: int = 0
+    written_s: float = 0.0
+
+
+class CheckpointedLoop(TrainingLoop):
+    """One rank's epochs, of which an earlier attempt may have trained some."""
+
+    def __init__(self, strategy: Any, replicas: int, spec: RunSpec) -> None:
+        super().__init__(strategy, replicas, spec)
+        self._checkpoints: Checkpoints | None = None
+        self._begun = Begun()
+
+    @abstractmethod
+    def saved(self) -> Saved:
+        """The variables that a checkpoint holds, in the same order in each attempt and rank."""
+
+    @abstractmethod
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        """The means of three values over the replicas; all ranks wait for one another."""
+
+    @abstractmethod
+    def _skip(self, state: State, events: EventLog) -> None:
+        """Go to the place in the data that a checkpoint is of."""
+
+    def train(
+        self,
+        events: EventLog,
+        report: Callable[[str], None],
+        checkpoints: Checkpoints | None = None,
+    ) -> Result:
+        """Train all epochs, or those that are left after the checkpoint to go on from.
+
+        Raises InterruptedTrainingError if a signal asks `checkpoints` for the end.
+        """
+        self._checkpoints = checkpoints
+        if checkpoints is None:
+            return super().train(events, report)
+        with checkpoints.listening():
+            return super().train(events, report)
+
+    def _epochs(self, result: Result, events: EventLog) -> Iterator[int]:
+        """Those from the checkpoint on, with one written after each epoch where it is due."""
+        last = self.recipe.epochs
+        for epoch in range(self._go_on(result, events), last + 1):
+            yield epoch
+            if self._checkpoints is not None and epoch < last:
+                self._after_epoch(self._checkpoints, result, epoch)
+
+    def _go_on(self, result: Result, events: EventLog) -> int:
+        """The epoch to begin with: where there is a checkpoint, that which it is of."""
+        checkpoints = self._checkpoints
+        self._begun = Begun()
+        if checkpoints is None or (state := checkpoints.restore(self)) is None:
+            return 1
+        with checkpoints.reading():
+            self._skip(state, events)
+        result.epochs += state.epochs
+        result.gradient_norms += state.gradient_norms
+        result.examples_trained = state.examples_trained
+        result.went_on = went_on(state)
+        self._begun = Begun(
+            step=state.step,
+            steps=state.steps - state.step,
+            examples=state.examples - state.examples_trained,
+            before_s=state.epoch_time_s,
+            steps_per_epoch=state.steps_per_epoch,
+        )
+        self.train_examples = self.train_examples or state.train_examples
+        return state.epoch
+
+    def _begin_epoch(self, epoch: int, result: Result) -> None:
+        begun, since = self._begun, result.went_on
+        if self._checkpoints is not None:
+            begun.written_s = self._checkpoints.written_s
+        if since is None or epoch > since.epoch:
+            begun.step, begun.examples, begun.before_s = 0, 0, 0.0
+        if begun.step:  # the sums are those of the epoch's first steps
+            self._start_clock()
+        else:
+            super()._begin_epoch(epoch, result)
+
+    def _epoch_s(self, now_s: float) -> float:
+        """Duration of the epoch so far, in all attempts, without checkpoints."""
+        begun = self._begun
+        written_s = self._checkpoints.written_s - begun.written_s if self._checkpoints else 0.0
+        return begun.before_s + super()._epoch_s(now_s) - written_s
+
+    def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> None:
+        """To be called after `step` steps of an epoch that has more; they had so many examples."""
+        if self._checkpoints is not None:
+            self._checkpoints.after_step(
+                self,
+                self._begun.steps + step,
+                lambda: self._state(result, epoch, step, examples),
+            )
+
+    def _after_epoch(self, checkpoints: Checkpoints, result: Result, epoch: int) -> None:
+        last, begun = result.steps[-1], self._begun
+        steps = last.first_step + last.steps
+        begun.steps += steps
+        begun.steps_per_epoch = begun.steps_per_epoch or steps
+        checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
+
+    def _end(self, result: Result, events: EventLog) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.tell(events)
+        super()._end(result, events)
+
+    def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
+        """What a checkpoint after `step` steps of an epoch has besides variables."""
+        assert self._checkpoints is not None
+        epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
+        return State(
+            ranks=self._checkpoints.ranks,
+            epoch=epoch,
+            step=step,
+            steps=self._begun.steps + step,
+            examples=result.examples_trained + examples,
+            epoch_time_s=epoch_s,
+            trained_s=epoch_s + sum(row.duration_s or 0.0 for row in result.epochs),
+            train_examples=self.train_examples,
+            steps_per_epoch=self._begun.steps_per_epoch,
+            examples_trained=result.examples_trained,
+            epochs=tuple(result.epochs),
+            gradient_norms=tuple(result.gradient_norms),
+        )

@@ -1,0 +1,103 @@
+"""Models to train: one entry each. Keras only inside functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tfscaling.spec import user_code
+from tfscaling.spec.user_code import NOTHING, Given
+from tfscaling.train import user_model
+
+
+@dataclass(frozen=True)
+class Model:
+    """A classifier: `build()` returns a Keras model from images to logits.
+
+    `dataset` names the dataset, or its function, that it trains on unless the recipe says another;
+    None leaves it to the recipe.
+    """
+
+    description: str
+    dataset: str | None
+    build: Callable[[], Any]
+    #: (height, width) or (height, width, channels); None if it is not known.
+    image_shape: tuple[int, ...] | None = None
+
+
+def _mnist_cnn() -> Any:
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((28, 28)),
+            keras.layers.Reshape((28, 28, 1)),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(128, activation="relu"),
+            keras.layers.Dense(10),
+        ]
+    )
+
+
+def _cifar10_cnn() -> Any:
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(64, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(64, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(64, activation="relu"),
+            keras.layers.Dense(10),
+        ]
+    )
+
+
+def _resnet50() -> Any:
+    """Batch normalization is over each replica's own batch, as is usual in data parallelism."""
+    import keras
+
+    return keras.applications.ResNet50(
+        weights=None, input_shape=(224, 224, 3), classes=1000, classifier_activation=None
+    )
+
+
+#: Every model of the grid, by name.
+MODELS: dict[str, Model] = {
+    "mnist_cnn": Model(
+        "The convolutional network of TensorFlow's multi-worker tutorial: 2.8 million parameters.",
+        "mnist",
+        _mnist_cnn,
+        (28, 28),
+    ),
+    "cifar10_cnn": Model(
+        "The convolutional network of TensorFlow's image tutorial: 0.12 million parameters.",
+        "cifar10",
+        _cifar10_cnn,
+        (32, 32, 3),
+    ),
+    "resnet50": Model(
+        "ResNet-50 of keras.applications, untrained: 25.6 million parameters, 1,000 classes.",
+        "tfscaling.datasets.image_files:data",
+        _resnet50,
+        (224, 224, 3),
+    ),
+}
+
+
+def get(name: str, parameters: Given = NOTHING) -> Model:
+    """The model of this name, or of the user's function `package.module:function`.
+
+    The function is given the parameters that it has an argument for.
+    """
+    if not user_code.is_reference(name):
+        return MODELS[name]
+    build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))
+    return Model("A function of the user's.", None, build)

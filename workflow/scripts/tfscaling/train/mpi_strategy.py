@@ -1,0 +1,315 @@
+"""The strategy `mpi_all_reduce`: one replica, on one device, in each rank; sums by MPI.
+
+Keras's optimizers, metrics and moments sum by the all-reduce of the replica context: by MPI. Each
+bucket of tensors is an operation that waits for these tensors only: the gradients that the backward
+pass makes first are summed while it makes the others.
+
+All ranks must call in the same order, or they wait for each other for ever: each call waits for the
+one before it in its graph. Loops, conditions and functions have graphs of their own: there a
+variable is read before the first call and written after the last. TensorFlow keeps the order in
+which a program reads and writes a variable across graphs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfscaling.train import mpi
+from tfscaling.train.mpi_sums import RankSums
+
+#: Tensors up to this size together share a message, for which they are copied; a larger one is a
+#: message of its own, without a copy.
+BUCKET_BYTES = 1 << 20
+#: MPI has no such numbers.
+_SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
+#: The attribute of a graph with its last calls.
+_CALLS = "tfscaling_calls_of_mpi"
+
+
+class Part(NamedTuple):
+    """A tensor as far as buckets ask; `bytes` is infinite if it shares no message with others."""
+
+    bytes: float
+    dtype: str
+
+
+def buckets(parts: Sequence[Part]) -> list[list[int]]:
+    """Places of tensors that share a message, in the order in which a backward pass makes them.
+
+    That is the reverse of the order of a model's variables.
+    """
+    found: list[list[int]] = []
+    room, dtype = 0.0, ""
+    for place in reversed(range(len(parts))):
+        part = parts[place]
+        if part.dtype == dtype and part.bytes <= room:
+            found[-1].append(place)
+            room -= part.bytes
+        else:
+            found.append([place])
+            dtype, room = part.dtype, BUCKET_BYTES - part.bytes
+    return found
+
+
+@dataclass
+class _Calls:
+    """Calls of MPI in a graph, one after the other, between which no other graph has one.
+
+    `last` is the operation of the last so far, `end` the one that writes the variable after them,
+    `own` are the names of operations of this graph that had the variable before, and of `end`.
+    """
+
+    own: set[str]
+    last: Any
+    end: Any = None
+
+
+class MpiAllReduce:
+    """Sums and gathers tensors over the ranks of `world`.
+
+    `in_16_bits`: nodes exchange tensors of bfloat16 as they are, and not as float32. To be made
+    outside of a strategy's scope.
+    """
+
+    def __init__(self, world: Any, in_16_bits: bool = False) -> None:
+        import tensorflow as tf
+
+        self.tf, self.world, self._in_16_bits = tf, world, in_16_bits
+        self._sums = RankSums(world, mpi.of_node(world))
+        with tf.device("CPU:0"):
+            self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
+
+    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
+        """The sum of each; the ranks' tensors have the same shapes and types.
+
+        Of tf.IndexedSlices, of which each rank may have another number: those of all ranks, in the
+        order of the ranks.
+        """
+        tf = self.tf
+        given = [t if _is_sparse(t) else tf.convert_to_tensor(t) for t in tensors]
+        sums: list[Any] = [None] * len(given)
+        for bucket in buckets([_part(tensor) for tensor in given]):
+            found = self._of_bucket([given[place] for place in bucket])
+            for place, total in zip(bucket, found, strict=True):
+                sums[place] = total
+        return sums
+
+    def gathered(self, tensors: Sequence[Any]) -> list[Any]:
+        """The rows of all ranks, in the order of the ranks, of each tensor.
+
+        The tensors of a rank have one number of rows, those of another may have another.
+        """
+        found = self._in_turn(self._gathered, tensors, [tensor.dtype for tensor in tensors])
+        for tensor, rows in zip(tensors, found, strict=True):
+            rows.set_shape([None, *tensor.shape[1:]])
+        return found
+
+    def broadcast(self, value: np.ndarray) -> np.ndarray:
+        """Rank 0's array; the ranks' have the same shape and type."""
+        found = np.array(value)
+        self.world.Bcast(found.reshape(-1).view(np.uint8))
+        return found
+
+    def _of_bucket(self, tensors: list[Any]) -> list[Any]:
+        tf = self.tf
+        if _is_sparse(tensors[0]):
+            (own,) = tensors
+            values, indices = self.gathered([own.values, own.indices])
+            return [tf.IndexedSlices(values, indices, own.dense_shape)]
+        if len(tensors) == 1:
+            return [self._sum(tensors[0])]
+        sizes = [tensor.shape.num_elements() for tensor in tensors]
+        together = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+        parts = tf.split(self._sum(together), sizes)
+        return [tf.reshape(p, t.shape) for p, t in zip(parts, tensors, strict=True)]
+
+    def _sum(self, tensor: Any) -> Any:
+        own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
+        is_rounded = self._in_16_bits and tensor.dtype.name == "bfloat16"
+        function = self._summed_rounded if is_rounded else self._summed
+        (total,) = self._in_turn(function, [own], own.dtype)
+        total.set_shape(tensor.shape)
+        return self.tf.cast(total, tensor.dtype)
+
+    def _in_turn(
+        self, function: Callable[..., Any], tensors: Sequence[Any], types: Any
+    ) -> list[Any]:
+        """What `function` makes of the tensors' arrays, of these types, when it is its turn."""
+        tf = self.tf
+
+        def called() -> Any:
+            return tf.numpy_function(function, tensors, types)
+
+        with tf.device("CPU:0"):
+            if tf.executing_eagerly():
+                return tf.nest.flatten(called())
+            calls = self._calls_of_graph()
+            with tf.control_dependencies([calls.last]):
+                found = tf.nest.flatten(called())
+            calls.last = found[0].op
+            if calls.end is None:
+                with tf.control_dependencies([calls.last]):
+                    calls.end = self._turns.assign_add(1, read_value=False)
+                calls.own.add(calls.end.name)
+            else:
+                calls.end._add_control_input(calls.last)
+        return found
+
+    def _calls_of_graph(self) -> _Calls:
+        """The calls to which the next one of this graph belongs."""
+        graph = self.tf.compat.v1.get_default_graph()
+        users = {op.name for op in graph.capture(self._turns.handle).consumers()}
+        calls: _Calls | None = getattr(graph, _CALLS, None)
+        if calls is None or users - calls.own:  # another graph has calls after these
+            first = self._turns.read_value().op
+            users = {op.name for op in graph.capture(self._turns.handle).consumers()}
+            calls = _Calls(users, first)
+            setattr(graph, _CALLS, calls)
+        return calls
+
+    def _summed(self, own: np.ndarray) -> np.ndarray:
+        return self._sums.sum(own.reshape(-1)).reshape(own.shape)
+
+    def _summed_rounded(self, own: np.ndarray) -> np.ndarray:
+        bfloat16 = np.dtype(self.tf.bfloat16.as_numpy_dtype)
+        return self._sums.sum(own.reshape(-1), exchanged_as=bfloat16).reshape(own.shape)
+
+    def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:
+        counts = np.zeros(self.world.size, np.int64)
+        counts[self.world.rank] = len(own[0])
+        of_all = self._sums.sum(counts)
+        first = int(of_all[: self.world.rank].sum())
+        found = []
+        for part in own:
+            # each byte is one rank's, where all others have 0: the sum of bytes is exact
+            rows = np.zeros((int(of_all.sum()), *part.shape[1:]), part.dtype)
+            rows[first : first + len(part)] = part
+            if rows.nbytes:
+                whole = self._sums.sum(rows.reshape(-1).view(np.uint8))
+                rows = whole.view(part.dtype).reshape(rows.shape)
+            found.append(rows)
+        return found
+
+
+def _is_sparse(tensor: Any) -> bool:
+    import tensorflow as tf
+
+    return isinstance(tensor, tf.IndexedSlices)
+
+
+def _part(tensor: Any) -> Part:
+    count = None if _is_sparse(tensor) else tensor.shape.num_elements()
+    return Part(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)
+
+
+def make(device: str, world: Any, in_16_bits: bool = False) -> Any:
+    """The tf.distribute.Strategy over the ranks of this communicator, each with this `device`.
+
+    `in_16_bits`: nodes exchange tensors of bfloat16 as they are, and not as float32.
+    """
+    import tensorflow as tf
+    from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
+
+    rank, ranks = int(world.rank), int(world.size)  # the library does not tell after its end
+    aggregations = {
+        tf.VariableAggregation.SUM: tf.distribute.ReduceOp.SUM,
+        tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
+    }
+
+    class MpiExtended(OneDeviceExtended):  # type: ignore[misc]
+        """What a strategy of one device does for itself, done with the other ranks."""
+
+        def __init__(self, strategy: Any) -> None:
+            super().__init__(strategy, device)
+            self._sums = MpiAllReduce(world, in_16_bits)
+
+        @property
+        def _num_replicas_in_sync(self) -> int:
+            return ranks
+
+        def _use_merge_call(self) -> bool:
+            return False
+
+        def _call_for_each_replica(
+            self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+        ) -> Any:
+            replica = tf.distribute.ReplicaContext(self._container_strategy(), rank)
+            with tf.device(self._device), replica:
+                return fn(*args, **kwargs)
+
+        def _experimental_distribute_values_from_function(
+            self, value_fn: Callable[..., Any]
+        ) -> Any:
+            return value_fn(
+                tf.distribute.experimental.ValueContext(
+                    replica_id_in_sync_group=rank, num_replicas_in_sync=ranks
+                )
+            )
+
+        def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+            variable = super()._create_variable(next_creator, **kwargs)
+            is_own = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
+            if tf.executing_eagerly() and not is_own:
+                variable.assign(self._sums.broadcast(variable.numpy()))
+            reduce_op = aggregations.get(kwargs.get("aggregation"))
+            if reduce_op is not None and not is_own:
+                _aggregate(variable, reduce_op)
+            return variable
+
+        def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+            found = self._reduced(reduce_op, tf.nest.flatten(value))
+            return tf.nest.pack_sequence_as(value, found)
+
+        def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+            return self._reduced(reduce_op, [value])[0]
+
+        def _gather_to_implementation(
+            self, value: Any, destinations: Any, axis: Any, options: Any
+        ) -> Any:
+            places = list(range(value.shape.rank))
+            places.insert(0, places.pop(int(tf.get_static_value(axis))))
+            (rows,) = self._sums.gathered([tf.transpose(value, places)])
+            return tf.transpose(rows, tf.argsort(places))
+
+        def _reduced(self, reduce_op: Any, values: Sequence[Any]) -> list[Any]:
+            sums = self._sums(values)
+            if reduce_op == tf.distribute.ReduceOp.MEAN:
+                return [_divided(total, ranks) for total in sums]
+            return sums
+
+    class MpiStrategy(tf.distribute.Strategy):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(MpiExtended(self))
+
+    return MpiStrategy()
+
+
+def _aggregate(variable: Any, reduce_op: Any) -> None:
+    """Let a replica that changes the variable change it by what the replicas have together."""
+    import tensorflow as tf
+
+    def of_all(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(value: Any, *args: Any, **kwargs: Any) -> Any:
+            if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
+                own = tf.convert_to_tensor(value, variable.dtype)
+                value = tf.distribute.get_replica_context().all_reduce(reduce_op, own)
+            return change(value, *args, **kwargs)
+
+        return changed
+
+    for name in ("assign", "assign_add", "assign_sub"):
+        setattr(variable, name, of_all(getattr(variable, name)))
+
+
+def _divided(total: Any, count: int) -> Any:
+    import tensorflow as tf
+
+    if isinstance(total, tf.IndexedSlices):
+        values = total.values / tf.cast(count, total.dtype)
+        return tf.IndexedSlices(values, total.indices, total.dense_shape)
+    return total / tf.cast(count, total.dtype)

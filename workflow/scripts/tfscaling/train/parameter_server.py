@@ -1,0 +1,340 @@
+"""Training with parameter servers: a coordinator, servers with the variables, workers.
+
+Two ways over the same cluster: asynchronous (each worker's gradients update the
+variables at once) and synchronous (one update from the gradients of all workers). The coordinator
+deals out batches by index, in the order that `example_order` gives: each worker gets
+batches of its own, none twice, and a synchronous update sees exactly the examples of one global
+batch, as in all-reduce training.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfscaling.cluster.resolver import Cluster
+from tfscaling.datasets.catalogue import Arrays, Nest
+from tfscaling.launch import heartbeat, rank_files
+from tfscaling.record import events as rank_events
+from tfscaling.record.events import EventLog
+from tfscaling.record.rank_report import Execution
+from tfscaling.spec.config import Recipe
+from tfscaling.spec.run_spec import RunSpec
+from tfscaling.train import byte_inputs, user_model
+from tfscaling.train.example_order import ExampleOrder
+from tfscaling.train.loop import TrainingLoop, compiled
+from tfscaling.train.measured import Measured, Result, measured_by_sums
+from tfscaling.train.optimizers import make_optimizer
+from tfscaling.train.replica_state import BatchStates, ReplicaStates
+
+_POLL_S = 0.3
+#: A coordinator that gives no sign of life for this long is dead.
+COORDINATOR_TIMEOUT_S = 600.0
+#: Workers share one model: metrics of a step of its own would overwrite each other.
+NO_OWN_STEP = (
+    "the model is compiled or has a step of its own, which strategies with parameter servers "
+    "cannot train: take a strategy that trains by all-reduce, or let the recipe's `loss` be "
+    "sparse_categorical_crossentropy"
+)
+
+
+class CoordinatorSilentError(RuntimeError):
+    """The coordinator gives no sign of life."""
+
+
+def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
+    """Be a parameter server or a worker until the coordinator ends; True if it ended well.
+
+    The coordinator's events, in the folder that all ranks share, tell when that is: TensorFlow's
+    servers have no call for it. Raises CoordinatorSilentError if it gives no sign of life
+    for `COORDINATOR_TIMEOUT_S`.
+    """
+    import tensorflow as tf
+
+    tf.distribute.Server(
+        tf.train.ClusterSpec({job: list(tasks) for job, tasks in own.jobs.items()}),
+        job_name=own.job, task_index=own.index, protocol="grpc", start=True,
+    )  # fmt: skip
+    events.add("rendezvous", serves=True)
+    seen, seen_s = None, time.monotonic()
+    while True:
+        last = rank_events.last(rank_files.events_path(folder, 0))
+        if last is not None and last["event"] in ("end", "failed"):
+            return bool(last["event"] == "end")
+        if (sign := (last, heartbeat.read_one(folder, 0))) != seen:
+            seen, seen_s = sign, time.monotonic()
+        elif time.monotonic() - seen_s > COORDINATOR_TIMEOUT_S:
+            text = f"the coordinator gave no sign of life for {COORDINATOR_TIMEOUT_S:g} s"
+            raise CoordinatorSilentError(text)
+        time.sleep(_POLL_S)
+
+
+class Batch(NamedTuple):
+    """What a worker is given to train, as tensors.
+
+    `weights` are 0 for padding; `examples` is how many examples the update has; `number` is that
+    of the replica in a synchronous update, else that of the batch.
+    """
+
+    indices: Any
+    weights: Any
+    examples: Any
+    number: Any
+
+
+def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
+    """Raise ModelError unless the workers can train the model: as a classifier only."""
+    if user_model.trains_itself(model, recipe):
+        raise user_model.ModelError(NO_OWN_STEP)
+    user_model.check_classifier(model, user_model.problem_of_labels(arrays))
+    byte_inputs.check(model, arrays.x_train)
+
+
+class ParameterServerTrainer(TrainingLoop):
+    """The coordinator's part; a replica is a worker.
+
+    `synchronous` makes one update from the gradients of all workers; else each worker's gradients
+    are an update of their own. The other arguments are those of `all_reduce.Trainer`.
+    """
+
+    def __init__(
+        self,
+        strategy: Any,
+        build_model: Callable[[], Any],
+        arrays: Arrays,
+        spec: RunSpec,
+        synchronous: bool,
+    ) -> None:
+        super().__init__(strategy, spec.replicas, spec)
+        import keras
+
+        tf = self.tf
+        self.synchronous = synchronous
+        self.examples_per_step = self.global_batch if synchronous else self.batch
+        self.order = ExampleOrder(arrays, self.global_batch, self.replicas)
+        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self.train_data = self._resident(arrays.train)
+        self.test_data = self._resident(arrays.test)
+        keras.utils.set_random_seed(self.seed)
+        with strategy.scope():
+            self.model = build_model()
+            check_model(self.model, arrays, self.recipe)
+            variables = self.model.trainable_variables
+            self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
+            self.optimizer.build(variables)
+            self.totals = tf.Variable([0.0, 0.0, 0.0], trainable=False, dtype=tf.float64)
+            states = ReplicaStates if synchronous else BatchStates
+            images = tf.nest.flatten(arrays.x_train)[0]
+            self.states = states(self.model, images.shape[1:], self.replicas)
+            if synchronous:
+                self.gradients = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
+                # the update that gradients are for: those for an earlier one are stale
+                self.update = tf.Variable(0, trainable=False, dtype=tf.int64)
+                self.contributions = tf.Variable(0, trainable=False, dtype=tf.int64)
+        self._worker_step = compiled(self._contribute if synchronous else self._apply_own)
+        self._evaluation_step = compiled(self._evaluation)
+        self._update_step = compiled(self._apply_all)
+
+    def _resident(self, arrays: tuple[Nest, ...]) -> Any:
+        """An iterator on each worker that gives the whole arrays, again and again."""
+        tf = self.tf
+
+        def dataset() -> Any:
+            return tf.data.Dataset.from_tensors(tf.nest.map_structure(tf.constant, arrays)).repeat()
+
+        return iter(self.coordinator.create_per_worker_dataset(dataset))
+
+    def _gradients_of(self, batch: Batch, scale: Any, data: Any) -> list[Any]:
+        """Gradients of this batch's part of the loss, times `scale`."""
+        images, answers = self._gather(batch.indices, *next(data))
+
+        def forward() -> Any:
+            return self._forward(images, answers, batch.weights, training=True)
+
+        with self.tf.GradientTape() as tape:
+            sums = self.states.forward(batch.number, forward)
+            loss = sums[0] / batch.examples * scale
+        self._count(sums)
+        gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
+        return gradients
+
+    def _loss_scale(self) -> Any:
+        """The factor of the loss now, read once: another worker may change it at any time."""
+        if self.recipe.precision != "mixed_float16":
+            return 1.0
+        return self.tf.identity(self.optimizer.dynamic_scale.value)
+
+    def _apply_own(self, batch: Batch, update: Any, data: Any) -> None:
+        """Asynchronous: this worker's gradients are an update."""
+
+        def replica() -> None:
+            scale = self._loss_scale()
+            gradients = self._gradients_of(batch, scale, data)
+            if self.recipe.precision == "mixed_float16":
+                context = self.tf.distribute.get_replica_context()
+                context.merge_call(self._apply_scaled, args=(gradients, scale))
+            else:
+                pairs = zip(gradients, self.model.trainable_variables, strict=True)
+                self.optimizer.apply_gradients(pairs)
+
+        self.strategy.run(replica)
+
+    def _apply_scaled(self, strategy: Any, gradients: list[Any], scale: Any) -> None:
+        """Asynchronous: apply gradients of a loss times `scale`, if all of them are finite.
+
+        Keras's LossScaleOptimizer would divide by the scale of this moment, which another worker
+        may have changed since.
+        """
+        import keras
+
+        tf, optimizer = self.tf, self.optimizer
+        variables = self.model.trainable_variables
+
+        # a branch of a condition does not know it
+        device = next(gradient.device for gradient in gradients if gradient is not None)
+
+        def grow() -> None:
+            optimizer.step_counter.assign(0)
+            optimizer.dynamic_scale.assign(scale * 2.0)
+
+        def apply() -> None:
+            with tf.device(device):
+                unscaled = [g if g is None else keras.ops.divide(g, scale) for g in gradients]
+            strategy.extended.call_for_each_replica(
+                optimizer.inner_optimizer.apply, args=(unscaled, variables)
+            )
+            optimizer.step_counter.assign_add(1)
+            # other workers count as well: a number may be passed over
+            grown = optimizer.step_counter.value >= optimizer.dynamic_growth_steps
+            tf.cond(grown, grow, lambda: None)
+
+        def skip() -> None:
+            optimizer.step_counter.assign(0)
+            # half of the scale that was too large, even if several workers found it so
+            optimizer.dynamic_scale.assign(tf.minimum(optimizer.dynamic_scale.value, scale * 0.5))
+
+        # not `if`: autograph does not reach what `merge_call` calls
+        tf.cond(optimizer.check_finite(gradients), apply, skip)
+
+    def _contribute(self, batch: Batch, update: Any, data: Any) -> None:
+        """Synchronous: add this worker's gradients to those of `update`, unless it is past."""
+
+        def replica() -> None:
+            tf = self.tf
+            own = self._gradients_of(batch, self._loss_scale(), data)
+            fresh = tf.equal(update, self.update)
+            for total, gradient in zip(self.gradients, own, strict=True):
+                # a variable that the loss does not depend on has no gradient: it stays 0
+                if gradient is not None:
+                    dense = tf.convert_to_tensor(gradient)
+                    total.assign_add(tf.where(fresh, dense, tf.zeros_like(dense)))
+            self.contributions.assign_add(tf.cast(fresh, tf.int64))
+
+        self.strategy.run(replica)
+
+    def _apply_all(self) -> Any:
+        """One update from the gradients of all workers; returns how many contributed."""
+
+        def replica() -> Any:
+            contributions = self.contributions.read_value()
+            gradients = [total.read_value() for total in self.gradients]
+            self.optimizer.apply_gradients(
+                zip(gradients, self.model.trainable_variables, strict=True)
+            )
+            for total in self.gradients:
+                total.assign(self.tf.zeros_like(total))
+            self.contributions.assign(0)
+            self.update.assign_add(1)
+            return contributions
+
+        return self.strategy.run(replica)
+
+    def _evaluation(self, indices: Any, data: Any) -> None:
+        def replica() -> None:
+            tf = self.tf
+            batch, answers = self._gather(tf.maximum(indices, 0), *next(data))
+            weights = tf.cast(indices >= 0, tf.float32)
+            self._count(self._forward(batch, answers, weights, training=False))
+
+        self.strategy.run(replica)
+
+    def _reset(self) -> None:
+        self.totals.assign([0.0, 0.0, 0.0])
+
+    def _measured(self) -> Measured:
+        return measured_by_sums(*self.totals.numpy().tolist())
+
+    def _schedule(
+        self, indices: np.ndarray, own: int, examples: int, number: int, update: int
+    ) -> None:
+        """Give a batch to a worker: its first `own` examples count, the rest is padding.
+
+        `examples` is how many the update has, `number` that of the replica or of the batch.
+        """
+        tf = self.tf
+        batch = Batch(
+            tf.constant(indices),
+            tf.constant(np.arange(len(indices)) < own, tf.float32),
+            tf.constant(examples, tf.float32),
+            tf.constant(number),
+        )
+        arguments = (batch, tf.constant(update, tf.int64), self.train_data)
+        self.coordinator.schedule(self._worker_step, args=arguments)
+
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        order = self.order.of_epoch(self.seed, epoch)
+        if self.synchronous:
+            self._train_synchronously(epoch, order, result, events)
+        else:
+            # batches of padding alone are not trained
+            batches = order.reshape(-1, self.batch)[: -(-self.train_examples // self.batch)]
+            self._train_freely(epoch, batches, result, events)
+
+    def _train_synchronously(
+        self, epoch: int, order: np.ndarray, result: Result, events: EventLog
+    ) -> None:
+        for step, indices in enumerate(order):
+            start_s = time.perf_counter()
+            update = int(self.update.numpy())
+            examples = min(self.global_batch, self.train_examples - step * self.global_batch)
+            for replica, part in enumerate(indices.reshape(self.replicas, self.batch)):
+                self._schedule(part, examples - replica * self.batch, examples, replica, update)
+            self.coordinator.join()
+            contributions = int(self._update_step().numpy())
+            if contributions != self.replicas:
+                raise RuntimeError(
+                    f"update {update} has {contributions} contributions of {self.replicas} workers"
+                )
+            result.steps.append(Execution(epoch, step, 1, time.perf_counter() - start_s))
+            self._note(events, result, epoch, step)
+
+    def _train_freely(
+        self, epoch: int, batches: np.ndarray, result: Result, events: EventLog
+    ) -> None:
+        """No worker waits for another; `schedule` itself waits when the queue is full."""
+        # the first batches compile the step on every worker: a row of their own
+        first = 0 if result.steps else min(self.replicas, len(batches))
+        for start, end in ((0, first), (first, len(batches))):
+            start_s = time.perf_counter()
+            for place in range(start, end):
+                examples = min(self.batch, self.train_examples - place * self.batch)
+                number = (epoch - 1) * len(batches) + place
+                self._schedule(batches[place], examples, examples, number, 0)
+                self._sign_of_life(events, epoch, place)
+            self.coordinator.join()
+            if end > start:
+                duration_s = time.perf_counter() - start_s
+                result.steps.append(Execution(epoch, start, end - start, duration_s))
+                self._note(events, result, epoch, end)
+
+    def _evaluate(self) -> None:
+        self.states.average()
+        for batch in self.order.of_evaluation().reshape(-1, self.order.evaluation_batch):
+            arguments = (self.tf.constant(batch), self.test_data)
+            self.coordinator.schedule(self._evaluation_step, args=arguments)
+        self.coordinator.join()

@@ -1,0 +1,408 @@
+"""Data-parallel training by all-reduce on a custom pipeline, tf.data.Datasets.
+
+Each worker reads its own part and waits for its own input only: the number of its examples in a
+step, and whether it has more, are summed over the replicas in the step. A worker's batches are
+split over its devices, where they are fetched ahead. `tf.distribute` asks all workers before each
+step whether they have a batch, so that one worker's wait would count for all, and compiles an
+iterator at the start of each epoch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, NamedTuple
+
+from tfscaling.launch.checkpoint_folder import State
+from tfscaling.record.events import EventLog
+from tfscaling.record.rank_report import Execution
+from tfscaling.spec.run_spec import RunSpec
+from tfscaling.train.all_reduce_loop import AllReduceLoop
+from tfscaling.train.checkpoints import Checkpoints
+from tfscaling.train.loop import compiled
+from tfscaling.train.measured import Result
+
+#: Batches of a worker that are on its devices before they are asked for.
+PREFETCHED = 2
+_POLL_S = 0.1
+
+
+class PipelineError(ValueError):
+    """The datasets cannot be trained on; names what, and the way out."""
+
+
+class Fed(NamedTuple):
+    """What a replica is given for a step: its part of the worker's batch.
+
+    `batch` is padded to the replica's batch size; its first `examples` count. `more` is 1 if the
+    worker has examples after this step, else 0. Both are float32, so that one all-reduce sums them.
+    """
+
+    batch: Any
+    examples: Any
+    more: Any
+
+
+class Feed:
+    """Iterator over the steps of a worker: a `Fed` for each of its `devices`; it never ends.
+
+    Each replica gets `batch` examples of a step. After the end of `dataset` come copies of the last
+    batch that weigh nothing: the worker takes part in the steps of those whose part is longer. If
+    there is none they are zeros, in dimensions that may vary as large as `like`, a batch of other
+    data. Raises PipelineError for a batch of more examples than the worker's replicas take
+    together, and for a first one of fewer that is not the only one.
+    """
+
+    def __init__(self, dataset: Any, batch: int, devices: Sequence[str], like: Any = None) -> None:
+        self._dataset, self._batch, self._devices = dataset, batch, devices
+        self._size = batch * len(devices)
+        self._like = like
+        self._ready: queue.Queue[list[Fed] | Exception] = queue.Queue(PREFETCHED)
+        self._closed, self._ended = threading.Event(), threading.Event()
+        self._last: list[Fed] | None = None
+        self._thread = threading.Thread(target=self._fill, daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[list[Fed]]:
+        return self
+
+    def __next__(self) -> list[Fed]:
+        if self._last is None:
+            item = self._ready.get()
+            if isinstance(item, Exception):
+                raise item
+            if not float(item[0].more):
+                self._last = [self._fed(each.batch, 0, 0) for each in item]
+            return item
+        return self._last
+
+    def close(self) -> None:
+        """Fetch no more; returns when no batch is being made."""
+        self._closed.set()
+        self._ended.wait()
+
+    def _fill(self) -> None:
+        # TensorFlow 2.21 waits for up to a minute when an iterator is freed: a wake-up of its
+        # autotuner gets lost. So this thread frees it, when all batches are fetched.
+        iterator = None
+        try:
+            iterator = iter(self._dataset)
+            for item in self._items(iterator):
+                self._put(item)
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # they would keep the iterator
+            self._put(error)
+        self._ended.set()
+        del iterator
+
+    def _put(self, item: list[Fed] | Exception) -> None:
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._ready.put(item, timeout=_POLL_S)
+                return
+
+    def _items(self, batches: Iterator[Any]) -> Iterator[list[Fed]]:
+        waiting: tuple[Any, int] | None = None
+        is_first = True
+        for batch in batches:
+            if self._closed.is_set():
+                return
+            examples = self._examples(batch)
+            if not examples:  # as after a filter of batches
+                continue
+            if waiting is not None:
+                if is_first and waiting[1] < self._size:
+                    raise PipelineError(
+                        f"the pipeline's first batch has {waiting[1]} examples and not "
+                        f"{self._size}; end it with batch(context.per_worker_batch_size)"
+                    )
+                is_first = False
+                yield self._split(*waiting, more=1)
+            waiting = batch, examples
+        if waiting is None:
+            waiting = self._nothing(), 0
+        yield self._split(*waiting, more=0)
+
+    def _nothing(self) -> Any:
+        """A batch of zeros."""
+        import tensorflow as tf
+
+        parts = tf.nest.flatten(self._dataset.element_spec)
+        shapes = [part.shape for part in parts]
+        others = [] if self._like is None else [part.shape for part in tf.nest.flatten(self._like)]
+        if [shape.rank for shape in others] != [shape.rank for shape in shapes]:
+            others = shapes
+
+        def zeros(part: Any, other: Any) -> Any:
+            sizes = (n or m or 1 for n, m in zip(part.shape[1:], other[1:], strict=True))
+            return tf.zeros([self._size, *sizes], part.dtype)
+
+        return tf.nest.pack_sequence_as(self._dataset.element_spec, list(map(zeros, parts, others)))
+
+    def _examples(self, batch: Any) -> int:
+        import tensorflow as tf
+
+        counts = {int(part.shape[0]) for part in tf.nest.flatten(batch)}
+        if len(counts) > 1:
+            raise PipelineError(f"the tensors of a batch have {sorted(counts)} examples")
+        (examples,) = counts
+        if examples > self._size:
+            raise PipelineError(
+                f"a batch of the pipeline has {examples} examples, more than {self._size}; end it "
+                "with batch(context.per_worker_batch_size)"
+            )
+        return examples
+
+    def _split(self, batch: Any, examples: int, more: int) -> list[Fed]:
+        """The parts of a batch on the devices."""
+        import tensorflow as tf
+
+        size = self._batch
+        if 0 < examples < self._size:
+            # padding is computed as well: it is of real examples
+            places = tf.minimum(tf.range(self._size), examples - 1)
+            batch = tf.nest.map_structure(lambda part: tf.gather(part, places), batch)
+        parts = []
+        for number, device in enumerate(self._devices):
+            with tf.device(device):
+                own = tf.nest.map_structure(
+                    lambda part, first=number * size: tf.identity(part[first : first + size]), batch
+                )
+                count = min(max(examples - number * size, 0), size)
+                parts.append(self._fed(own, count, more))
+        return parts
+
+    def _fed(self, batch: Any, examples: int, more: int) -> Fed:
+        import tensorflow as tf
+
+        return Fed(batch, tf.constant(float(examples)), tf.constant(float(more)))
+
+
+class Datasets(NamedTuple):
+    """This worker's part of the data, as batches: tf.data.Datasets."""
+
+    train: Any
+    test: Any
+
+
+def datasets_of(name: str, returned: Any) -> Datasets:
+    """What the user's function returned, checked. Raises PipelineError."""
+    import tensorflow as tf
+
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise PipelineError(f"{name} returns {type(returned).__name__}, not (train, test)")
+    for part, dataset in zip(Datasets._fields, returned, strict=True):
+        if not isinstance(dataset, tf.data.Dataset):
+            kind = type(dataset).__name__
+            raise PipelineError(f"the {part} data of {name} is {kind}, not a tf.data.Dataset")
+        for spec in tf.nest.flatten(dataset.element_spec):
+            if not isinstance(spec, tf.TensorSpec):
+                kind = type(spec).__name__.removesuffix("Spec")
+                raise PipelineError(f"the {part} data of {name} has a {kind}, not tensors")
+            if spec.shape.rank is None:
+                raise PipelineError(
+                    f"the {part} data of {name} has a tensor of unknown shape, as tf.py_function "
+                    "returns; say it with tf.ensure_shape(x, [None, ...]), or from_generator's "
+                    "output_signature"
+                )
+            if spec.shape.rank == 0:
+                raise PipelineError(
+                    f"the {part} data of {name} is not batched; end it with "
+                    "batch(context.per_worker_batch_size)"
+                )
+    return Datasets(*returned)
+
+
+class PipelineTrainer(AllReduceLoop):
+    """One rank's part of the training of a model on this worker's part of a pipeline."""
+
+    def __init__(
+        self, strategy: Any, build_model: Callable[[], Any], datasets: Datasets, spec: RunSpec
+    ) -> None:
+        super().__init__(strategy, spec)
+        tf = self.tf
+        self.train_examples = self.test_examples = 0  # known after an epoch, and an evaluation
+        self._check_ends(datasets, self.recipe.steps_per_epoch)
+        element = datasets.train.element_spec
+        self.make_model(
+            build_model,
+            lambda: tf.nest.map_structure(lambda spec: _with_examples(spec, self.batch), element),
+            lambda: _problem_of_labels(element),
+        )
+        self.data = datasets
+        self._execute = compiled(self._step, reduce_retracing=True)
+        self._computation = compiled(self._compute, reduce_retracing=True)
+        self._evaluate_call = compiled(self._evaluation, reduce_retracing=True)
+        self._endless: Iterator[Any] | None = None
+        #: A batch that stays on the devices.
+        self._kept: Any = None
+
+    def _check_ends(self, datasets: Datasets, steps_per_epoch: int | None) -> None:
+        infinite = self.tf.data.INFINITE_CARDINALITY
+        if steps_per_epoch is None and datasets.train.cardinality() == infinite:
+            raise PipelineError("the training data never ends; give the recipe steps_per_epoch")
+        if datasets.test.cardinality() == infinite:
+            raise PipelineError("the held-out data never ends; let it be each example once")
+
+    @contextmanager
+    def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
+        """The worker's batches, each as a `Fed` on every replica."""
+        seen = None if self._kept is None else self._of_first_replica(self._kept.batch)
+        feed = Feed(dataset, self.batch, self.strategy.extended.worker_devices, seen)
+
+        def of_replicas(parts: list[Fed]) -> Any:
+            return self.strategy.experimental_distribute_values_from_function(
+                lambda context: parts[context.replica_id_in_sync_group % len(parts)]
+            )
+
+        with closing(feed):
+            yield map(of_replicas, feed)
+
+    def _of_first_replica(self, values: Any) -> Any:
+        """A nest of values of replicas on this worker's first device."""
+        local = self.strategy.experimental_local_results
+        return self.tf.nest.map_structure(lambda value: local(value)[0], values)
+
+    def _weights(self, fed: Fed) -> Any:
+        tf = self.tf
+        return tf.cast(tf.cast(tf.range(self.batch), tf.float32) < fed.examples, tf.float32)
+
+    def _summed(self, fed: Fed) -> Any:
+        """Examples of this step over all replicas, and how many replicas have more; float32."""
+        sums = self.tf.stack([fed.examples, fed.more])
+        if self.replicas == 1:
+            return sums
+        context = self.tf.distribute.get_replica_context()
+        return context.all_reduce(self.tf.distribute.ReduceOp.SUM, sums)
+
+    def _step(self, fed: Fed) -> Any:
+        def replica(fed: Fed) -> Any:
+            sums = self._summed(fed)
+            examples = self.tf.maximum(sums[0], 1.0)
+            return self.train_on(fed.batch, self._weights(fed), examples), sums
+
+        return self.strategy.run(replica, args=(fed,))
+
+    def _compute(self, fed: Fed) -> Any:
+        def replica(fed: Fed) -> Any:
+            return self.compute_on(fed.batch, self._weights(fed))
+
+        return self.strategy.run(replica, args=(fed,))
+
+    def _evaluation(self, fed: Fed) -> Any:
+        def replica(fed: Fed) -> Any:
+            self.test_on(fed.batch, self._weights(fed))
+            return self._summed(fed)
+
+        return self.strategy.run(replica, args=(fed,))
+
+    def train(
+        self,
+        events: EventLog,
+        report: Callable[[str], None],
+        checkpoints: Checkpoints | None = None,
+    ) -> Result:
+        if self.recipe.steps_per_epoch is None:
+            return super().train(events, report, checkpoints)
+        # as with `fit`, an epoch goes on where the one before it ended
+        with self._fed(self.data.train.repeat()) as self._endless:
+            return super().train(events, report, checkpoints)
+
+    def _skip(self, state: State, events: EventLog) -> None:
+        """Read all that was trained once more: only so are shuffles and random changes the same."""
+        if self._endless is not None:
+            for number in range(state.steps):
+                next(self._endless)
+                self._sign_of_life(events, state.epoch, number)
+            return
+        for epoch in range(1, state.epoch):
+            for number, _ in enumerate(self.data.train):
+                self._sign_of_life(events, epoch, number)
+
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        if self._endless is not None:
+            self._train_steps(epoch, self._endless, result, events)
+            return
+        with self._fed(self.data.train) as batches:
+            if self._begun.step and self._checkpoints is not None:
+                with self._checkpoints.reading():
+                    for number in range(self._begun.step):
+                        next(batches)
+                        self._sign_of_life(events, epoch, number)
+            self._train_steps(epoch, batches, result, events)
+
+    def _train_steps(
+        self, epoch: int, batches: Iterator[Any], result: Result, events: EventLog
+    ) -> None:
+        whole, examples = self.recipe.steps_per_epoch, self._begun.examples
+        steps = None if whole is None else self._steps_of_epoch(whole)
+        for step in itertools.count(self._begun.step):
+            start_s = time.perf_counter()
+            batch = next(batches)
+            waited_s = time.perf_counter() - start_s
+            self._kept = batch if self._kept is None else self._kept
+            done, sums = self._execute(batch)
+            self._fetch(done)
+            count, more = self._fetch(sums)[0].tolist()
+            duration_s = time.perf_counter() - start_s
+            examples += round(count)
+            if not examples:
+                raise PipelineError("the pipeline gives no training examples")
+            result.steps.append(Execution(epoch, step, 1, duration_s, waited_s))
+            self._note(events, result, epoch, step)
+            if (not more) if steps is None else step + 1 == steps:
+                break
+            self._after_step(result, epoch, step + 1, examples)
+        if steps == whole:  # else it is no whole epoch
+            self.train_examples = self.train_examples or examples
+
+    def _evaluate(self) -> None:
+        self._average_call()
+        examples, more = 0, True
+        with self._fed(self.data.test) as batches:
+            while more:
+                count, more = self._fetch(self._evaluate_call(next(batches)))[0].tolist()
+                examples += round(count)
+        if not examples:
+            raise PipelineError("the pipeline gives no held-out examples")
+        self.test_examples = examples
+
+    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
+        return self._fed(self.data.train.repeat())
+
+    def _batches_without_input(self) -> Iterator[Any]:
+        return itertools.repeat(self._kept)
+
+    def _train_call(self, batch: Any) -> Any:
+        return self._execute(batch)[0]
+
+    def _compute_call(self, batch: Any) -> Any:
+        return self._computation(batch)
+
+
+def _problem_of_labels(element: Any) -> str | None:
+    """Why the labels of batches like `element` are not one whole number each, or None."""
+    if not isinstance(element, tuple) or len(element) != 2:
+        return "the pipeline gives something else than (inputs, labels)"
+    labels = element[1]
+    if isinstance(labels, dict | tuple):
+        return f"the labels have {len(labels)} tensors, and not one"
+    if not labels.dtype.is_integer or labels.shape.rank not in (1, 2):
+        return (
+            f"the labels have the type {labels.dtype.name} and the shape {labels.shape}, and not "
+            "one whole number for each example"
+        )
+    return None
+
+
+def _with_examples(spec: Any, examples: int) -> Any:
+    """A batch of this many examples like `spec`, whose dimensions that may vary stay so."""
+    import tensorflow as tf
+
+    return tf.TensorSpec([examples, *spec.shape[1:]], spec.dtype)

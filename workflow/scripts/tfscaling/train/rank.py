@@ -1,0 +1,266 @@
+"""One rank from its cluster to its report: devices, data, training."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import asdict as fields_of
+from msgspec.structs import replace
+
+from tfscaling.datasets import catalogue
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.datasets.pipelines import PipelineContext
+from tfscaling.launch import missing_gpus
+from tfscaling.launch.rank_process import RankContext, on_gpus
+from tfscaling.record import clock, prepared_data, resumption
+from tfscaling.record.rank_report import (
+    AttributionRound,
+    Rank,
+    RankReport,
+    ServerReport,
+    Stopped,
+    TrainingReport,
+)
+from tfscaling.spec import user_code, variants
+from tfscaling.spec.run_spec import JobSpec, RunSpec
+from tfscaling.train import byte_inputs, models, mpi, parameter_server, strategies, user_model
+from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.all_reduce_loop import AllReduceLoop
+from tfscaling.train.checkpoints import Checkpoints
+from tfscaling.train.measured import Result
+from tfscaling.train.parameter_server import ParameterServerTrainer
+from tfscaling.train.pipeline import Datasets, PipelineTrainer, datasets_of
+from tfscaling.train.strategies import STRATEGIES, Exchange
+
+
+def prepare(context: RankContext, spec: JobSpec) -> list[str]:
+    """Load TensorFlow and take this rank's devices; returns their names."""
+    # parameter servers and coordinators compute nothing that a GPU would help with
+    gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
+    if gpus == 0 or not on_gpus(spec):
+        strategies.hide_gpus(os.environ)
+    load_tensorflow()
+    imported_s = clock.now()
+    threads = spec.threads(len(os.sched_getaffinity(0)))
+    try:
+        names = strategies.configure(gpus, spec.measured.devices, threads)
+    except strategies.DeviceError:
+        missing_gpus.let_others_tell(spec)
+        raise
+    # not before: it tells `missing_gpus` that this host has what the run requests
+    context.events.add("imported", imported_s)
+    return names
+
+
+def load_tensorflow() -> None:
+    """Import TensorFlow in half of the time that `import tensorflow` takes.
+
+    Without what no rank needs: lines in the log about how TensorFlow was built; a search for
+    garbage among its half a million objects, which is a quarter of the import and a second when
+    Python ends; matplotlib, which Keras has for its plots; pandas, which Keras has for data frames
+    given to `fit`. Code that is loaded later may import both. What is loaded already stays.
+
+    With oneDNN's operations on every x86 processor: by itself TensorFlow takes them only where
+    there are instructions for neural networks (AVX512_VNNI and later), so not on AMD's Zen 3.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    if platform.machine() == "x86_64":
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    gc.disable()
+    with _hidden("matplotlib", "pandas"):
+        import tensorflow  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+
+
+@contextlib.contextmanager
+def _hidden(*names: str) -> Iterator[None]:
+    """Modules that are not loaded are as if they were not installed."""
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+def place_of(context: RankContext, spec: JobSpec, used: Sequence[str]) -> Rank:
+    """What the rank got, its clock aside; `used` are the devices of its replicas.
+
+    To be called after the work: to ask the driver takes time that is no phase of a training.
+    """
+    import tensorflow as tf
+
+    takes_gpus = context.cluster.job == "worker" and on_gpus(spec)
+    return replace(
+        context.place(),
+        devices=tuple(used),
+        gpu_names=tuple(strategies.gpu_names()) if takes_gpus else (),
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        mpi_library=mpi.library(),
+        tensorflow_version=tf.__version__,
+    )
+
+
+def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
+    """Do this rank's part of a training run and return its report."""
+    names, kind = prepare(context, spec), STRATEGIES[spec.point.strategy]
+    cluster, events = context.cluster, context.events
+    if kind.coordinated and not cluster.is_chief:
+        if not parameter_server.serve(cluster, context.folder, events):
+            raise RuntimeError("the coordinator failed")
+        return ServerReport(**fields_of(place_of(context, spec, names)))
+    strategies.set_precision(spec.recipe.precision)
+    exchange = Exchange(spec.recipe.communication, spec.recipe.gradient_exchange)
+    strategy = kind.build(names, exchange)
+    # what TensorFlow has, which need not be what it was told
+    worker_devices = strategies.of_workers() if kind.coordinated else None
+    used = names if kind.coordinated else strategies.in_use(strategy)
+    events.add("rendezvous", replicas=spec.replicas)
+    data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
+    build = models.get(spec.point.model, spec.recipe.constants).build
+    trainer: AllReduceLoop | ParameterServerTrainer
+    if isinstance(data, Datasets):
+        events.add("data", pipeline=True)
+        trainer = PipelineTrainer(strategy, build, data, spec)
+    else:
+        events.add("data", train_examples=data.train_examples, test_examples=data.test_examples)
+        if kind.coordinated:
+            trainer = ParameterServerTrainer(strategy, build, data, spec, kind.synchronous)
+        else:
+            trainer = Trainer(strategy, build, data, spec)
+    parameters = int(trainer.model.count_params())
+    events.add("built", model_parameters=parameters)
+    chatty = cluster.rank == 0  # the chief's log has the progress
+
+    def report_line(line: str) -> None:
+        if chatty:
+            print(line, flush=True)
+
+    if isinstance(trainer, ParameterServerTrainer):
+        result = trainer.train(events, report_line)
+    else:
+        result = trainer.train(events, report_line, checkpoints_of(context, spec))
+    compute_steps: list[float] = []
+    rounds: list[AttributionRound] = []
+    stopped: Stopped | None = None
+    weights = ""
+    if result.diverged:
+        events.add("evaluated")  # the phase is there, and empty: nothing is left to evaluate
+    else:
+        report_line(trainer.evaluate(result, events, "evaluated"))
+        weights = _weights_sha256(trainer.model)
+        if result.is_short:
+            stopped = Stopped(
+                steps_per_epoch=trainer.updates_per_epoch or 1,
+                evaluations=result.evaluations,
+                epoch_turn_s=trainer.epoch_turn_s(),
+            )
+        compute_steps = trainer.compute_steps()
+        if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
+            rounds = trainer.attribute(events)
+    events.add("probed", steps=len(compute_steps))
+    kind.end()
+    return TrainingReport(
+        **fields_of(place_of(context, spec, used)),
+        replicas=trainer.replicas if worker_devices is None else len(worker_devices),
+        worker_devices=worker_devices,
+        global_batch_size=trainer.global_batch,
+        per_replica_batch_size=trainer.batch,
+        examples_per_step=trainer.examples_per_step,
+        model_parameters=parameters,
+        data_sha256=data_sha256,
+        input_wait_s=result.input_wait_s,
+        trained_by=user_model.trained_by(trainer.model, spec.recipe),
+        warnings=(
+            *_warnings(trainer.model, spec, data),
+            *_after_training(trainer.model, spec, result),
+        ),
+        train_examples=trainer.train_examples,
+        test_examples=trainer.test_examples,
+        examples_trained=result.examples_trained,
+        diverged=result.diverged,
+        went_on=result.went_on,
+        stopped=stopped,
+        epochs=tuple(result.epochs),
+        steps=tuple(result.steps),
+        compute_steps=tuple(compute_steps),
+        weights_sha256=weights,
+        attribution=tuple(rounds),
+        gradient_norms=tuple(result.gradient_norms),
+        test_loss=result.test_loss,
+        test_accuracy=result.test_accuracy,
+    )
+
+
+def _after_training(model: Any, spec: RunSpec, result: Result) -> Iterator[str]:
+    """Warnings of a complete training in one attempt."""
+    if result.went_on is None and not result.is_short and not result.diverged:
+        steps = sum(execution.steps for execution in result.steps)
+        yield from user_model.after_training(model, spec.recipe, steps)
+
+
+def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:
+    """What of a user's model and data is taken in another way than it may be meant."""
+    of_bytes = byte_inputs.warnings(model, data.x_train) if isinstance(data, Arrays) else []
+    return [*user_model.warnings(model, spec.recipe), *of_bytes]
+
+
+def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
+    """The run's checkpoints, or None if its recipe asks for none."""
+    beginning = resumption.read_beginning(context.folder)
+    if beginning is None or not spec.recipe.writes_checkpoints:
+        return None
+    cluster = context.cluster
+    return Checkpoints(context.folder, beginning, cluster.rank, cluster.num_tasks, spec.recipe)
+
+
+def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Datasets, str | None]:
+    """The prepared arrays, or this worker's part of a pipeline; with its checksum."""
+    recipe, dataset = spec.recipe, spec.dataset
+    if dataset is None or not user_code.is_pipeline(dataset):
+        arrays = catalogue.load(
+            dataset_file,
+            recipe.train_examples_max,
+            recipe.test_examples_max,
+            recipe.validation_examples,
+        )
+        return arrays, arrays.sha256
+    import keras
+
+    folder = prepared_data.files_folder(dataset_file).absolute()
+    checksum = prepared_data.pipeline_sha256(dataset, folder)  # of the code that is loaded below
+
+    place = PipelineContext(
+        workers=spec.jobs["worker"],
+        worker=worker,
+        replicas=spec.replicas,
+        per_replica_batch_size=spec.per_replica_batch_size,
+        per_worker_batch_size=spec.global_batch_size // spec.jobs["worker"],
+        global_batch_size=spec.global_batch_size,
+        seed=spec.seed,
+        folder=folder,
+    )
+    # shuffles without a seed of their own are in the same order on all workers, and in each attempt
+    keras.utils.set_random_seed(spec.seed)
+    given = variants.data_parameters(dataset, recipe)
+    returned = user_code.call(dataset, {**given, user_code.CONTEXT: place})
+    return datasets_of(dataset, returned), checksum
+
+
+def _weights_sha256(model: Any) -> str:
+    """A checksum of the trainable weights."""
+    checksum = hashlib.sha256()
+    for variable in model.trainable_variables:
+        checksum.update(variable.numpy().tobytes())
+    return checksum.hexdigest()

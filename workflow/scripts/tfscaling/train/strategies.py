@@ -1,0 +1,282 @@
+"""Devices of a rank and distribution strategies, one entry each.
+
+TensorFlow is imported inside functions only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tfscaling.cluster import resolver
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
+from tfscaling.cluster.slurm_environment import gpu_variables
+from tfscaling.launch.missing_gpus import WAYS_OUT
+from tfscaling.spec.config import MPI_STRATEGY, OWN_STRATEGY
+from tfscaling.spec.geometry import Geometry
+from tfscaling.train import mpi, mpi_strategy
+
+
+class DeviceError(RuntimeError):
+    """The rank did not get the devices that the run asks for."""
+
+
+def configure(gpus: int, devices: str, threads: int) -> list[str]:
+    """Make exactly the asked devices visible to TensorFlow, before anything else uses them.
+
+    `gpus` devices of this rank, `devices` physical or logical, `threads` those of one operation.
+    Returns the replica devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].
+    Raises DeviceError if GPUs are missing.
+    """
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    physical = tf.config.list_physical_devices("GPU")
+    if gpus == 0 or devices == "logical":
+        tf.config.set_visible_devices([], "GPU")
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        count = max(1, gpus)
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        )
+        return [f"CPU:{index}" for index in range(count)]
+    if len(physical) != gpus:
+        raise DeviceError(missing_gpus(gpus, len(physical), gpu_variables(os.environ)))
+    for device in physical:
+        tf.config.experimental.set_memory_growth(device, True)
+    return [f"GPU:{index}" for index in range(gpus)]
+
+
+def hide_gpus(environ: MutableMapping[str, str]) -> None:
+    """Let this process, which computes on no GPU, take none. Before TensorFlow is loaded.
+
+    TensorFlow's own switch, `set_visible_devices`, is not for its servers: a parameter server would
+    take the memory of every GPU that it sees.
+    """
+    environ[VISIBLE_GPUS] = ""
+
+
+def gpu_names() -> list[str | None]:
+    """The models of the GPUs that TensorFlow sees, as the driver has them; None: not told."""
+    import tensorflow as tf
+
+    details = tf.config.experimental.get_device_details
+    return [details(gpu).get("device_name") for gpu in tf.config.list_physical_devices("GPU")]
+
+
+def in_use(strategy: Any) -> list[str]:
+    """The devices of this rank's replicas, of those that TensorFlow has: ["GPU:0", "GPU:1"]."""
+    present = {_short(device.name) for device in _all()}
+    used = [_short(name) for name in strategy.extended.worker_devices]
+    return [name for name in used if name in present]
+
+
+def of_workers() -> tuple[tuple[str, ...], ...]:
+    """The devices of each worker that this coordinator is connected to: its GPUs, or its CPU."""
+    import tensorflow as tf
+
+    found: dict[int, list[str]] = {}
+    for device in _all():
+        spec = tf.DeviceSpec.from_string(device.name)
+        if spec.job == "worker":
+            found.setdefault(spec.task, []).append(_short(device.name))
+    names = [found[task] for task in sorted(found)]
+    return tuple(
+        tuple([name for name in of_task if name.startswith("GPU")] or of_task) for of_task in names
+    )
+
+
+def _all() -> list[Any]:
+    import tensorflow as tf
+
+    return list(tf.config.list_logical_devices())
+
+
+def _short(name: str) -> str:
+    import tensorflow as tf
+
+    spec = tf.DeviceSpec.from_string(name)
+    return f"{spec.device_type}:{spec.device_index}"
+
+
+def set_precision(precision: str) -> None:
+    """Compute in this Keras dtype policy; the variables stay float32."""
+    import keras
+
+    keras.mixed_precision.set_dtype_policy(precision)
+
+
+def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
+    """The message for a wrong number of GPUs, with the variables that say which there are."""
+    variables = ", ".join(f"{name}={value or '(not set)'}" for name, value in exported.items())
+    return (
+        f"GPUs requested for this task: {requested}; GPUs that TensorFlow sees: {seen}; "
+        f"{variables}.{WAYS_OUT if seen == 0 else ''}"
+    )
+
+
+class Exchange(NamedTuple):
+    """How replicas exchange gradients: the recipe's `communication` and `gradient_exchange`."""
+
+    communication: str = "auto"
+    gradient_exchange: str = "float32"
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A distribution strategy: what it needs and how it is made.
+
+    `build(devices, exchange)` returns the `tf.distribute.Strategy` over this rank's `devices`
+    ("CPU:0", "GPU:1", ...), which sums gradients as `exchange` says; `TF_CONFIG` is set by then.
+    """
+
+    description: str
+    build: Callable[[Sequence[str], Exchange], Any]
+    one_task_only: bool = False
+    one_device_only: bool = False
+    #: A coordinator drives parameter servers and workers; only workers train.
+    coordinated: bool = False
+    #: One update from the gradients of all workers, as far as is known.
+    synchronous: bool = True
+    #: What is exchanged in 16 bits is summed in 32, or nothing is exchanged.
+    sums_in_32_bits: bool = False
+    #: What a rank calls after its work, when all others do.
+    end: Callable[[], None] = lambda: None
+
+    def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
+        """Number of tasks of each job; ranks go to the jobs in the order of their names."""
+        if not self.coordinated:
+            return {"worker": geometry.tasks}
+        workers = geometry.tasks - 1 - parameter_servers
+        return {"chief": 1, "ps": parameter_servers, "worker": workers}
+
+    def replicas(self, geometry: Geometry, parameter_servers: int) -> int:
+        """One replica per device of a worker; without GPUs a worker is one replica on its CPU."""
+        return self.jobs(geometry, parameter_servers)["worker"] * max(1, geometry.gpus_per_task)
+
+    def refusal(self, geometry: Geometry, parameter_servers: int) -> str | None:
+        """Why this geometry is impossible, or None."""
+        if self.jobs(geometry, parameter_servers)["worker"] < 1:
+            return (
+                f"the strategy needs tasks for a coordinator, {parameter_servers} "
+                f"parameter servers and a worker, not {geometry.tasks}"
+            )
+        if self.one_task_only and geometry.tasks > 1:
+            return f"the strategy runs one task, not {geometry.tasks}"
+        if self.one_device_only and geometry.gpus_per_task > 1:
+            return f"the strategy uses one device, not {geometry.gpus_per_task}"
+        return None
+
+
+def _single(devices: Sequence[str], exchange: Exchange) -> Any:
+    import tensorflow as tf
+
+    return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def _mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(list(devices))
+
+
+def _multi_worker_mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
+    import tensorflow as tf
+
+    implementation = tf.distribute.experimental.CommunicationImplementation[
+        exchange.communication.upper()
+    ]
+    options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
+    with _local_devices(devices):
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+@contextmanager
+def _local_devices(devices: Sequence[str]) -> Iterator[None]:
+    """Let MultiWorkerMirroredStrategy use several CPU devices of a worker.
+
+    TensorFlow's own rule takes all GPUs, or else exactly one CPU; its constructor has no argument
+    for it. The rest of the strategy handles any list of devices.
+    """
+    from tensorflow.python.distribute.collective_all_reduce_strategy import (
+        CollectiveAllReduceExtended,
+    )
+
+    original = CollectiveAllReduceExtended._initialize_local_devices
+
+    def of_this_rank(self: Any, resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker_device}/device:{name}" for name in devices), "CPU"
+
+    if len(devices) > 1 and all(name.startswith("CPU") for name in devices):
+        CollectiveAllReduceExtended._initialize_local_devices = of_this_rank
+    try:
+        yield
+    finally:
+        CollectiveAllReduceExtended._initialize_local_devices = original
+
+
+def _mpi_all_reduce(devices: Sequence[str], exchange: Exchange) -> Any:
+    own = resolver.resolve(os.environ, gpus=None)
+    world = mpi.communicator(own.rank, own.num_tasks)
+    in_16_bits = exchange.gradient_exchange == "bfloat16"
+    return mpi_strategy.make(devices[0], world, in_16_bits=in_16_bits)
+
+
+def _own(devices: Sequence[str], exchange: Exchange) -> Any:
+    raise ValueError("a program makes its own strategy")
+
+
+def _parameter_server(devices: Sequence[str], exchange: Exchange) -> Any:
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.ParameterServerStrategy(resolver)
+
+
+#: Every distribution strategy of the grid, by name.
+STRATEGIES: dict[str, Strategy] = {
+    "single": Strategy(
+        "One replica on one device, no distribution: the baseline.",
+        _single,
+        one_task_only=True,
+        sums_in_32_bits=True,
+        one_device_only=True,
+    ),
+    "mirrored": Strategy(
+        "Synchronous data parallelism over the devices of one task.",
+        _mirrored,
+        one_task_only=True,
+    ),
+    "multi_worker_mirrored": Strategy(
+        "Synchronous data parallelism over all devices of all tasks, by all-reduce.",
+        _multi_worker_mirrored,
+    ),
+    MPI_STRATEGY: Strategy(
+        "Synchronous data parallelism over all tasks, a device each, by MPI's all-reduce.",
+        _mpi_all_reduce,
+        one_device_only=True,
+        sums_in_32_bits=True,
+        end=mpi.end,
+    ),
+    "parameter_server": Strategy(
+        "Variables on parameter servers, each worker's gradients an update of their own.",
+        _parameter_server,
+        one_device_only=True,
+        coordinated=True,
+        synchronous=False,
+    ),
+    "synchronous_parameter_server": Strategy(
+        "Variables on parameter servers, one update from the gradients of all workers.",
+        _parameter_server,
+        one_device_only=True,
+        coordinated=True,
+    ),
+    OWN_STRATEGY: Strategy(
+        "The program's own: every rank is a worker in TF_CONFIG.",
+        _own,
+        synchronous=False,
+    ),
+}

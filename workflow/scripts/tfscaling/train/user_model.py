@@ -1,0 +1,402 @@
+"""A user's Keras model: which of its own settings train it, and what is refused or said.
+
+A compiled model, or one with a `train_step` or `compute_loss` of its own, is trained by its own
+step (`own_step`): its optimizer, loss and metrics are used, and keys of the recipe win where they
+are given. Any other model is a classifier whose layers, weights and `call` are taken, and whose
+loss is the cross-entropy; so is every model if the recipe's `loss` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.spec.config import Recipe
+from tfscaling.train.optimizers import learning_rate_factor, make_optimizer, scheduled
+
+#: Methods of keras.Model that no strategy calls.
+NEVER_CALLED = ("make_train_function", "make_test_function", "fit", "evaluate")
+#: Keras's schedules of learning rates that end at a certain step.
+_ENDING = ("CosineDecay", "PolynomialDecay")
+#: Methods that say how a model trains and is measured.
+OWN_TRAINING = ("train_step", "test_step", "compute_loss", "compute_metrics", "get_metrics_result")
+#: Activations whose result is no logit: the loss would apply a softmax to it once more.
+PROBABILITIES = ("softmax", "sigmoid")
+#: Settings of `compile()` that say what is trained and measured, and their defaults.
+_WHAT = {"loss": None, "loss_weights": None, "metrics": None, "weighted_metrics": None}
+#: Settings of `compile()` that say how, and their defaults: the recipe and the strategy say it.
+_HOW: dict[str, Any] = {"run_eagerly": False, "steps_per_execution": 1, "jit_compile": False}
+#: Keys of the recipe that win over the compiled optimizer, and what leaves it as it is.
+_ASKED_OF_OPTIMIZERS: dict[str, Any] = {
+    **{"optimizer": "model", "learning_rate": None, "momentum": None, "nesterov": None},
+    **{"weight_decay": None, "warmup_epochs": 0.0, "decay": "none"},
+}
+
+
+class ModelError(ValueError):
+    """The training could not follow the model; names what, and the way out."""
+
+
+def build(name: str, function: Callable[[], Any]) -> Any:
+    """The model that the user's function makes. Raises ModelError if it could not be followed."""
+    before = _global_settings()
+    with _keeping_scope() as is_kept:
+        model = function()
+        if not is_kept():
+            raise ModelError(
+                f"model {name}: the function calls keras.backend.clear_session(), which ends the "
+                "scope of the strategy in which the model is made: leave clear_session() out"
+            )
+    if (wrong := _changed(before, _global_settings()) or problem(model)) is not None:
+        raise ModelError(f"model {name}: {wrong}")
+    return model
+
+
+@contextmanager
+def _keeping_scope() -> Iterator[Callable[[], bool]]:
+    """Keep TensorFlow's default graph, which has the scope of a strategy; says whether it is kept.
+
+    Without it the scope could not be left: an error of TensorFlow would hide any other.
+    """
+    from tensorflow.python.framework import ops
+
+    graph = ops.get_default_graph()
+    try:
+        yield lambda: ops.get_default_graph() is graph
+    finally:
+        if ops.get_default_graph() is not graph:
+            ops._default_graph_stack._global_default_graph = graph
+
+
+def problem(model: Any) -> str | None:
+    """Why no training can follow the model, or None."""
+    import keras
+
+    if not isinstance(model, keras.Model):
+        return f"the function returns {type(model).__name__}; it must return a model of Keras 3"
+    if overridden := [name for name in NEVER_CALLED if has_own(model, name)]:
+        return (
+            f"the model has its own {', '.join(overridden)}, which would not be called: the "
+            "workflow has a loop of its own. Put what is special into train_step or compute_loss"
+        )
+    if not model.built or not model.trainable_variables:
+        return (
+            "the model has no weights to train yet; begin it with keras.Input, or call it once on "
+            "an example, as in model(keras.ops.zeros((1, 28, 28)))"
+        )
+    return None
+
+
+def trains_itself(model: Any, recipe: Recipe) -> bool:
+    """Whether the model's own step trains it; else it is a classifier by the cross-entropy."""
+    own = model.compiled or has_own(model, "train_step") or has_own(model, "compute_loss")
+    return recipe.loss == "model" and bool(own)
+
+
+def check_classifier(model: Any, of_labels: str | None) -> None:
+    """Raise ModelError unless the cross-entropy of one output with the labels trains the model.
+
+    `of_labels` is what is wrong with the labels, None if nothing is.
+    """
+    if overridden := [name for name in OWN_TRAINING if has_own(model, name)]:
+        raise ModelError(
+            f"the model has its own {', '.join(overridden)}, which would not be called: its loss "
+            "is the cross-entropy. Compile the model, or leave `loss` out of the recipe"
+        )
+    wrong = _problem_of_shape(model) or of_labels
+    if wrong is not None:
+        raise ModelError(
+            f"{wrong}. Without a loss of the model's own, the cross-entropy trains it; "
+            "compile() it with a loss to train it otherwise"
+        )
+
+
+def _problem_of_shape(model: Any) -> str | None:
+    """One input, one output of logits; a subclass of keras.Model does not say what it has."""
+    inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
+    if not inputs or not outputs:
+        return None
+    if len(inputs) > 1 or len(outputs) > 1:
+        return (
+            f"the model has {len(inputs)} inputs and {len(outputs)} outputs, and not one input "
+            "and one output, the logits of the classes"
+        )
+    shape = tuple(outputs[0].shape)
+    if len(shape) != 2:
+        return f"the output has the shape {shape}, and not one logit for each class"
+    last = outputs[0]._keras_history.operation
+    kind = getattr(getattr(last, "activation", None), "__name__", type(last).__name__).lower()
+    if kind in PROBABILITIES:
+        return (
+            f"layer {last.name} ends the model with a {kind}, which the cross-entropy applies "
+            "itself: leave it out"
+        )
+    return None
+
+
+def problem_of_labels(arrays: Arrays) -> str | None:
+    """Why labels are not one whole number from 0 on for each example, or None."""
+    if arrays.weights_train is not None:
+        return "the dataset gives weights of examples"
+    for part, labels in (("y_train", arrays.y_train), ("y_test", arrays.y_test)):
+        if isinstance(labels, dict | tuple):
+            return f"{part} has {len(labels)} arrays, and not one"
+        if labels.dtype.kind not in "ui" or labels.size != len(labels):
+            return (
+                f"{part} has the type {labels.dtype} and the shape {labels.shape}, and not one "
+                "whole number for each example"
+            )
+        if labels.min() < 0:
+            return f"{part} has the label {labels.min()}, and labels are from 0 on"
+    return None
+
+
+def check_step(recipe: Recipe) -> None:
+    """Raise ModelError for keys of the recipe that a model that trains itself cannot follow."""
+    asked = {
+        "accumulate_steps": recipe.accumulate_steps > 1,
+        "average_every": recipe.average_every is not None,
+        "gradient_noise_scale": recipe.gradient_noise_scale,
+    }
+    for key, is_asked in asked.items():
+        if is_asked:
+            raise ModelError(
+                f"the model trains itself by its own step, which the recipe's {key} cannot "
+                "follow: leave it out, or let the recipe's `loss` be "
+                "sparse_categorical_crossentropy"
+            )
+
+
+def compile_as_asked(
+    model: Any, recipe: Recipe, replicas: int, updates_per_epoch: int | None = None
+) -> None:
+    """Give a model that trains itself the optimizer and learning rate that the recipe names.
+
+    Keys that the recipe does not give leave the compiled ones. Raises ModelError where the model
+    needs one of them, or cannot take it.
+    """
+    if recipe.label_smoothing:
+        raise ModelError(
+            "the model has a loss of its own, which the recipe's label_smoothing cannot change: "
+            "give it to that loss, or let the recipe's `loss` be sparse_categorical_crossentropy"
+        )
+    if not model.compiled:
+        if has_own(model, "compile"):
+            raise ModelError("the model has its own compile(); call it in the function")
+        if not has_own(model, "train_step") and not has_own(model, "compute_loss"):
+            raise ModelError("the model is not compiled")
+        model.compile(make_optimizer(recipe, replicas, updates_per_epoch), jit_compile=False)
+        return
+    has_loss = getattr(model, "_compile_loss", None) is not None
+    if not has_loss and not any(has_own(model, name) for name in ("train_step", "compute_loss")):
+        raise ModelError(
+            "compile() names no loss; name one there, or `loss` in the recipe, or override "
+            "compute_loss if only the losses that layers add count"
+        )
+    if recipe.optimizer != "model":
+        model.optimizer = make_optimizer(recipe, replicas, updates_per_epoch)
+        return
+    _change_optimizer(model, recipe, learning_rate_factor(recipe, replicas), updates_per_epoch)
+
+
+def _change_optimizer(
+    model: Any, recipe: Recipe, factor: float, updates_per_epoch: int | None
+) -> None:
+    """Let the keys of the recipe win over those of the compiled optimizer."""
+    import keras
+
+    asked = {key: getattr(recipe, key) for key in ("momentum", "nesterov", "weight_decay")}
+    given = {key: value for key, value in asked.items() if value is not None}
+    replaces = recipe.learning_rate is not None or recipe.has_schedule
+    if not given and not replaces and factor == 1.0:
+        return
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        raise ModelError("the model has no optimizer that could take the recipe's learning_rate")
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(inner, keras.optimizers.MultiOptimizer):
+        raise ModelError(
+            "the model's optimizer is a MultiOptimizer, each of whose optimizers has settings of "
+            "its own: the recipe's learning_rate, its scaling and schedule, momentum, nesterov and "
+            "weight_decay cannot change them. Leave these out, or name an optimizer"
+        )
+    for key, value in given.items():
+        if key == "weight_decay":
+            inner.weight_decay = value or None
+        elif isinstance(inner, keras.optimizers.SGD):
+            setattr(inner, key, value)
+    if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+        if replaces:
+            raise ModelError(
+                "the compiled optimizer has a schedule of learning rates, which the recipe's "
+                "learning_rate, warmup_epochs and decay cannot replace: leave them out, or name "
+                "an optimizer"
+            )
+        if factor != 1.0:
+            inner.learning_rate = _scaled(inner._learning_rate, factor)
+        return
+    own = float(inner.learning_rate) if recipe.learning_rate is None else recipe.learning_rate
+    inner.learning_rate = scheduled(recipe, own * factor, updates_per_epoch)
+
+
+def _scaled(schedule: Any, factor: float) -> Any:
+    """The schedule times a factor."""
+    import keras
+
+    class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+        def __call__(self, step: Any) -> Any:
+            return schedule(step) * factor
+
+    return Scaled()
+
+
+def trained_by(model: Any, recipe: Recipe) -> str:
+    """Optimizer, loss, metrics and methods of its own that train a model; "" if the recipe does."""
+    if not trains_itself(model, recipe):
+        return ""
+    methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    named = [f"optimizer {type(optimizer).__name__}"] if optimizer is not None else []
+    return _joined([*named, *_given(_compile_settings(model), _WHAT), *methods])
+
+
+def warnings(model: Any, recipe: Recipe) -> list[str]:
+    """What of the model's own settings does not train it; goes into the run's record."""
+    settings = _compile_settings(model)
+    if not trains_itself(model, recipe):
+        if not model.compiled:
+            return []
+        names = [f"optimizer {type(model.optimizer).__name__}", *_given(settings, _WHAT | _HOW)]
+        return [
+            f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
+            "optimizer and the cross-entropy are"
+        ]
+    return [*_not_used(recipe, settings)]
+
+
+def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
+    """Warnings of a model that trained itself in this many steps."""
+    if not trains_itself(model, recipe):
+        return
+    if wide := [name for name, value in model.get_metrics_result().items() if np.ndim(value)]:
+        yield f"metrics with several values are not recorded: {_joined(wide)}"
+    if names := _not_additive(model):
+        yield (
+            f"the state of {_joined(names)} is no sum over batches, and replicas' states are "
+            "summed: the value depends on the number of replicas. Set another `aggregation` of its "
+            "variables, or do not compare it"
+        )
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    try:
+        rate = optimizer.get_config().get("learning_rate")
+    except (AttributeError, NotImplementedError):  # of a user's own
+        return
+    schedule = rate if isinstance(rate, dict) else {}
+    settings = schedule.get("config", {})
+    end = settings.get("decay_steps", 0) + (settings.get("warmup_steps") or 0)
+    if schedule.get("class_name") in _ENDING and abs(end - steps) > 0.01 * steps:
+        yield (
+            f"the compiled {schedule['class_name']} ends at step {end}, the training at step "
+            f"{steps}: with other numbers of replicas the learning rate ends elsewhere, unless "
+            "global_batch_size and steps_per_epoch are set"
+        )
+
+
+def _not_additive(model: Any) -> list[str]:
+    """Names of custom metrics whose state after two batches is not the sum of their states.
+
+    A copy of each metric is updated with random outputs, also as labels. Metrics that cannot be
+    copied or take other arguments are left out.
+    """
+    named = [part for each in model.metrics for part in getattr(each, "metrics", [each])]
+    custom = [each for each in named if type(each).__module__.split(".")[0] != "keras"]
+    return [each.name for each in custom if not _is_additive(each)]
+
+
+def _is_additive(metric: Any) -> bool:
+    dice = np.random.default_rng(0)
+    batches = [dice.random((4, 1), np.float32) for _ in range(4)]
+
+    def states(*parts: Any) -> list[Any]:
+        copy.reset_state()
+        for labels, outputs in parts:
+            copy.update_state(labels, outputs)
+        return [v.numpy() for v in copy.variables if v.aggregation == "sum"]
+
+    try:
+        copy = type(metric).from_config(metric.get_config())
+        first, second = (batches[0], batches[1]), (batches[2], batches[3])
+        sums = [a + b for a, b in zip(states(first), states(second), strict=True)]
+        return all(map(np.allclose, states(first, second), sums))
+    except Exception:  # of the user's code
+        return True
+
+
+def _compile_settings(model: Any) -> Mapping[str, Any]:
+    """The arguments of the model's `compile`; none if it is not compiled."""
+    settings: Mapping[str, Any] = getattr(getattr(model, "_compile_config", None), "config", {})
+    return settings
+
+
+def _not_used(recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
+    asked = {key: getattr(recipe, key) for key in _ASKED_OF_OPTIMIZERS}
+    given = {k: value for k, value in asked.items() if value != _ASKED_OF_OPTIMIZERS[k]}
+    if given:
+        yield (
+            "the recipe wins over the model's own compile() with "
+            f"{_joined([f'{key} {_named(value)}' for key, value in given.items()])}"
+        )
+    if unused := _given(settings, _HOW):
+        yield f"the model's own compile() settings ({_joined(unused)}) are not used"
+
+
+def _given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """Settings that have no default value, in words."""
+    given = ((key, settings.get(key, default), default) for key, default in defaults.items())
+    return [f"{key} {_named(value)}" for key, value, default in given if value != default]
+
+
+def _joined(names: list[str]) -> str:
+    return ", ".join(names).replace(";", ",")  # warnings are joined by a semicolon
+
+
+def _named(value: Any) -> str:
+    """A setting in a word: of an object its class, of a list those of its items."""
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_named(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return " and ".join(_named(item) for item in value)
+    return str(getattr(value, "__name__", type(value).__name__))
+
+
+def has_own(model: Any, name: str) -> bool:
+    """Whether the method is not Keras's, but of the model's class, one of its bases, or its own."""
+    if name in vars(model):
+        return True
+    owner = next((cls for cls in type(model).__mro__ if name in vars(cls)), None)
+    return owner is not None and owner.__module__.split(".")[0] != "keras"
+
+
+def _global_settings() -> tuple[str, Any]:
+    """(dtype policy, seed of Keras), which belong to the recipe and the run."""
+    import keras
+    from keras.src.utils import rng_utils  # keras.utils sets the seed, but does not tell it
+
+    return keras.config.dtype_policy().name, rng_utils.get_random_seed()
+
+
+def _changed(before: tuple[str, Any], after: tuple[str, Any]) -> str | None:
+    if before[0] != after[0]:
+        return (
+            f"the function sets the dtype policy to {after[0]}; the recipe has the key precision, "
+            "and a layer may have a dtype of its own"
+        )
+    if before[1] != after[1]:
+        return "the function sets the random seed; the run's seed gives each repeat its own weights"
+    return None
