@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from builders import study_folder, valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
-from tfscaling.conclusions import decision, decision_page
+from tfscaling.conclusions import decision
 from tfscaling.conclusions.evidence import Study
 from tfscaling.stages import analyse
 from tfscaling.tables import data_warnings
@@ -23,12 +23,12 @@ def tables_of(*arguments: Any, **settings: Any) -> tuple[pd.DataFrame, pd.DataFr
 
 def markdown(comparison: pd.DataFrame, runs: pd.DataFrame) -> str:
     study = Study(comparison, runs, NOTHING_PLANNED)
-    return decision_page.page(decision.of_choices(decision.decide(study)), study)
+    return decision.page(decision.table(study), study)
 
 
 def test_where_nothing_is_measured_the_page_says_what_is_missing() -> None:
     comparison, runs = nothing_measured()
-    assert decision_page.pareto(Study(comparison, runs, NOTHING_PLANNED)).empty
+    assert decision.pareto(Study(comparison, runs, NOTHING_PLANNED)).empty
     text = markdown(comparison, runs)
     assert "Nothing is measured yet." in text
     assert "2 points are missing: 1 node; 2 nodes." in text
@@ -51,7 +51,7 @@ def points(*rows: tuple[int, float, float | None, float]) -> tuple[pd.DataFrame,
 def test_the_pareto_set_is_what_no_other_beats_in_time_cost_and_accuracy() -> None:
     tables = points((1, 40.0, 1.0, 0.90), (2, 20.0, 2.0, 0.90), (3, 30.0, 3.0, 0.95),
                         (4, 25.0, 2.5, 0.89), (6, 41.0, 1.0, 0.90))  # fmt: skip
-    best = decision_page.pareto(Study(*tables, NOTHING_PLANNED))
+    best = decision.pareto(Study(*tables, NOTHING_PLANNED))
     assert best["nodes"].tolist() == [2, 3, 1]  # by time; 4 is beaten by 2, 6 by 1
     low, high = best["execution_time_s_low"], best["execution_time_s_high"]
     assert low.notna().all() and high.notna().all()
@@ -59,7 +59,7 @@ def test_the_pareto_set_is_what_no_other_beats_in_time_cost_and_accuracy() -> No
 
 def test_equal_points_beat_each_other_in_nothing() -> None:
     same = (20.0, 2.0, 0.9)
-    best = decision_page.pareto(
+    best = decision.pareto(
         Study(*points((1, *same), (2, *same), (4, 20.0, 2.1, 0.9)), NOTHING_PLANNED)
     )
     assert sorted(best["nodes"]) == [1, 2]
@@ -68,10 +68,10 @@ def test_equal_points_beat_each_other_in_nothing() -> None:
 def test_without_prices_time_and_accuracy_decide() -> None:
     expensive = (20.0, 9.0, 0.95)
     study = Study(*points((1, 40.0, 1.0, 0.90), (2, *expensive)), NOTHING_PLANNED)
-    assert len(decision_page.pareto(study)) == 2
+    assert len(decision.pareto(study)) == 2
     # where one has none, its cost is unknown and no cost can decide
     for cost in (1.0, None):
-        best = decision_page.pareto(
+        best = decision.pareto(
             Study(*points((1, 40.0, cost, 0.90), (2, 20.0, None, 0.95)), NOTHING_PLANNED)
         )
         assert best["nodes"].tolist() == [2]
@@ -81,7 +81,7 @@ def test_cost_takes_part_though_a_point_has_no_times() -> None:
     """It has a price: 2 nodes are the dearer ones, and neither faster nor better."""
     times = {("east", 1): around(20.0), ("east", 2): around(20.0), ("east", 4): around(5.0)}
     comparison, runs, _ = went_on(measured(times), 4)
-    best = decision_page.pareto(Study(comparison, runs, NOTHING_PLANNED))
+    best = decision.pareto(Study(comparison, runs, NOTHING_PLANNED))
     assert best["nodes"].tolist() == [1]
     text = markdown(comparison, runs)
     assert "no other beats in time, cost and test accuracy together" in text
@@ -91,7 +91,7 @@ def test_cost_takes_part_though_a_point_has_no_times() -> None:
 
 def test_points_that_were_not_measured_are_in_no_pareto_set() -> None:
     tables = tables_of({("east", 1): around(30.0), ("east", 2): []})
-    assert decision_page.pareto(Study(*tables, NOTHING_PLANNED))["nodes"].tolist() == [1]
+    assert decision.pareto(Study(*tables, NOTHING_PLANNED))["nodes"].tolist() == [1]
 
 
 def page() -> str:
@@ -148,7 +148,7 @@ def test_points_that_take_no_part_are_in_no_pareto_set_and_named() -> None:
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     comparison.loc[comparison["nodes"] == 4, "reason"] = "does not do the same work: trained 5"
     runs.loc[(runs["nodes"] == 2) & (runs["repeat"] > 3), "status"] = "diverged"
-    assert decision_page.pareto(Study(comparison, runs, NOTHING_PLANNED))["nodes"].tolist() == [1]
+    assert decision.pareto(Study(comparison, runs, NOTHING_PLANNED))["nodes"].tolist() == [1]
     text = markdown(comparison, runs)
     assert "2 nodes, 3 of 6 runs diverged" in text and "4 nodes, does not" in text
 

@@ -62,7 +62,7 @@ def test_a_point_that_no_other_is_shown_to_beat_may_have_its_like() -> None:
     near = study({("east", 1): around(10.48, 0.05), ("east", 2): around(10.0, 0.05)})
     far = study({("east", 1): around(11.0, 0.05), ("east", 2): around(10.0, 0.05)})
     for made, is_best in ((near, False), (far, True)):
-        time = decision.of_choices(decision.decide(made)).iloc[0]
+        time = decision.table(made).iloc[0]
         assert (time["support"], time["is_best"]) == (SUPPORTED, is_best)
         assert bool(time["bound"] == 0) is is_best
         _, text = said(made)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from builders import manifest_of, raw_config
-from tfscaling.conclusions import decision, decision_page, headline, projection
+from tfscaling.conclusions import decision, headline, projection
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
 from tfscaling.plan import run_estimates
@@ -156,7 +156,7 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     assert "not projected" in choices["mnist_cnn, short", "quality"].text
     assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"].text
     assert ("mnist_cnn, short", "time_to_target_s") not in choices
-    assert set(decision_page.pareto(study)["recipe"]) == {"short", "whole"}
+    assert set(decision.pareto(study)["recipe"]) == {"short", "whole"}
     assert "projected" in headline.with_warnings("", list(found.values()))
 
 
