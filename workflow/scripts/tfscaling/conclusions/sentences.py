@@ -37,10 +37,10 @@ def sentences(template: str, rows: Sequence[Row], samples: Samples, **values: An
     In the template `name(row)` and `names(rows)` name points of `rows` by what differs between
     them, and `remark(row)` is `evidence.remark`.
     """
-    vary = varying(rows)
+    vary = functools.cache(lambda: varying(rows))
 
     def name(row: Row, with_remark: bool = False) -> str:
-        return point_name(row, vary) + (remark(row, samples) if with_remark else "")
+        return point_name(row, vary()) + (remark(row, samples) if with_remark else "")
 
     def names(few: Sequence[Row], with_remarks: bool = False) -> str:
         return listed([name(row, with_remarks) for row in few])
