@@ -10,7 +10,7 @@ from measured import around, measured
 from tfscaling.conclusions import base as conclusions
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import runs_table
+from tfscaling.tables import table_rows
 from tfscaling.tables.display import TextTable
 
 TIMES = {(platform, nodes): around(40 / nodes) for platform in ("east", "west") for nodes in (1, 2)}
@@ -36,7 +36,7 @@ def test_a_page_begins_with_a_heading_and_a_table_is_shown_from_its_file(
     assert CONCLUSIONS[name].text(table, study).startswith("# ") or name == "headline"
     table.to_csv(tmp_path / "table.csv", index=False)
     if shown := CONCLUSIONS[name].shown:
-        assert isinstance(shown(runs_table.read_table(tmp_path / "table.csv")), TextTable)
+        assert isinstance(shown(table_rows.read_table(tmp_path / "table.csv")), TextTable)
 
 
 def test_a_conclusion_gets_the_tables_that_it_uses(

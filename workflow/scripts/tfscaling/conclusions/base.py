@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         what_holds_back,
     )
     from tfscaling.conclusions.evidence import Study
-    from tfscaling.tables import formats, published
+    from tfscaling.tables import display, published
     from tfscaling.tables.data_warnings import DataWarning
     from tfscaling.tables.display import TextTable
 else:
@@ -52,7 +52,7 @@ else:
     transports = LateModule("tfscaling.conclusions.transports")
     two_sweeps = LateModule("tfscaling.conclusions.two_sweeps")
     what_holds_back = LateModule("tfscaling.conclusions.what_holds_back")
-    formats = LateModule("tfscaling.tables.formats")
+    display = LateModule("tfscaling.tables.display")
     published = LateModule("tfscaling.tables.published")
 
 
@@ -75,13 +75,13 @@ class Conclusion:
     uses: tuple[str, ...] = ()
     category: str = "Tables"
     with_warnings: Callable[[str, Sequence[DataWarning]], str] = lambda text, warnings: (
-        formats.with_warnings(text, warnings)
+        display.with_warnings(text, warnings)
     )
 
 
 def _joined(title: str, tables: Sequence[TextTable], *paragraphs: str) -> str:
     """A page of several tables below one heading."""
-    return "\n".join([f"# {title}\n", *(formats.markdown(t, 2) for t in tables), *paragraphs])
+    return "\n".join([f"# {title}\n", *(display.markdown(t, 2) for t in tables), *paragraphs])
 
 
 def _clouds_text(table: pd.DataFrame, study: Study) -> str:
@@ -152,7 +152,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "lost or failing, where runs fail now, and whether more runs fail at the others together; "
         "and in what the runs of the two were made otherwise.",
         two_sweeps.table,
-        lambda table, _: formats.markdown(two_sweeps.as_text(table)),
+        lambda table, _: display.markdown(two_sweeps.as_text(table)),
         two_sweeps.as_text,
     ),
     "clouds": Conclusion(
@@ -174,7 +174,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
             study.manifest,
             study.published_tolerance,
         ),
-        lambda table, study: formats.markdown(published.as_text(table, study.published_tolerance)),
+        lambda table, study: display.markdown(published.as_text(table, study.published_tolerance)),
         published.page_table,
     ),
     "scaling": Conclusion(
@@ -184,7 +184,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "where the points do not determine it or do not follow it; there are no statements "
         "outside the measured range.",
         scaling_laws.table,
-        lambda table, _: formats.markdown(scaling_laws.as_text(table)),
+        lambda table, _: display.markdown(scaling_laws.as_text(table)),
         scaling_laws.as_text,
     ),
     "forecast": Conclusion(
@@ -194,7 +194,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Scalability Law: with the error on points left out, refused where that is too large. "
         "Never part of a decision.",
         forecast.table,
-        lambda table, _: formats.markdown(forecast.as_text(table)),
+        lambda table, _: display.markdown(forecast.as_text(table)),
         forecast.as_text,
     ),
     "projection": Conclusion(
@@ -203,7 +203,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "`stop_after_steps` ended, with an interval for a run of the whole; and, where such a run "
         "was made, what it took.",
         projection.table,
-        lambda table, _: formats.markdown(projection.as_text(table)),
+        lambda table, _: display.markdown(projection.as_text(table)),
         projection.as_text,
     ),
     "communication": Conclusion(
@@ -214,7 +214,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "below it overlaps communication with computation, a step above it waits, or does other "
         "work such as the update of the variables.",
         communication.table,
-        lambda table, _: formats.markdown(communication.as_text(table)),
+        lambda table, _: display.markdown(communication.as_text(table)),
         communication.as_text,
     ),
     "all_reduce": Conclusion(
@@ -223,7 +223,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "timed alone on the same nodes; with how many times as fast as gRPC it is where both "
         "were timed.",
         transports.table,
-        lambda table, _: formats.markdown(transports.as_text(table)),
+        lambda table, _: display.markdown(transports.as_text(table)),
         transports.as_text,
     ),
     "attribution": Conclusion(
@@ -232,7 +232,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "steps with and without real input and synchronisation, with the largest of "
         "them. Measured where the recipe has `attribution: true`.",
         what_holds_back.table,
-        lambda table, _: formats.markdown(what_holds_back.as_text(table)),
+        lambda table, _: display.markdown(what_holds_back.as_text(table)),
         what_holds_back.as_text,
     ),
     "methodology": Conclusion(
@@ -241,7 +241,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "(SC15), and the rules of MLPerf Training that apply here, each checked on this data set, "
         "with the numbers that decide it.",
         methodology.rules,
-        lambda table, _: formats.markdown(methodology.as_text(table)),
+        lambda table, _: display.markdown(methodology.as_text(table)),
         methodology.as_text,
         uses=("communication",),
         category="Method",

@@ -16,12 +16,20 @@ from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.spec import platforms
 from tfscaling.spec.config import POINT_AXES, Platform
 from tfscaling.spec.platforms import device_kind
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, rounded
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.display import (
+    MISSING,
+    NAMING,
+    Number,
+    TextTable,
+    cell,
+    naming,
+    rounded,
+    varying,
+)
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, as_costs, difference
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
-from tfscaling.tables.wording import varying
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 #: Published results have no other quality.

@@ -19,9 +19,17 @@ from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.spec.config import LINE_AXES
-from tfscaling.tables.display import TextTable, axis_text
-from tfscaling.tables.estimates import Estimates
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.display import (
+    TextTable,
+    axis_text,
+    percent,
+    point_name,
+    times,
+    value,
+    varying,
+    worse,
+)
+from tfscaling.tables.estimates import CONFIDENCE, Estimates
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -32,7 +40,6 @@ from tfscaling.tables.significance import (
     weakest,
 )
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
-from tfscaling.tables.wording import percent, point_name, times, value, varying, worse
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "batch", "stragglers", "clouds")
