@@ -34,11 +34,19 @@ from tfscaling.search.study_searches import StudySearch
 from tfscaling.search.terms import Verdict, Why
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import formats, frames
+from tfscaling.tables import display
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, SPREAD, all_at_target
-from tfscaling.tables.display import TextTable, cell, headed, quality_name, target_text
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.pareto import pareto_set
+from tfscaling.tables.display import (
+    TextTable,
+    cell,
+    headed,
+    point_name,
+    quality_name,
+    target_text,
+    value,
+    varying,
+)
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -46,6 +54,7 @@ from tfscaling.tables.significance import (
     TOO_FEW,
     Difference,
     Samples,
+    pareto_set,
     weakest,
 )
 from tfscaling.tables.table_rows import (
@@ -53,14 +62,15 @@ from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     Row,
     columns_of,
+    frame,
     is_known,
     is_projected,
     metric_of,
     point_of,
     qualities_of,
     rows_of,
+    typed,
 )
-from tfscaling.tables.wording import point_name, value, varying
 
 #: Metric → the cost that decides between points that are equally good by it.
 COSTS = {
@@ -273,7 +283,7 @@ class DecisionRow(msgspec.Struct):
 
 def table(study: Study) -> pd.DataFrame:
     """One `DecisionRow` for each choice."""
-    return frames.frame(DecisionRow, [DecisionRow.of(choice) for choice in decide(study)])
+    return frame(DecisionRow, [DecisionRow.of(choice) for choice in decide(study)])
 
 
 def decide(study: Study) -> list[Choice]:
@@ -497,12 +507,12 @@ def _weighed(measured: Sequence[Row]) -> list[str]:
 
 def page(table: pd.DataFrame, study: Study) -> str:
     """The page decision.md: choices, Pareto set, what would change them."""
-    rows = frames.rows(DecisionRow, table)
+    rows = typed(DecisionRow, table)
     text = render(
         "decision_page",
         works={work: list(own) for work, own in groupby(rows, lambda row: row.work)},
         indifference=study.indifference,
-        pareto=formats.markdown(_pareto_table(study), 2).rstrip() if rows else "",
+        pareto=display.markdown(_pareto_table(study), 2).rstrip() if rows else "",
         open=list(_open(study)),
         has_search=bool(study.searches),
         is_undecided=any(row.support == INCONCLUSIVE for row in rows),

@@ -23,10 +23,9 @@ from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import formats, frames
-from tfscaling.tables.display import TextTable, axis_text
-from tfscaling.tables.estimates import Estimates
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables import display
+from tfscaling.tables.display import TextTable, axis_text, point_name, varying
+from tfscaling.tables.estimates import CONFIDENCE, Estimates
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -36,8 +35,7 @@ from tfscaling.tables.significance import (
     Samples,
     weakest,
 )
-from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
-from tfscaling.tables.wording import point_name, varying
+from tfscaling.tables.table_rows import Row, frame, is_known, metric_of, point_of
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "batch", "stragglers", "clouds")
@@ -127,13 +125,13 @@ def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
         *_of_points(study, "batch", noise_scale.find(study)),
         *([] if clouds is None else _clouds(clouds, study)),
     ]
-    return frames.frame(Finding, found)
+    return frame(Finding, found)
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
     """The page findings.md: one table for each topic."""
     topics = [topic for topic in TOPICS if topic in set(table["topic"])]
-    shown = [formats.markdown(topic_table(table, topic), 2) for topic in topics]
+    shown = [display.markdown(topic_table(table, topic), 2) for topic in topics]
     return "\n".join(["# Findings\n", *shown])
 
 

@@ -22,13 +22,11 @@ from tfscaling.conclusions.sentences import sentences
 from tfscaling.record.run_states import RunState
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import LINE_AXES
-from tfscaling.tables import frames
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import axis_text
+from tfscaling.tables.display import GPUS, axis_text, point_name, varying
 from tfscaling.tables.significance import NOT_COMPARED, Difference
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, is_known, point_of
-from tfscaling.tables.wording import GPUS, point_name, varying
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, frame, is_known, point_of, typed
 
 _LINE_WIDTH = 100
 _TO_TARGET = "time_to_target_s"
@@ -134,7 +132,7 @@ def _worse(
 def table(study: Study) -> pd.DataFrame:
     """One `HeadlineRow` per work, at least one."""
     rows = [_row(study, headline) for headline in headlines(study)]
-    return frames.frame(HeadlineRow, rows or [HeadlineRow()])
+    return frame(HeadlineRow, rows or [HeadlineRow()])
 
 
 def _row(study: Study, headline: Headline) -> HeadlineRow:
@@ -198,7 +196,7 @@ def page(table: pd.DataFrame, study: Study) -> str:
     """Plain text, a paragraph for each work, of lines of at most 100 characters."""
     paragraphs = [
         f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip()
-        for row in frames.rows(HeadlineRow, table)
+        for row in typed(HeadlineRow, table)
     ]
     return "".join(f"{textwrap.fill(paragraph, _LINE_WIDTH)}\n" for paragraph in paragraphs)
 

@@ -20,11 +20,10 @@ from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import frames
 from tfscaling.tables.comparison import OTHER_WORK
-from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
-from tfscaling.tables.table_rows import is_known, is_projected, point_of
+from tfscaling.tables.table_rows import frame, is_known, is_projected, point_of, typed
 
 #: Statuses of runs that another start of the sweep makes.
 _TO_MAKE = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
@@ -51,13 +50,13 @@ def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
         *_unfinished(study),
         *_searches(study),
         *_not_compared(study),
-        *_repeats(study, frames.rows(DecisionRow, decision)),
+        *_repeats(study, typed(DecisionRow, decision)),
         *_prices(study),
     ]
     for step, named in found:
         values = msgspec.structs.asdict(step) | named
         step.text = sentences("next_step", study.points, study.samples, **values)
-    return frames.frame(Step, [step for step, _ in found])
+    return frame(Step, [step for step, _ in found])
 
 
 def _unfinished(study: Study) -> Iterator[Found]:
@@ -176,5 +175,5 @@ def _prices(study: Study) -> Iterator[Found]:
 
 def page(table: pd.DataFrame, _: Study) -> str:
     """The page next_steps.md."""
-    steps = [f"- {step.text}" for step in frames.rows(Step, table)]
+    steps = [f"- {step.text}" for step in typed(Step, table)]
     return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])

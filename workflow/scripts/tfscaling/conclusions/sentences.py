@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfscaling.conclusions.evidence import remark
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import Samples
-from tfscaling.tables.table_rows import Row, is_known
-from tfscaling.tables.wording import (
+from tfscaling.tables.display import (
     listed,
     percent,
     point_name,
@@ -21,6 +18,9 @@ from tfscaling.tables.wording import (
     within,
     worse,
 )
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import Samples
+from tfscaling.tables.table_rows import Row, is_known
 
 if TYPE_CHECKING:
     from jinja2 import Environment
