@@ -107,13 +107,13 @@ def test_a_run_of_the_whole_checks_the_projection(
     assert len(projection.as_text(table).cells) == 1
     choice, *_ = (c for c in decision.decide(study) if c.work.endswith("short"))
     answer, *_ = rows_of(headline.table(study))
-    decided, *_ = rows_of(decision.of_choices([choice]))
+    decided = decision.DecisionRow.of(choice)
     if len(paces) > 2:
         assert choice.whole_run == (row["execution_time_s_low"], row["execution_time_s_high"])
         assert str(choice.whole_run) in choice.text and str(choice.whole_run) in answer["sure"]
-        assert decided["whole_run_high_s"] == row["execution_time_s_high"]
+        assert decided.whole_run_high_s == row["execution_time_s_high"]
     else:
-        assert choice.whole_run is None and not is_known(decided["whole_run_high_s"])
+        assert choice.whole_run is None and not is_known(decided.whole_run_high_s)
 
 
 def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path) -> None:

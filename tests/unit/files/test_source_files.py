@@ -30,6 +30,7 @@ def test_what_is_imported_from_the_folder_is_found_whole(tmp_path: Path) -> None
     write("library/four.py", "")
     write("named/__init__.py", "")
     write("named/five.py", "")
+    write("named/templates/six.j2", "")
     write("library/deep/__init__.py", "")
     write("library/deep/three.py", "import pandas")
     found = {
@@ -45,6 +46,7 @@ def test_what_is_imported_from_the_folder_is_found_whole(tmp_path: Path) -> None
         "library/deep/three.py",
         "named/__init__.py",
         "named/five.py",
+        "named/templates/six.j2",
     }
 
 

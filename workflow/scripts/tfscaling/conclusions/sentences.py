@@ -31,8 +31,13 @@ def render(template: str, **values: Any) -> str:
     return str(_environment().get_template(f"{template}.j2").render(values)).rstrip()
 
 
+def line(template: str, **values: Any) -> str:
+    """The text of a template as one line."""
+    return " ".join(render(template, **values).split())
+
+
 def sentences(template: str, rows: Sequence[Row], samples: Samples, **values: Any) -> str:
-    """The text of a template as one line.
+    """The text of a template about points, as one line.
 
     In the template `name(row)` and `names(rows)` name points of `rows` by what differs between
     them, and `remark(row)` is `evidence.remark`.
@@ -45,10 +50,7 @@ def sentences(template: str, rows: Sequence[Row], samples: Samples, **values: An
     def names(few: Sequence[Row], with_remarks: bool = False) -> str:
         return listed([name(row, with_remarks) for row in few])
 
-    text = render(
-        template, name=name, names=names, remark=lambda row: remark(row, samples), **values
-    )
-    return " ".join(text.split())
+    return line(template, name=name, names=names, remark=lambda row: remark(row, samples), **values)
 
 
 @functools.cache
