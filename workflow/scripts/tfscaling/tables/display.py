@@ -143,11 +143,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def counted(points: Sequence[object], one: str, several: str) -> str:
-    """`1 point has` or `2 points have`, with `one` for has and `several` for have."""
-    return f"{count(len(points), 'point')} {one if len(points) == 1 else several}"
-
-
 def listed(names: Sequence[str]) -> str:
     """`a; b; c and 2 more`."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
