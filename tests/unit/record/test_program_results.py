@@ -9,8 +9,13 @@ import pytest
 from builders import REGISTRIES, raw_config
 from generator import training_report
 from tfscaling.record import checks, program_checks, program_results
-from tfscaling.record.observations import Observed, ObservedEpoch, ObservedEvaluation, Totals
-from tfscaling.record.rank_report import ProgramReport
+from tfscaling.record.rank_report import (
+    Observed,
+    ObservedEpoch,
+    ObservedEvaluation,
+    ProgramReport,
+    Totals,
+)
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.run_spec import RunSpec
 

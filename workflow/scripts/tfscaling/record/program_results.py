@@ -14,9 +14,15 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tfscaling.record.events import Event, times
-from tfscaling.record.observations import Observed, ObservedEpoch, ObservedEvaluation
 from tfscaling.record.phases import Phases
-from tfscaling.record.rank_report import Epoch, ProgramReport, RankReport
+from tfscaling.record.rank_report import (
+    Epoch,
+    Observed,
+    ObservedEpoch,
+    ObservedEvaluation,
+    ProgramReport,
+    RankReport,
+)
 from tfscaling.record.run_record import HeldOut, Metrics, SlurmJob
 from tfscaling.spec.run_spec import RunSpec
 

@@ -13,7 +13,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tfscaling.record.clock import Offset
 from tfscaling.record.node_check import NodeRate
-from tfscaling.record.observations import Observed
 
 Positive = Annotated[int, Meta(ge=1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -300,6 +299,80 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
 
 class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kind"):
     """The report of a parameter server, or of a worker that a coordinator drives."""
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank had done at `time_s`, since its start."""
+
+    time_s: float
+    steps: int
+    #: Of this rank alone; None if the program does not say.
+    examples: int | None = None
+    #: How long the program stood and waited for its next batch; likewise.
+    input_wait_s: float | None = None
+
+
+class ObservedEpoch(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch of training; its values were fetched from the device before `time_s`."""
+
+    epoch: int
+    #: When its last step had ended; None where the way has no times (patterns on the output).
+    time_s: float | None
+    #: By the names that the program gives them; None where not finite.
+    metrics: dict[str, float | None]
+    #: Totals at its end; None if the program does not say.
+    steps: int | None = None
+    examples: int | None = None
+
+
+class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation on held-out examples."""
+
+    #: The epoch after which it took place; 0 before the first.
+    epoch: int
+    begin_s: float | None
+    #: When it had ended; None as for an epoch.
+    time_s: float | None
+    #: By the program's names, without a prefix such as `val_`; None where not finite.
+    metrics: dict[str, float | None]
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank's program reported of its training; None or nothing where it did not.
+
+    Times are seconds since the epoch by the clock of the rank's host; counts are totals since the
+    program's start.
+    """
+
+    #: The packages were imported.
+    imported_s: float | None = None
+    #: The first step had ended.
+    first_step_s: float | None = None
+    #: The last step had ended.
+    last_step_s: float | None = None
+    steps: int | None = None
+    #: Of this rank alone.
+    examples: int | None = None
+    #: Of all ranks together, where the program counts so (MLPerf's `samples_count`).
+    examples_of_all_ranks: int | None = None
+    input_wait_s: float | None = None
+    epochs: tuple[ObservedEpoch, ...] = ()
+    evaluations: tuple[ObservedEvaluation, ...] = ()
+    #: Totals in the order of time, the first after the first step: what lies between two of them
+    #: is a window. On GPUs only those at an epoch's `time_s` end in a value that was fetched.
+    windows: tuple[Totals, ...] = ()
+    #: Sentences for the record.
+    warnings: tuple[str, ...] = ()
+
+
+#: Prefixes of a program's metrics of held-out examples.
+_HELD_OUT = ("test_", "val_", "validation_", "eval_")
+
+
+def held_out_name(metric: str) -> str | None:
+    """`accuracy` for `val_accuracy`; None if the metric is not of held-out examples."""
+    prefix = next((prefix for prefix in _HELD_OUT if metric.startswith(prefix)), None)
+    return None if prefix is None else metric.removeprefix(prefix)
 
 
 class ProgramRank(Rank, frozen=True, kw_only=True):
