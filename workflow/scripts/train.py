@@ -29,7 +29,6 @@ from tfscaling.record import (
     clock,
     events,
     prepared_data,
-    program_results,
     resumption,
     run_record,
     run_results,
@@ -124,15 +123,12 @@ def finish(
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
     timed = run_results.on_one_clock(rank_events, reports)
-    if spec.recipe.program:
-        durations = program_results.measured_phases(*timed, LAUNCH_S, end_s, job)
-    else:
-        durations = run_results.measured_phases(timed[0], LAUNCH_S, end_s, job)
+    durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
     record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
-    record = run_results.with_moments(record, *timed)
+    record = replace(record, metrics=run_results.with_moments(record.metrics, *timed))
     if checked is not None:
         said = (checked.sentence,) if checked.sentence else ()
         record = replace(record, node_check=checked, warnings=(*record.warnings, *said))

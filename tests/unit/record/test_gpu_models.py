@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tfscaling.record import gpu_models
+from tfscaling.record.checks import is_gpu_model
 
 V100, T4, L4, L40 = "Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA L4", "NVIDIA L40"
 A100_40, A100_80 = "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"
@@ -47,7 +47,7 @@ RTX_2080_TI = "NVIDIA GeForce RTX 2080 Ti"
     ],
 )
 def test_a_model_is_known_by_the_words_of_its_name(asked: str, name: str) -> None:
-    assert gpu_models.is_model(asked, name) is True
+    assert is_gpu_model(asked, name) is True
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_a_model_is_known_by_the_words_of_its_name(asked: str, name: str) -> Non
     ],
 )
 def test_another_model_is_told_apart(asked: str, name: str) -> None:
-    assert gpu_models.is_model(asked, name) is False
+    assert is_gpu_model(asked, name) is False
 
 
 @pytest.mark.parametrize("asked", ["volta", "the fast ones", "nvidia", ""])
 def test_a_text_that_names_no_model_cannot_be_compared(asked: str) -> None:
-    assert gpu_models.is_model(asked, V100) is None
+    assert is_gpu_model(asked, V100) is None
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_a_text_that_names_no_model_cannot_be_compared(asked: str) -> None:
 def test_a_size_or_form_factor_that_the_driver_names_otherwise_cannot_be_compared(
     asked: str, name: str
 ) -> None:
-    assert gpu_models.is_model(asked, name) is None
+    assert is_gpu_model(asked, name) is None

@@ -111,15 +111,15 @@ def test_a_run_of_all_epochs_is_no_short_run() -> None:
 def test_a_short_run_passes_the_checks_with_the_steps_that_were_asked(stop: int) -> None:
     spec, data = short_spec(stop), generator.prepared("mnist")
     made = short_report(min(stop, STEPS * EPOCHS))
-    assert checks.TRAINING_CHECKS["examples_trained"].problem(spec, data, [made]) is None
-    assert checks.TRAINING_CHECKS["epochs"].problem(spec, data, [made]) is None
+    assert checks.TRAINING_CHECKS["examples_trained"].problem(spec, [made], data) is None
+    assert checks.TRAINING_CHECKS["epochs"].problem(spec, [made], data) is None
 
 
 @pytest.mark.parametrize("made", [19, 22])
 def test_other_steps_than_those_asked_are_a_failure(made: int) -> None:
     spec, data = short_spec(20), generator.prepared("mnist")
     problems = [
-        checks.TRAINING_CHECKS[name].problem(spec, data, [short_report(made)])
+        checks.TRAINING_CHECKS[name].problem(spec, [short_report(made)], data)
         for name in ("examples_trained", "epochs")
     ]
     assert any(problems)

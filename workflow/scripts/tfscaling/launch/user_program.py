@@ -37,11 +37,10 @@ from tfscaling.launch.rank_process import RankContext, WorkFailedError, on_gpus
 from tfscaling.record import (
     aborts,
     prepared_data,
-    program_results,
     resumption,
     tracebacks,
 )
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, EventLog
 from tfscaling.record.observers import OBSERVERS, ObservationError
 from tfscaling.record.rank_report import HostFacts, Observed, ProgramReport, Rank
 from tfscaling.spec.run_spec import RunSpec
@@ -99,7 +98,7 @@ class UserProgram:
         passes_on = bool(os.environ.pop(PASSES_ON, ""))
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
             signal.signal(number, self._pass_on if passes_on else _left_to_the_program)
-        started_s = events.add(program_results.STARTED)
+        started_s = events.add(PROGRAM_STARTED)
         child = self._child = _start(words, context.host, own_group=passes_on)
         done = threading.Event()
         assert child.stdout is not None
@@ -111,7 +110,7 @@ class UserProgram:
         for thread in (reader, signs, stacks):
             thread.start()
         code = child.wait()
-        ended_s = events.add(program_results.ENDED, exit_code=code)
+        ended_s = events.add(PROGRAM_ENDED, exit_code=code)
         done.set()
         reader.join(_DRAIN_S)
         sys.stdout.flush()

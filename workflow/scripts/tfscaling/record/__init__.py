@@ -19,7 +19,6 @@ __all__ = [
     "observers",
     "phases",
     "prepared_data",
-    "program_results",
     "quality",
     "queue_notes",
     "rank_report",

@@ -18,6 +18,10 @@ from tfscaling.record import clock
 
 #: What a line holds: `event`, `time_s`, and details of the event.
 Event = dict[str, Any]
+#: Events around a user program.
+PROGRAM_STARTED, PROGRAM_ENDED = "program_start", "program_end"
+#: The event with how long checkpoints took a rank, `read_s` and `written_s`.
+CHECKPOINTED = "checkpointed"
 #: No event of a rank is longer: an exception's message is cut.
 _LINE_BYTES_MAX = 1 << 16
 

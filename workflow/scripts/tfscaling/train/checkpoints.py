@@ -27,10 +27,9 @@ from tfscaling.files import atomic
 from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
 from tfscaling.record import resumption
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import CHECKPOINTED, EventLog
 from tfscaling.record.rank_report import WentOn
 from tfscaling.record.resumption import Beginning
-from tfscaling.record.run_results import CHECKPOINTED
 from tfscaling.spec.config import Recipe
 
 #: About so often ranks ask one another whether a checkpoint is to be written.
