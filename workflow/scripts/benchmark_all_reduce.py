@@ -16,8 +16,8 @@ from tfscaling.launch import attempt as launching
 from tfscaling.launch import finished_attempt, provenance, rank_files, slurm_job
 from tfscaling.launch.attempt import Attempt
 from tfscaling.record import attempts, benchmark_record, checks, clock, run_record
+from tfscaling.record.attempts import Cause
 from tfscaling.record.benchmark_record import BenchmarkEnvironment
-from tfscaling.record.failure_report import Cause
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import BenchmarkSpec
 

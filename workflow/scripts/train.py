@@ -29,12 +29,11 @@ from tfscaling.record import (
     clock,
     events,
     prepared_data,
-    resumption,
     run_record,
     run_results,
 )
-from tfscaling.record.failure_report import Cause
-from tfscaling.record.node_check import NodeCheck
+from tfscaling.record.attempts import Cause
+from tfscaling.record.rank_report import NodeCheck
 from tfscaling.record.run_record import Environment, PreparedData
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import RunSpec
@@ -55,7 +54,7 @@ def main() -> None:
         parser.error("--dataset-file: missing")
     if number := finished_attempt.bring_back(args.record, spec, args.dataset_file, os.environ):
         print(f"the run was finished by attempt {number} before its job ended: its record is kept")
-        resumption.remove(args.record.parent)
+        attempts.remove_checkpoints(args.record.parent)
         return
 
     def work(attempt: Attempt) -> Cause | None:
@@ -75,7 +74,7 @@ def main() -> None:
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
         cause = cause or finish(args.record, spec, attempt, data, code, checked)
         if cause is None or cause.kind == "invalid":
-            resumption.remove(attempt.folder)
+            attempts.remove_checkpoints(attempt.folder)
         return cause
 
     launching.run(args.record.parent, spec, work)
@@ -132,7 +131,7 @@ def finish(
     if checked is not None:
         said = (checked.sentence,) if checked.sentence else ()
         record = replace(record, node_check=checked, warnings=(*record.warnings, *said))
-    record = resumption.told(record, attempt.folder, reports)
+    record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
     finished_attempt.publish(attempt.scratch, path)
     if divergence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tfscaling.record import aborts
+from tfscaling.record import crashes
 
 _GROUP = "[PG ID 0 PG GUID 0(default_pg) Rank 1] "
 _WATCHED = (
@@ -96,10 +96,10 @@ OUTPUTS = {
 @pytest.mark.parametrize(("output", "words", "is_lost"), OUTPUTS.values(), ids=list(OUTPUTS))
 def test_the_words_before_the_dump_are_the_reason(output: str, words: str, is_lost: bool) -> None:
     lines = [*output.splitlines(), *_DUMP.splitlines()]
-    said = aborts.reason("killed by SIGABRT", lines)
+    said = crashes.abort_reason("killed by SIGABRT", lines)
     assert said.startswith(words) and bool(said) == bool(words)
-    assert aborts.has_lost_connection([said]) == is_lost
-    assert aborts.has_lost_connection(lines) == is_lost
+    assert crashes.has_lost_connection([said]) == is_lost
+    assert crashes.has_lost_connection(lines) == is_lost
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_the_reason_is_that_of_an_abort_of_the_program_or_of_what_it_started(
     ended: str, last: str, is_told: bool
 ) -> None:
     lines = [*thrown("c10::DistNetworkError", "Broken pipe").splitlines(), last]
-    assert ("Broken pipe" in aborts.reason(ended, lines)) == is_told
+    assert ("Broken pipe" in crashes.abort_reason(ended, lines)) == is_told
 
 
 def test_an_abort_is_known_by_the_names_of_signal_faulthandler_and_shell() -> None:
     names = ("killed by SIGABRT", "Aborted", "exit code 134", "killed by SIGSEGV", "AbortedError")
-    assert [aborts.is_abort(name) for name in names] == [True] * 3 + [False] * 2
-    assert not aborts.is_abort(None)
+    assert [crashes.is_abort(name) for name in names] == [True] * 3 + [False] * 2
+    assert not crashes.is_abort(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from generator import training_report
-from tfscaling.record import attribution
+from tfscaling.record import step_estimates
 from tfscaling.record.rank_report import AttributionRound, TrainingReport
 from tfscaling.record.run_record import Attribution
 
@@ -33,11 +33,13 @@ def shares(found: Attribution | None) -> dict[str, float]:
 
 
 def test_runs_without_it_have_none() -> None:
-    assert attribution.attribution([training_report(0), training_report(1)]) is None
+    assert step_estimates.attribution([training_report(0), training_report(1)]) is None
 
 
 def test_what_real_input_adds_is_input_and_its_slowest_rank_is_named() -> None:
-    found = attribution.attribution(reports((40, 20, 10, 10), (40, 20, 30, 10), (40, 20, 15, 10)))
+    found = step_estimates.attribution(
+        reports((40, 20, 10, 10), (40, 20, 30, 10), (40, 20, 15, 10))
+    )
     assert shares(found) == pytest.approx(
         {"input": 0.5, "computation": 0.25, "stragglers": 0.0, "communication": 0.25}
     )
@@ -48,7 +50,9 @@ def test_what_real_input_adds_is_input_and_its_slowest_rank_is_named() -> None:
 
 
 def test_the_slowest_rank_is_waited_for() -> None:
-    found = attribution.attribution(reports((40, 40, 10, 10), (40, 40, 10, 10), (40, 40, 30, 30)))
+    found = step_estimates.attribution(
+        reports((40, 40, 10, 10), (40, 40, 10, 10), (40, 40, 30, 30))
+    )
     assert shares(found) == pytest.approx(
         {"input": 0.0, "computation": 0.25, "stragglers": 0.5, "communication": 0.25}
     )
@@ -57,7 +61,7 @@ def test_the_slowest_rank_is_waited_for() -> None:
 @pytest.mark.parametrize("fast", [1, 3])
 def test_an_even_number_of_ranks_waits_as_long_for_the_slowest(fast: int) -> None:
     """Ranks of 10 ms wait 10 ms for one of 20 ms, whether they are one or three."""
-    found = attribution.attribution(reports(*[(30, 30, 10, 10)] * fast, (30, 30, 20, 20)))
+    found = step_estimates.attribution(reports(*[(30, 30, 10, 10)] * fast, (30, 30, 20, 20)))
     third = 1 / 3
     assert shares(found) == pytest.approx(
         {"input": 0.0, "computation": third, "stragglers": third, "communication": third}
@@ -66,7 +70,7 @@ def test_an_even_number_of_ranks_waits_as_long_for_the_slowest(fast: int) -> Non
 
 def test_waiting_for_the_input_of_another_rank_is_input_and_no_communication() -> None:
     """Alone each rank has its own input; together all wait for the slowest one's."""
-    found = attribution.attribution(reports((40, 10, 5, 5), (40, 10, 35, 5)))
+    found = step_estimates.attribution(reports((40, 10, 5, 5), (40, 10, 35, 5)))
     assert shares(found) == pytest.approx(
         {"input": 0.75, "computation": 0.125, "stragglers": 0.0, "communication": 0.125}
     )
@@ -81,7 +85,7 @@ def test_waiting_for_the_input_of_another_rank_is_input_and_no_communication() -
 def test_what_goes_on_at_the_same_time_is_shared_and_the_longer_one_leads(
     ms: tuple[float, float, float, float], input_ms: float, communication_ms: float
 ) -> None:
-    found = attribution.attribution(reports(ms, ms))
+    found = step_estimates.attribution(reports(ms, ms))
     assert found is not None
     parts = found.rounds[1]
     assert (parts.input_s, parts.communication_s) == pytest.approx(
@@ -92,10 +96,10 @@ def test_what_goes_on_at_the_same_time_is_shared_and_the_longer_one_leads(
 
 def test_one_replica_waits_for_nobody_and_noise_is_of_the_input() -> None:
     made = [msgspec.structs.replace(each, replicas=1) for each in reports((21, 20, 12, 9))]
-    found = attribution.attribution(made)
+    found = step_estimates.attribution(made)
     assert found is not None
     assert [(each.communication_s, each.stragglers_s) for each in found.rounds] == [(0.0, 0.0)] * 3
     assert [each.input_s for each in found.rounds] == pytest.approx([0.0011, 0.001, 0.0012])
     (slower,) = [msgspec.structs.replace(each, replicas=1) for each in reports((19, 20, 12, 9))]
-    below = attribution.attribution([slower])
+    below = step_estimates.attribution([slower])
     assert below is not None and below.rounds[0].input_s < 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tfscaling.record import gradient_noise
+from tfscaling.record import step_estimates
 from tfscaling.record.rank_report import GradientNorms
 
 #: Standard deviations of the inputs and of the noise of the answers, error of the weights.
@@ -41,22 +41,22 @@ def measured(seed: int, steps: int = 40, part: int = 8, parts: int = 4) -> Gradi
 
 
 def test_the_noise_scale_is_that_of_the_problem() -> None:
-    scale = gradient_noise.scale([measured(seed) for seed in range(100)])
+    scale = step_estimates.noise_scale([measured(seed) for seed in range(100)])
     assert scale == pytest.approx(true_scale(), rel=0.03)
 
 
 def test_parts_of_other_sizes_give_the_same() -> None:
     norms = [measured(seed, part=4, parts=2) for seed in range(300)]
-    assert gradient_noise.scale(norms) == pytest.approx(true_scale(), rel=0.06)
+    assert step_estimates.noise_scale(norms) == pytest.approx(true_scale(), rel=0.06)
 
 
 def test_a_run_has_the_scale_of_its_last_evaluation() -> None:
     early = replace(measured(0), epoch=1, whole=(1e6,) * 40, parts=(2e6,) * 40)
     last = replace(measured(1), epoch=8)
-    assert gradient_noise.scale([last, early]) == gradient_noise.scale([last])
+    assert step_estimates.noise_scale([last, early]) == step_estimates.noise_scale([last])
 
 
 def test_where_noise_hides_the_gradient_there_is_no_scale() -> None:
     alike = GradientNorms(epoch=1, part_examples=1, whole_examples=2, parts=(2.0,), whole=(0.5,))
-    assert gradient_noise.scale([alike]) is None
-    assert gradient_noise.scale([]) is None
+    assert step_estimates.noise_scale([alike]) is None
+    assert step_estimates.noise_scale([]) is None

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from builders import manifest_of, record_of, valid_config
-from tfscaling.record import quality
+from tfscaling.record import metrics
 from tfscaling.record.rank_report import Epoch
 from tfscaling.record.run_record import HeldOut, Resumed, RunRecord
 from tfscaling.spec.config import Quality
@@ -40,11 +40,11 @@ def compared(metric: str, **direction: Any) -> Quality:
     [("test_accuracy", 0.88), ("test_loss", 0.3), ("loss", 0.2), ("accuracy", 0.95), ("f1", 0.7)],
 )
 def test_the_quality_is_that_after_the_last_epoch(metric: str, value: float) -> None:
-    assert quality.of_run(record(), compared(metric)) == (value, "")
+    assert metrics.quality_of_run(record(), compared(metric)) == (value, "")
 
 
 def test_a_metric_of_held_out_examples_is_named_so_and_of_the_last_evaluation() -> None:
-    assert quality.of_run(record(), compared("test_mae")).value == 2.5
+    assert metrics.quality_of_run(record(), compared("test_mae")).value == 2.5
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_metric_of_held_out_examples_is_named_so_and_of_the_last_evaluation() 
     ],
 )
 def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:
-    assert quality.of_run(record(), compared(metric)) == (None, reason)
+    assert metrics.quality_of_run(record(), compared(metric)) == (None, reason)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:
 def test_a_target_is_reached_from_the_worse_side(
     metric: str, direction: str, target: float, seconds: float | None
 ) -> None:
-    found = quality.reached(record(), compared(metric, direction=direction), target)
+    found = metrics.reached(record(), compared(metric, direction=direction), target)
     assert found.is_reached == (seconds is not None)
     assert found.time_s == (None if seconds is None else pytest.approx(seconds))
     assert found.reason == ""
@@ -100,7 +100,7 @@ def test_the_time_to_a_target_needs_the_times_of_all_later_epochs(
     durations_s: tuple[float | None, ...], target: float, seconds: float | None
 ) -> None:
     epochs = tuple(map(with_duration, EPOCHS, durations_s))
-    found = quality.reached(record(epochs), compared("loss"), target)
+    found = metrics.reached(record(epochs), compared("loss"), target)
     assert found.is_reached
     assert found.time_s == (None if seconds is None else pytest.approx(seconds))
     assert bool(found.reason) == (seconds is None)
@@ -130,7 +130,7 @@ def test_the_time_to_a_target_ends_with_the_evaluation_that_reached_it() -> None
         for n in (1, 2, 3)
     )  # fmt: skip
     made = record(epochs)
-    assert quality.reached(made, compared("test_accuracy"), 0.6).time_s == 8 + 2 * 11 + 5
+    assert metrics.reached(made, compared("test_accuracy"), 0.6).time_s == 8 + 2 * 11 + 5
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_without_moments_nothing_unknown_counts_as_time_to_a_target(
         phases=msgspec.structs.replace(made.phases, checkpoint_time_s=checkpoint_time_s),
         metrics=msgspec.structs.replace(made.metrics, gradient_noise_scale=noise_scale),
     )
-    found = quality.reached(made, compared("test_accuracy"), target)
+    found = metrics.reached(made, compared("test_accuracy"), target)
     assert found.is_reached
     assert (found.time_s is not None) == is_known
     assert bool(found.reason) != is_known
@@ -174,15 +174,15 @@ def test_a_resumed_run_adds_the_training_before_to_the_moment_of_its_target() ->
     made = msgspec.structs.replace(
         made, phases=msgspec.structs.replace(made.phases, checkpoint_time_s=9.0)
     )
-    assert quality.reached(made, compared("test_accuracy"), 0.6).time_s == 10 + 1 + 13
-    assert quality.reached(made, compared("test_accuracy"), 0.3).time_s is None
+    assert metrics.reached(made, compared("test_accuracy"), 0.6).time_s == 10 + 1 + 13
+    assert metrics.reached(made, compared("test_accuracy"), 0.3).time_s is None
 
 
 def test_an_evaluation_within_an_epoch_counts() -> None:
     made = record()
     held = [HeldOut(epoch=2, ended_s=float(n), metrics={"accuracy": 0.1 * n}) for n in (7, 8, 9)]
-    metrics = msgspec.structs.replace(made.metrics, evaluations=tuple(held))
-    made = msgspec.structs.replace(made, metrics=metrics)
-    assert quality.reached(made, compared("test_accuracy"), 0.8).time_s == 8.0
+    measured = msgspec.structs.replace(made.metrics, evaluations=tuple(held))
+    made = msgspec.structs.replace(made, metrics=measured)
+    assert metrics.reached(made, compared("test_accuracy"), 0.8).time_s == 8.0
     # what was reached in an earlier epoch was reached sooner
-    assert quality.reached(made, compared("loss"), 0.5).time_s == 13.0
+    assert metrics.reached(made, compared("loss"), 0.5).time_s == 13.0

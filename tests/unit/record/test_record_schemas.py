@@ -9,12 +9,13 @@ import jsonschema
 import msgspec
 import pytest
 from builders import a_record
-from tfscaling.record import record_schemas, run_record
-from tfscaling.record.run_record import RunRecord
+from tfscaling.record import run_record
+from tfscaling.record.run_record import RULES, RunRecord
+from tfscaling.spec import configuration
 
 
 def is_valid(record: dict[str, Any]) -> bool:
-    schema = record_schemas.of_records()["run_record"]
+    schema = json.loads(json.dumps({**configuration.of(RunRecord), **RULES}))
     return bool(jsonschema.Draft202012Validator(schema).is_valid(record))
 
 

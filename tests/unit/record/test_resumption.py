@@ -9,10 +9,9 @@ import msgspec
 import pytest
 from builders import a_record, rank_events, write_events
 from msgspec.structs import replace
-from tfscaling.record import resumption, run_record
-from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.record import attempts, run_record
+from tfscaling.record.attempts import Beginning, Cause, FailureReport
 from tfscaling.record.rank_report import WentOn
-from tfscaling.record.resumption import Beginning
 from tfscaling.record.run_record import RunRecord
 
 
@@ -20,10 +19,10 @@ def attempt(run: Path, number: int, began_with: int, reached: int | None) -> Pat
     """The folder of an attempt that went on from a checkpoint of so many steps, or from none."""
     folder = run / f"attempt={number}"
     folder.mkdir()
-    resumption.write_beginning(
+    attempts.write_beginning(
         folder,
         Beginning(
-            folder=str(run / resumption.FOLDER),
+            folder=str(run / attempts.CHECKPOINTS),
             attempt=number,
             first_attempt=1,
             checkpoint=f"steps={began_with}" if began_with else None,
@@ -31,7 +30,7 @@ def attempt(run: Path, number: int, began_with: int, reached: int | None) -> Pat
         ),
     )
     if reached is not None:
-        resumption.write_position(folder / resumption.POSITION, reached)
+        attempts.write_position(folder / attempts.POSITION, reached)
     return folder
 
 
@@ -47,7 +46,7 @@ def test_steps_that_were_trained_twice_are_counted_over_all_attempts(tmp_path: P
     since = WentOn(epoch=2, step=4, examples=80, trained_s=7.5, steps_per_epoch=6)
     ranks = [generator.training_report(went_on=since)]
     record = replace(msgspec.convert(a_record(), RunRecord), attempt=3)
-    found = resumption.told(record, tmp_path, ranks).resumed
+    found = attempts.with_resumption(record, tmp_path, ranks).resumed
     assert found is not None
     assert (found.epoch, found.step, found.trained_before_s) == (2, 4, 7.5)
     assert found.steps_repeated == 4 + 3
@@ -61,7 +60,7 @@ def test_a_run_that_began_with_its_first_step_did_not_go_on(tmp_path: Path) -> N
     attempt(tmp_path, 1, 0, 3)
     attempt(tmp_path, 2, 0, None)
     record = replace(msgspec.convert(a_record(), RunRecord), attempt=2)
-    assert resumption.told(record, tmp_path, [generator.training_report()]) == record
+    assert attempts.with_resumption(record, tmp_path, [generator.training_report()]) == record
 
 
 def test_records_of_before_have_no_attempts() -> None:

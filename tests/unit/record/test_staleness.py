@@ -15,7 +15,7 @@ from builders import manifest_of, valid_config, write_record
 from generator import write_dataset_facts
 from tfscaling.conclusions import communication
 from tfscaling.plan import costed_plan
-from tfscaling.record import staleness
+from tfscaling.record import run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import runs_table
@@ -32,7 +32,7 @@ RUNS = Path("results/runs")
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifest]:
     """Three runs of own code, all with a record, in the project folder."""
     monkeypatch.chdir(tmp_path)
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     Path("sets").mkdir()
     Path("net.py").write_text("def model(): ...\n")
     Path("sets/data.py").write_text("def data(): ...\n")
@@ -40,7 +40,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifes
     for run in manifest.runs:
         change(write_record(RUNS, run), user_code=user_code.of_run(run.spec).checksums())
     yield manifest
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
 
 
 def change(path: Path, **environment: Any) -> None:
@@ -51,10 +51,10 @@ def change(path: Path, **environment: Any) -> None:
 
 def reasons(manifest: Manifest) -> list[tuple[str, str]]:
     """(status, reason) of each run; the table and the list for `rerun: stale` agree."""
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     table, _ = runs_table.run_tables(manifest.runs, RUNS)
     specs = [run.spec for run in manifest.runs]
-    listed = staleness.stale(specs, RUNS)
+    listed = run_states.stale(specs, RUNS)
     is_stale = table["status"] == "stale"
     assert [spec.path in listed for spec in specs] == is_stale.tolist()
     assert table["execution_time_s"].isna().tolist() == is_stale.tolist()
@@ -149,7 +149,7 @@ def test_a_benchmark_of_earlier_code_is_stale_and_kept_until_it_is_asked_for() -
         change(all_reduce_records.write(folder, each), user_code=code.checksums())
     assert communication.to_do(planned, folder, rerun_stale=True) == []
     Path("net.py").write_text("def model(): return 1\n")
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     assert planned[0].spec
     made = communication.read(planned[0].spec, folder)
     assert (made.status, made.is_kept) == ("stale", True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from builders import SCRIPTS, run_python
 from tfscaling.files import strict_json
-from tfscaling.record import tracebacks
+from tfscaling.record import crashes
 
 FOLDER = Path("/project")
 LIBRARY = sysconfig.get_path("stdlib")
@@ -75,7 +75,7 @@ CASES = {
 
 @pytest.mark.parametrize(("output", "name", "where"), CASES.values(), ids=list(CASES))
 def test_the_innermost_line_of_the_users_is_named(output: str, name: str, where: str) -> None:
-    blamed = tracebacks.last(output.splitlines(), FOLDER)
+    blamed = crashes.last_traceback(output.splitlines(), FOLDER)
     assert blamed is not None
     assert (blamed.name, str(blamed.place)) == (name, where)
 
@@ -89,7 +89,7 @@ def test_a_copy_of_the_observer_is_not_blamed_for_the_dataset(name: str, tmp_pat
     train.write_text("import observe\nfor _ in observe.steps(map(int, 'ab')):\n    pass\n")
     environ = {"PYTHONPATH": str(copy.parent), "TFSCALING_EVENTS": str(tmp_path / "events")}
     done = run_python(f"import runpy; runpy.run_path({str(train)!r})", **environ)
-    blamed = tracebacks.last(done.stderr.splitlines(), tmp_path)
+    blamed = crashes.last_traceback(done.stderr.splitlines(), tmp_path)
     assert blamed is not None
     assert (blamed.name, str(blamed.place)) == ("ValueError", "train.py:2")
 
@@ -149,7 +149,7 @@ def test_an_exception_is_one_line_with_its_place_in_the_users_files(
     error = raised(
         "def main():\n    import json\n    raise ValueError(text)\n", tmp_path, text=text
     )
-    blamed = tracebacks.of_exception(error, tmp_path)
+    blamed = crashes.of_exception(error, tmp_path)
     assert blamed is not None
     assert (blamed.name, blamed.error) == ("ValueError", f"ValueError: {words}".rstrip(": "))
     assert str(blamed.place) == place
@@ -159,13 +159,13 @@ def test_the_line_that_called_a_library_is_blamed_and_a_library_alone_is_not(
     tmp_path: Path,
 ) -> None:
     error = raised("import json\n\n\ndef main():\n    json.loads('{')\n", tmp_path)
-    blamed = tracebacks.of_exception(error, tmp_path)
+    blamed = crashes.of_exception(error, tmp_path)
     assert blamed is not None
     assert str(blamed.place) == "train.py:5 in main"
     with pytest.raises(strict_json.NotFiniteError) as caught:
         strict_json.loads("NaN")
     of_ours = caught.value.with_traceback(traceback_after(caught.value))
-    assert tracebacks.of_exception(of_ours, tmp_path) is None
+    assert crashes.of_exception(of_ours, tmp_path) is None
 
 
 def traceback_after(error: BaseException) -> TracebackType | None:
@@ -176,4 +176,4 @@ def traceback_after(error: BaseException) -> TracebackType | None:
 
 @pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])
 def test_without_a_traceback_no_line_is_blamed(output: str) -> None:
-    assert tracebacks.last(output.splitlines(), FOLDER) is None
+    assert crashes.last_traceback(output.splitlines(), FOLDER) is None

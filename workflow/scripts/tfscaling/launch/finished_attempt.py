@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tfscaling.cluster.slurm_environment import job_id, restarts
-from tfscaling.record import attempts, earlier, prepared_data, run_record, staleness
+from tfscaling.record import attempts, earlier, run_record, run_states
 from tfscaling.record.run_record import RecordError, RunRecord
 from tfscaling.spec.run_spec import RunSpec
 
@@ -75,8 +75,8 @@ def _has_failed_since(attempt: Path, path: Path) -> bool:
 
 
 def _is_stale(spec: RunSpec, record: RunRecord, dataset_file: Path | None) -> bool:
-    if staleness.other_parameters(spec, record) or staleness.other_code(spec, record):
+    if run_states.other_parameters(spec, record) or run_states.other_code(spec, record):
         return True
     if dataset_file is None:
         return False
-    return any(prepared_data.other_data([record.environment.dataset], dataset_file.parent))
+    return any(run_states.other_data([record.environment.dataset], dataset_file.parent))

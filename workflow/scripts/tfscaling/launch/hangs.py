@@ -9,8 +9,8 @@ import msgspec
 
 from tfscaling.launch import failures
 from tfscaling.launch.launchers import rank_log
+from tfscaling.record.attempts import Cause
 from tfscaling.record.events import PROGRAM_STARTED
-from tfscaling.record.failure_report import Cause
 
 #: The error of a rank that was given up; its message is the line of the user's code, if known.
 HUNG = "Hung"

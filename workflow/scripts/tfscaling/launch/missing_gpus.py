@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from tfscaling.cluster.nodelist import NodeListError, expand
 from tfscaling.launch import failures, slurm_job
+from tfscaling.record.attempts import Cause
 from tfscaling.record.events import PROGRAM_STARTED, Event
-from tfscaling.record.failure_report import Cause
 from tfscaling.spec.run_spec import JobSpec
 
 #: The error of a rank that has other GPUs than the run requests.

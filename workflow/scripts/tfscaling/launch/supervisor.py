@@ -21,8 +21,8 @@ from tfscaling.launch.forked_ranks import ForkedRank, Forking
 from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.process_control import ending_with_parent
+from tfscaling.record.attempts import Cause
 from tfscaling.record.events import PROGRAM_STARTED, Event
-from tfscaling.record.failure_report import Cause
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
 GRACE_S = 10.0

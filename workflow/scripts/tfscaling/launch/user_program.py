@@ -34,12 +34,7 @@ from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import rank_log
 from tfscaling.launch.process_control import ending_with_parent
 from tfscaling.launch.rank_process import RankContext, WorkFailedError, on_gpus
-from tfscaling.record import (
-    aborts,
-    prepared_data,
-    resumption,
-    tracebacks,
-)
+from tfscaling.record import attempts, crashes, prepared_data
 from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, EventLog
 from tfscaling.record.observers import OBSERVERS, ObservationError
 from tfscaling.record.rank_report import HostFacts, Observed, ProgramReport, Rank
@@ -209,11 +204,11 @@ class UserProgram:
         lines = [line.decode(errors="replace").rstrip() for line in self._tail]
         ended = failures.exit_text(code)
         text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
-        name, blamed = ended, tracebacks.last(lines, Path.cwd())
+        name, blamed = ended, crashes.last_traceback(lines, Path.cwd())
         if self._hung:
             place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
             return WorkFailedError(hangs.HUNG, place, 1)
-        aborted = aborts.reason(ended, lines)
+        aborted = crashes.abort_reason(ended, lines)
         if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
         if aborted:
@@ -255,7 +250,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         variables |= program_environment.variables(
             spec.recipe.environment, os.environ, context.host
         )
-    if (beginning := resumption.read_beginning(context.folder)) is not None:
+    if (beginning := attempts.read_beginning(context.folder)) is not None:
         variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
     if _source(spec) == "events":
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from tfscaling.record import attribution, gradient_noise, phases, run_record, short_runs
+from tfscaling.record import phases, run_record, step_estimates
 from tfscaling.record.events import CHECKPOINTED, PROGRAM_ENDED, PROGRAM_STARTED, Event, times
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
@@ -419,8 +419,8 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
         test_accuracy=chief.test_accuracy,
         step_time_s=step_time_s,
         input_wait_s=statistics.fmean(waited) if any(waited) else None,
-        attribution=attribution.attribution(reports),
-        gradient_noise_scale=gradient_noise.scale(chief.gradient_norms),
+        attribution=step_estimates.attribution(reports),
+        gradient_noise_scale=step_estimates.noise_scale(chief.gradient_norms),
         gradient_norms=chief.gradient_norms,
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         examples_trained=chief.examples_trained,
@@ -611,7 +611,7 @@ def build(
         trained_by=next((report.trained_by for report in trained(reports)), ""),
         warnings=warnings(spec, reports),
         validity=validity,
-        short_run=short_runs.of(spec, trained(reports)),
+        short_run=step_estimates.short_run(spec, trained(reports)),
     )
     return run_record.checked(record, run_record.RECORD)
 

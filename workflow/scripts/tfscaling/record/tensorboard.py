@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfscaling.record import events, quality, run_record
+from tfscaling.record import events, metrics, run_record
 from tfscaling.record.rank_report import (
     Observed,
     ObservedEpoch,
@@ -208,7 +208,7 @@ def of_run(run: str, folder: Path, record: RunRecord) -> Iterator[Scalar]:
             per_epoch = examples / len(record.metrics.epochs)
             values["throughput_examples_per_s"] = per_epoch / epoch.duration_s
         held_out = ("test_loss", "test_accuracy", *(f"test_{name}" for name in epoch.test_metrics))
-        tested = {name: quality.of_epoch(epoch, name) for name in held_out}
+        tested = {name: metrics.quality_of_epoch(epoch, name) for name in held_out}
         tested["evaluation_time_s"] = epoch.evaluation_time_s
         for is_tested, known in ((False, values), (True, tested)):
             if (time_s := happened.get((epoch.epoch, is_tested))) is not None:
