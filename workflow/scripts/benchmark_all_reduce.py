@@ -43,8 +43,8 @@ def main() -> None:
 def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
     """Check what the ranks left and write the record; the cause if it does not count."""
     reports = rank_files.benchmark_reports(attempt.scratch)
-    if wrong := checks.place_violations(spec, reports):
-        return Cause(kind="invalid", message="; ".join(wrong))
+    if wrong := checks.place_problems(spec, reports):
+        return Cause(kind="invalid", message="; ".join(wrong.values()))
     job = slurm_job.describe(os.environ)
     code = user_code.of_names(spec.point.model).checksums()
     origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)

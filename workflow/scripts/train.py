@@ -94,10 +94,11 @@ def finish(
     checksums of the user's code that they were to load, `checked` what is known of the nodes.
     """
     reports = rank_files.training_reports(attempt.scratch)
-    if wrong := checks.violations(spec, data, reports):
-        return Cause(kind="invalid", message="; ".join(wrong))
+    problems = checks.problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
-    divergence = checks.divergence(spec, data, reports)
+    divergence = problems.pop(checks.FINITE, "")
+    if problems:
+        return Cause(kind="invalid", message="; ".join(problems.values()))
     passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
     job = slurm_job.describe(os.environ)
     rank_events = [

@@ -110,16 +110,6 @@ def with_duration(epoch: Epoch, duration_s: float | None) -> Epoch:
     return msgspec.structs.replace(epoch, duration_s=duration_s)
 
 
-@pytest.mark.parametrize(
-    ("metric", "better"),
-    [("test_accuracy", "higher"), ("top_5_accuracy", "higher"), ("test_loss", "lower")],
-)
-def test_accuracies_and_losses_have_their_direction_by_their_name(metric: str, better: str) -> None:
-    assert compared(metric).better == better
-    assert compared(metric, direction="lower").better == "lower"
-    assert compared("test_error").better is None
-
-
 def test_the_time_to_a_target_ends_with_the_evaluation_that_reached_it() -> None:
     """Start-up 8 s, epochs of 10 s, evaluations of 1 s, checkpoints of 5 s after each epoch."""
     epochs = tuple(

@@ -90,14 +90,6 @@ def test_steps_that_scatter_make_the_projection_less_sure() -> None:
     assert whole.error_s == pytest.approx(280 * 0.0129099 / 2, rel=1e-4)
 
 
-def test_all_steps_are_in_a_block() -> None:
-    steps = [Execution(1, number, 4, 0.5) for number in range(73)]
-    blocks = step_estimates.blocks(steps)
-    assert len(blocks) == step_estimates.BLOCKS_MAX
-    assert sum(block.steps for block in blocks) == 292
-    assert max(b.steps for b in blocks) - min(b.steps for b in blocks) == 4
-
-
 def test_a_run_of_all_epochs_is_no_short_run() -> None:
     record = generator.record(local_spec(), [training_report()], generator.phases())
     assert record.short_run is None and step_estimates.projected(record) is None

@@ -301,6 +301,13 @@ def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str |
     return f"the program reported {reported} examples trained, {asked}"
 
 
+def _program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    for epoch in run_results.first_observed(reports).epochs:
+        if epoch.metrics.get("loss", 0.0) is None:
+            return f"diverged: loss is not finite from epoch {epoch.epoch}"
+    return None
+
+
 def _observed(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
     """Rank → the value that it reports under this name; only ranks that report one."""
     found = {r.rank: getattr(r.observed, name) for r in reports if r.observed is not None}
@@ -443,6 +450,7 @@ PROGRAM_CHECKS = {
         "No more examples were reported than the recipe's epochs have, if it says how many.",
         _reported_examples,
     ),
+    FINITE: Check(TRAINING_CHECKS[FINITE].description, _program_finite),
 }
 #: Every check of a training run.
 CHECKS = PLACE_CHECKS | TRAINING_CHECKS | PROGRAM_CHECKS
@@ -450,9 +458,7 @@ CHECKS = PLACE_CHECKS | TRAINING_CHECKS | PROGRAM_CHECKS
 
 def names_of(spec: RunSpec) -> tuple[str, ...]:
     """The checks that a run of this specification must pass."""
-    if spec.recipe.program:
-        return (*_place_checks(spec), *PROGRAM_CHECKS, FINITE)
-    return (*PLACE_CHECKS, *TRAINING_CHECKS)
+    return (*_place_checks(spec), *(PROGRAM_CHECKS if spec.recipe.program else TRAINING_CHECKS))
 
 
 def _place_checks(spec: JobSpec) -> dict[str, Check]:
@@ -460,37 +466,27 @@ def _place_checks(spec: JobSpec) -> dict[str, Check]:
     return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
 
 
-def place_violations(spec: JobSpec, reports: Sequence[Rank]) -> list[str]:
-    """What is wrong with the places and devices of the ranks; empty if nothing is."""
+def place_problems(spec: JobSpec, reports: Sequence[Rank]) -> dict[str, str]:
+    """Each check of places and devices that the ranks fail, and what is wrong."""
     return _problems(_place_checks(spec), spec, reports)
 
 
-def violations(
+def problems(
     spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]
-) -> list[str]:
-    """What is wrong with a training run, its divergence aside; empty if nothing is.
+) -> dict[str, str]:
+    """Each check that a training run fails, and what is wrong; FINITE if it diverged.
 
     `data` is what the ranks were to read; None for a user program that has its own.
     """
-    wrong = place_violations(spec, reports)
+    found = place_problems(spec, reports)
     if spec.recipe.program or data is None:
-        return [*wrong, *_problems(PROGRAM_CHECKS, spec, run_results.of_programs(reports))]
-    checks = {name: check for name, check in TRAINING_CHECKS.items() if name != FINITE}
-    return [*wrong, *_problems(checks, spec, run_results.trained(reports), data)]
+        return found | _problems(PROGRAM_CHECKS, spec, run_results.of_programs(reports))
+    return found | _problems(TRAINING_CHECKS, spec, run_results.trained(reports), data)
 
 
-def _problems(checks: dict[str, Check], *arguments: object) -> list[str]:
-    return [wrong for check in checks.values() if (wrong := check.problem(*arguments))]
-
-
-def divergence(spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]) -> str:
-    """How the training diverged, or an empty text."""
-    if spec.recipe.program or data is None:
-        for epoch in run_results.first_observed(reports).epochs:
-            if epoch.metrics.get("loss", 0.0) is None:
-                return f"diverged: loss is not finite from epoch {epoch.epoch}"
-        return ""
-    return _finite(spec, run_results.trained(reports)) or ""
+def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
+    found = {name: check.problem(*arguments) for name, check in checks.items()}
+    return {name: wrong for name, wrong in found.items() if wrong}
 
 
 def unchecked(spec: JobSpec, reports: Sequence[Rank]) -> tuple[str, ...]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
-from tfscaling.record.phases import TRAINER_PHASES, Phases
+from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
     Epoch,
     Fraction,
@@ -542,55 +542,6 @@ class RunRecord(Part, frozen=True, kw_only=True):
     def is_valid(self) -> bool:
         """Whether the run counts; else it diverged."""
         return self.validity.valid
-
-
-#: A run of a user program, which need not report anything.
-_OF_PROGRAM: dict[str, Any] = {"properties": {"parameters": {"required": ["program"]}}}
-_A_NUMBER = {"type": "number"}
-#: What the workflow's own trainer always reports.
-_OF_TRAINER: dict[str, Any] = {
-    "properties": {
-        "phases": {"properties": dict.fromkeys(TRAINER_PHASES, _A_NUMBER)},
-        "derived": {"properties": {"steps_per_epoch": _A_NUMBER}},
-        "metrics": {"properties": {"examples_trained": _A_NUMBER, "epochs": {"minItems": 1}}},
-        "environment": {"properties": {"dataset": {"type": "object"}}},
-    }
-}
-#: Its numbers in a run that counts.
-_LEARNED: dict[str, Any] = {
-    "properties": {
-        "metrics": {
-            "properties": {
-                **dict.fromkeys(("loss", "test_loss"), _A_NUMBER),
-                "epochs": {"items": {"properties": {"loss": _A_NUMBER, "test_loss": _A_NUMBER}}},
-            },
-            "if": {"properties": {"accuracy": _A_NUMBER}},
-            "then": {"properties": {"test_accuracy": _A_NUMBER}},
-        }
-    }
-}
-#: JSON Schema of what `RunRecord` and `Validity` check of several keys together.
-RULES: dict[str, Any] = {
-    "anyOf": [_OF_PROGRAM, _OF_TRAINER],
-    "if": {"properties": {"validity": {"properties": {"valid": {"const": True}}}}},
-    "then": {
-        "description": "What counts has numbers.",
-        "properties": {
-            "validity": {"properties": {"status": {"const": "ok"}, "reason": {"const": ""}}}
-        },
-        "anyOf": [_OF_PROGRAM, _LEARNED],
-    },
-    "else": {
-        "properties": {
-            "validity": {
-                "properties": {
-                    "status": {"const": "diverged"},
-                    "reason": {"pattern": "^diverged: "},
-                }
-            }
-        }
-    },
-}
 
 
 def write_json(path: Path, content: object) -> None:
