@@ -6,8 +6,8 @@ import itertools
 import operator
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -50,30 +50,39 @@ class Metric:
         return self.direction == "higher"
 
 
-def _of_phase(name: str) -> Metric:
-    phase = PHASES[name]
-    value = operator.attrgetter(f"phases.{name}")
-    return Metric(phase.title, phase.unit, "lower", phase.digits, value, phase.definition)
+#: Columns of a metric's minimum, maximum and the interval of its median over a point's runs.
+_RANGE = ("min", "max", "low", "high")
+#: Columns of a bootstrap interval.
+_INTERVAL = ("low", "high")
+
+
+def _of_phase(name: str, ends: tuple[str, ...] = ()) -> Metric:
+    phase, value = PHASES[name], operator.attrgetter(f"phases.{name}")
+    return Metric(
+        phase.title, phase.unit, "lower", phase.digits, value, phase.definition, ends=ends
+    )
 
 
 def _measured(
-    name: str, title: str, unit: str, direction: str, digits: int, meaning: str = ""
+    name: str, title: str, unit: str, direction: str, digits: int, meaning: str = "", **more: Any
 ) -> Metric:
     """A value of the record's metrics; its meaning is that of the record unless given."""
     hints = typing.get_type_hints(run_record.Metrics, include_extras=True)
     described = hints[name].__metadata__[-1].description
-    value = operator.attrgetter(f"metrics.{name}")
     best = 1.0 if name.endswith("accuracy") else None
-    return Metric(title, unit, direction, digits, value, meaning or described, best)
+    options = {"value": operator.attrgetter(f"metrics.{name}"), "best": best, **more}
+    return Metric(title, unit, direction, digits, meaning=meaning or described, **options)
 
 
-def _compared(title: str, unit: str, direction: str, digits: int, meaning: str) -> Metric:
+def _compared(
+    title: str, unit: str, direction: str, digits: int, meaning: str, **more: Any
+) -> Metric:
     """A value that needs more than one record."""
-    return Metric(title, unit, direction, digits, None, meaning)
+    return Metric(title, unit, direction, digits, meaning=meaning, **more)
 
 
 def _time_with_queue_s(record: RunRecord) -> float | None:
-    """None without Slurm, or where it does not tell."""
+    """None without Slurm, or where it does not report the waiting time."""
     phases = record.phases
     if phases.queue_time_s is None:
         return None
@@ -83,16 +92,6 @@ def _time_with_queue_s(record: RunRecord) -> float | None:
 def _gradient_noise_scale(record: RunRecord) -> float | None:
     """The scale from the norms: older records have a scale over all evaluations."""
     return step_estimates.noise_scale(record.metrics.gradient_norms)
-
-
-def _with_range(metric: Metric) -> Metric:
-    """The metric with minimum, maximum and the interval of the median over a point's runs."""
-    return replace(metric, ends=("min", "max", "low", "high"))
-
-
-def _with_interval(metric: Metric, of_points: str = "") -> Metric:
-    """The metric with a bootstrap interval."""
-    return replace(metric, ends=("low", "high"), of_points=of_points)
 
 
 #: The metric that a recipe says its runs are compared by, whatever that is.
@@ -112,81 +111,75 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 #: Metrics that both runs and points have, but no record.
-OF_QUALITY = _with_range(
-    _compared(
-        "quality",
-        "",
-        "as the recipe says",
-        4,
-        "The metric by which runs of a recipe are compared (quality_metric, with its unit and "
-        "direction): test_accuracy unless the recipe's key quality names another.",
-    )
+OF_QUALITY = _compared(
+    "quality",
+    "",
+    "as the recipe says",
+    4,
+    "The metric by which runs of a recipe are compared (quality_metric, with its unit and "
+    "direction): test_accuracy unless the recipe's key quality names another.",
+    ends=_RANGE,
 )
-COST = _with_range(
-    _compared(
-        "cost",
-        "US dollars",
-        "lower",
-        4,
-        "nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / "
-        "3600: prorated by the second, without minimum charges, queue or boot.",
-    )
+COST = _compared(
+    "cost",
+    "US dollars",
+    "lower",
+    4,
+    "nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / "
+    "3600: prorated by the second, without minimum charges, queue or boot.",
+    ends=_RANGE,
 )
-TIME_TO_TARGET = _with_range(
-    _compared(
-        "time to target",
-        "s",
-        "lower",
-        1,
-        "From the trainer's first line to the end of the first evaluation whose quality is as good "
-        "as its target in comparison.targets, evaluations so far included; null where a program "
-        "tells no times of the epochs after that. "
-        "Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
-        "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 "
-        "minutes out.",
-    )
+TIME_TO_TARGET = _compared(
+    "time to target",
+    "s",
+    "lower",
+    1,
+    "From the trainer's first line to the end of the first evaluation whose quality is as good "
+    "as its target in comparison.targets, evaluations so far included; null where a program "
+    "tells no times of the epochs after that. "
+    "Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
+    "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 "
+    "minutes out.",
+    ends=_RANGE,
 )
-COST_TO_TARGET = _with_range(
-    _compared(
-        "cost to target",
-        "US dollars",
-        "lower",
-        4,
-        "nodes × price of a node and hour × time_to_target_s / 3600: initialisation and "
-        "evaluations are paid for; a point has a value only if all its valid runs reached the "
-        "target.",
-    )
+COST_TO_TARGET = _compared(
+    "cost to target",
+    "US dollars",
+    "lower",
+    4,
+    "nodes × price of a node and hour × time_to_target_s / 3600: initialisation and "
+    "evaluations are paid for; a point has a value only if all its valid runs reached the "
+    "target.",
+    ends=_RANGE,
 )
-_SPEEDUP = _with_interval(
-    _compared(
-        "speed-up",
-        "",
-        "higher",
-        2,
-        "How many times as fast as the baseline: see the formulae below.",
-    ),
-    "Median execution_time_s of the baseline over that of the point; null without either, or if "
-    "they do not do the same work.",
+_SPEEDUP = _compared(
+    "speed-up",
+    "",
+    "higher",
+    2,
+    "How many times as fast as the baseline: see the formulae below.",
+    ends=_INTERVAL,
+    of_points="Median execution_time_s of the baseline over that of the point; null without "
+    "either, or if they do not do the same work.",
 )
-_EFFICIENCY = _with_interval(
-    _compared(
-        "scaling efficiency",
-        "",
-        "higher",
-        2,
-        "Speed-up per replica, relative to the baseline: see below.",
-    ),
-    "Speed-up over the number of replicas relative to the baseline's; null without a speed-up.",
+_EFFICIENCY = _compared(
+    "scaling efficiency",
+    "",
+    "higher",
+    2,
+    "Speed-up per replica, relative to the baseline: see below.",
+    ends=_INTERVAL,
+    of_points="Speed-up over the number of replicas relative to the baseline's; null without a "
+    "speed-up.",
 )
-_STEADY_STATE_SPEEDUP = _with_interval(
-    _compared(
-        "speed-up of the steady state",
-        "",
-        "higher",
-        2,
-        "Median throughput over that of the baseline: what more nodes bring once training runs,"
-        " without start, compilation and data.",
-    )
+_STEADY_STATE_SPEEDUP = _compared(
+    "speed-up of the steady state",
+    "",
+    "higher",
+    2,
+    "Median throughput over that of the baseline: what more nodes bring once training runs,"
+    " without start, compilation and data.",
+    ends=_INTERVAL,
 )
 _PUBLISHED = "The published value of the same point."
 _OVER_PUBLISHED = "Measured over published, if both did the same training."
@@ -195,7 +188,7 @@ _OVER_PUBLISHED = "Measured over published, if both did the same training."
 class RunMetrics(msgspec.Struct):
     """The metrics that a run has by itself, in the order of the tables; NaN where it has none."""
 
-    execution_time_s: Annotated[Above0, _with_range(_of_phase("execution_time_s"))] = NAN
+    execution_time_s: Annotated[Above0, _of_phase("execution_time_s", _RANGE)] = NAN
     queue_time_s: Annotated[Amount, _of_phase("queue_time_s")] = NAN
     boot_time_s: Annotated[Amount, _of_phase("boot_time_s")] = NAN
     launch_time_s: Annotated[Amount, _of_phase("launch_time_s")] = NAN
@@ -212,16 +205,15 @@ class RunMetrics(msgspec.Struct):
     teardown_time_s: Annotated[Amount, _of_phase("teardown_time_s")] = NAN
     time_with_queue_s: Annotated[
         Amount,
-        _with_range(
-            Metric(
-                "time with queue",
-                "s",
-                "lower",
-                1,
-                _time_with_queue_s,
-                "queue_time_s, boot_time_s and execution_time_s together: from the submission, as "
-                "long as the run waited behind others then; null without Slurm.",
-            )
+        Metric(
+            "time with queue",
+            "s",
+            "lower",
+            1,
+            _time_with_queue_s,
+            "queue_time_s, boot_time_s and execution_time_s together: from the submission, as "
+            "long as the run waited behind others then; null without Slurm.",
+            ends=_RANGE,
         ),
     ] = NAN
     step_time_s: Annotated[Amount, _measured("step_time_s", "step time", "s", "lower", 5)] = NAN
@@ -237,31 +229,34 @@ class RunMetrics(msgspec.Struct):
     input_wait_s: Annotated[Amount, _measured("input_wait_s", "input wait", "s", "lower", 5)] = NAN
     gradient_noise_scale: Annotated[
         Amount,
-        replace(
-            _measured("gradient_noise_scale", "gradient noise scale", "examples", "higher", 0),
+        _measured(
+            "gradient_noise_scale",
+            "gradient noise scale",
+            "examples",
+            "higher",
+            0,
             value=_gradient_noise_scale,
         ),
     ] = NAN
     throughput_examples_per_s: Annotated[
         Amount, _measured("throughput_examples_per_s", "throughput", "examples/s", "higher", 0)
     ] = NAN
-    loss: Annotated[float, _with_range(_measured("loss", "loss", "", "lower", 4))] = NAN
+    loss: Annotated[float, _measured("loss", "loss", "", "lower", 4, ends=_RANGE)] = NAN
     accuracy: Annotated[
         Share,
-        _with_range(
-            _measured(
-                "accuracy",
-                "accuracy",
-                "",
-                "higher",
-                4,
-                "Mean over the last epoch's batches while they are trained.",
-            )
+        _measured(
+            "accuracy",
+            "accuracy",
+            "",
+            "higher",
+            4,
+            "Mean over the last epoch's batches while they are trained.",
+            ends=_RANGE,
         ),
     ] = NAN
     test_loss: Annotated[float, _measured("test_loss", "test loss", "", "lower", 4)] = NAN
     test_accuracy: Annotated[
-        Share, _with_range(_measured("test_accuracy", "test accuracy", "", "higher", 4))
+        Share, _measured("test_accuracy", "test accuracy", "", "higher", 4, ends=_RANGE)
     ] = NAN
 
 

@@ -1,4 +1,4 @@
-"""Records of other parameters, other code or other data than those of now."""
+"""States of runs: stale records, and Slurm's words about runs without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import all_reduce_records
 import pytest
-from builders import manifest_of, valid_config, write_record
+from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.conclusions import communication
 from tfscaling.plan import costed_plan
@@ -152,3 +152,32 @@ def test_a_benchmark_of_earlier_code_is_stale_and_kept_until_it_is_asked_for() -
     assert made.reason.startswith("made by other code: net.py (")
     assert communication.to_do(planned, folder) == []
     assert communication.to_do(planned, folder, rerun_stale=True) == planned
+
+
+QUEUED = manifest_of(valid_config((("grid", 0, "nodes"), [1, 2, 3, 4]))).runs
+
+
+def test_runs_without_a_record_have_slurms_words_as_their_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    made, failed, refused, waiting = QUEUED
+    write_record(folder, made)
+    write_failure(folder, failed)
+    points = {run.spec.point.path: "Slurm refuses it: no" for run in (made, failed, refused)}
+    specs = [run.spec for run in QUEUED]
+    run_states.write_queue_notes(folder, specs, {**points, waiting.spec.path: "waits: Priority"})
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert list(table["status"]) == ["ok", "failed", "missing", "missing"]
+    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "waits: Priority"]
+    run_states.write_queue_notes(folder, [waiting.spec], {})  # by the sweep of another study
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "not run yet"]
+    run_states.write_queue_notes(folder, specs, {})
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert set(table["reason"][2:]) == {"not run yet"}
+    assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"words": 3}'])
+def test_broken_notes_say_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "queue.json").write_text(text)
+    assert run_states.read_queue_notes(tmp_path / "runs").of(QUEUED[0].spec) == ""
