@@ -29,7 +29,7 @@ from tfscaling.spec.run_spec import JobSpec, RunSpec
 class Check(NamedTuple):
     """`description` says what holds where `problem` finds nothing wrong with the ranks of a job.
 
-    `problem` gets the specification and the reports, that of a training check also the data.
+    `problem` gets the specification and the reports; a training check also gets the data.
     `of_programs`: whether user programs are checked, whose devices no rank knows.
     """
 
@@ -76,7 +76,7 @@ def _tasks(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
 
 def _nodes(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     if spec.measured.launcher == "local":
-        return None  # all "nodes" are this machine, and the record says so
+        return None  # all "nodes" are this machine, as the record shows
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
     if len(on_host) != geometry.nodes:
         return f"requested {geometry.nodes} nodes, ranks ran on {len(on_host)}: {sorted(on_host)}"
@@ -126,7 +126,7 @@ def _gpu_type(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
-    """Rank → the driver's names of its GPUs; those of its whole host if these are all alike."""
+    """Rank → the driver's names of its GPUs; the host's GPUs if these are all alike."""
     models = {}
     for report in reports:
         if report.job == "worker":
@@ -149,7 +149,7 @@ def _gpu_sharing(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpus_of(report: Rank) -> list[str]:
-    """The UUIDs of a rank's GPUs, where nvidia-smi tells them."""
+    """The UUIDs of a rank's GPUs, where nvidia-smi lists them."""
     uuids = report.host_facts.gpu_uuids
     if report.gpus_visible is None:
         return list(uuids)
@@ -289,7 +289,7 @@ def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | N
 def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     """An epoch may end with a batch that is filled up: its examples are counted as whole batches.
 
-    Only where the recipe says how many examples an epoch has.
+    Only where the recipe gives the number of examples of an epoch.
     """
     of_epoch, reported = spec.recipe.train_examples, run_results.program_examples(reports)
     if of_epoch is None or reported is None:
@@ -513,16 +513,16 @@ def unchecked(spec: JobSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
 # word: "l4" is no "L40". Sites add sizes and form factors in different ways ("v100l", "a100_80"):
 # words that are unknown are no contradiction.
 
-#: Words that say the maker or the family, which older drivers and newer ones give differently.
+#: Words for the maker or the family, which older and newer drivers give differently.
 _MAKERS = {"nvidia", "tesla", "quadro", "geforce", "amd", "instinct", "radeon", "gpu"}
 #: Words that make another model of the one whose name they follow.
 _VARIANTS = {"ti", "super", "ada", "pro", "max", "laptop", "mobile", "mig"}
-#: Slices of a GPU, as in "a100_3g.20gb"; the driver says "A100-SXM4-40GB MIG 3g.20gb".
+#: Slices of a GPU, as in "a100_3g.20gb"; the driver lists "A100-SXM4-40GB MIG 3g.20gb".
 _SLICES = re.compile(r"[1-7]g")
 _MEMORY = re.compile(r"(\d+)g(?:i?b)?")
 _FORM_FACTOR = re.compile(r"sxm\d*|pcie\d*|hbm\d*\w?")
-#: One letter after the number, as of V100L or MI250X, may say size or form factor; not those of
-#: V100S, L40S, A10G, which are other models.
+#: One letter after the number, as in V100L or MI250X, may be the size or form factor. V100S, L40S
+#: and A10G are other models.
 _LETTER = re.compile(r"(?<=\d)[a-fh-rt-z]$")
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tfscaling.record.attempts import UserLine
 
 _BEGIN = "Traceback (most recent call last)"
-#: What faulthandler writes; its frames stand in the other order.
+#: What faulthandler writes; its frames are in the other order.
 _FATAL = "Fatal Python error: "
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?(?:  \*)?$'
@@ -41,8 +41,8 @@ _OBSERVER, _IN_OBSERVER = "observe.py", "TFSCALING_EVENTS"
 _ABORTS = ("killed by SIGABRT", "Aborted", "exit code 134")
 #: Signs in the output that a child process aborted.
 _SIGNS = ("SIGABRT", "Fatal Python error: Aborted")
-#: PyTorch's watchdog of NCCL, NCCL, PyTorch's sockets, Gloo, UCX, JAX. The names of the libraries
-#: tell nothing here: an invalid access to a GPU's memory ends a program in NCCL's watchdog, too.
+#: PyTorch's watchdog of NCCL, NCCL, PyTorch's sockets, Gloo, UCX, JAX. Names of libraries are no
+#: sign: an invalid access to a GPU's memory ends a program in NCCL's watchdog, too.
 _LOST_CONNECTION = re.compile(
     r"Watchdog caught collective operation timeout|collective timeout from"
     r"|watchdog got stuck for|Heartbeat monitor timed out"
@@ -79,8 +79,8 @@ class _Frame(NamedTuple):
 def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     """The last traceback among the lines, or None.
 
-    Its place is the innermost frame in the user's files: those below `folder`, or else those that
-    no package installed; `observe.py`, which passes on what a data set raises, is none. Paths are
+    Its place is the innermost frame in the user's files: files below `folder`, or else files that
+    no package installed, except `observe.py`, which passes on what a data set raises. Paths are
     relative to the folder.
     """
     plain = [_PREFIX.sub("", line) for line in lines]
@@ -103,7 +103,7 @@ def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
 
 
 def of_exception(error: BaseException, folder: Path) -> Blame | None:
-    """The exception as one that the user's code raised; None if it came by no line of theirs.
+    """The exception with the line of the user's code that raised it; None if no such line is in it.
 
     TensorFlow and Keras put the way through a traced function into the exception's message: these
     frames are the innermost.

@@ -1,8 +1,8 @@
-"""What is made again, kept beside its place until the new one is whole.
+"""Backup of an output while it is regenerated.
 
 Snakemake removes a job's output before the job begins, and after it failed. A second name of the
-file outlives both, and the end of Snakemake, whatever ended it. It is there only as long as
-something is made again: a record that its user deletes does not come back.
+file outlives both, and the end of Snakemake. It exists only while the output is regenerated: a
+record that its user deletes does not come back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def beside(path: Path) -> Path:
 
 
 def keep(path: Path) -> None:
-    """Keep the file, if it is there; what was kept before stays if it is not."""
+    """Keep the file if it exists; otherwise an earlier backup stays."""
     if path.exists():
         atomic.link(path, beside(path))
 

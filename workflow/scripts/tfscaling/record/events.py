@@ -98,7 +98,7 @@ def _event(line: bytes) -> Event | None:
 def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
     """A rank's events by the launcher's clock; `host_time_s` is what the host's own clock said.
 
-    The offset is that of the rank's first event; without one the host's clock is taken.
+    The offset is in the rank's first events; without one the host's clock is taken.
     """
     lines = list(events)
     offset_s = next((e["offset_s"] for e in lines if "offset_s" in e), 0.0)

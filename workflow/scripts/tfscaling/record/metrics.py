@@ -35,7 +35,7 @@ class Metric:
 
     title: str
     unit: str
-    direction: str  # "lower" or "higher"; of the quality, that of each recipe
+    direction: str  # "lower" or "higher"; each recipe has a direction for its quality
     digits: int
     value: Callable[[RunRecord], float | None] | None = None
     meaning: str = ""
@@ -66,7 +66,7 @@ def _of_phase(name: str, ends: tuple[str, ...] = ()) -> Metric:
 def _measured(
     name: str, title: str, unit: str, direction: str, digits: int, meaning: str = "", **more: Any
 ) -> Metric:
-    """A value of the record's metrics; its meaning is that of the record unless given."""
+    """A value of the record's metrics; its default meaning is the record's description."""
     hints = typing.get_type_hints(run_record.Metrics, include_extras=True)
     described = hints[name].__metadata__[-1].description
     best = 1.0 if name.endswith("accuracy") else None
@@ -94,7 +94,7 @@ def _gradient_noise_scale(record: RunRecord) -> float | None:
     return step_estimates.noise_scale(record.metrics.gradient_norms)
 
 
-#: The metric that a recipe says its runs are compared by, whatever that is.
+#: The metric by which a recipe compares its runs, whatever it is.
 QUALITY = "quality"
 #: A missing number.
 NAN = float("nan")
@@ -345,7 +345,7 @@ def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
 
 
 def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
-    """The quality after the last epoch, of held-out examples that of the last evaluation."""
+    """The quality after the last epoch; on held-out examples, after the last evaluation."""
     metric, epochs = quality.metric, record.metrics.epochs
     is_of_record = metric in OF_CLASSIFIERS
     if is_of_record and (value := getattr(record.metrics, metric)) is not None:

@@ -42,7 +42,7 @@ class Phase:
 
 
 def _phase(label: str, definition: str, event: str | None = None, **options: Any) -> msgspec.Meta:
-    """A duration of `Phases`; `options` are those of Phase."""
+    """A duration of `Phases`; `options` are further fields of Phase."""
     phase = Phase(label, definition, event, **options)
     return msgspec.Meta(description=definition, extra={"phase": phase})
 

@@ -1,8 +1,8 @@
 """What the ranks of a run read: the prepared dataset, by the checksum of its arrays.
 
-`datasets.fetch` writes the checksum into the prepared file and into the JSON file beside it. Every
-rank reports that of the file which it read, so that a run whose ranks read other data than the
-launcher knows of does not count, and runs of other data are told apart wherever results are merged.
+`datasets.fetch` writes the checksum into the prepared file and into the JSON file next to it. Every
+rank reports the checksum of the file that it read. So a run whose ranks read other data than the
+launcher does not count, and runs of other data are distinguished wherever results are merged.
 A pipeline has a checksum as well, of its code and its files: see `pipeline_sha256`.
 """
 
@@ -33,7 +33,7 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands beside a prepared file: what it holds, and where that came from."""
+    """The JSON file next to a prepared file: what it holds, and where the data came from."""
 
     dataset: str
     source: str
@@ -85,7 +85,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
 
 
 def facts(dataset_file: Path) -> DatasetFacts | None:
-    """What was written beside a prepared file; None if nothing was, if it is broken or too old."""
+    """The facts next to a prepared file; None if they are missing, broken or too old."""
     try:
         return run_record.decoded(_beside(dataset_file), _DECODER, 0)
     except run_record.RecordError:
@@ -95,7 +95,7 @@ def facts(dataset_file: Path) -> DatasetFacts | None:
 def pipeline_sha256(function: str, folder: Path) -> str:
     """SHA-256 of the code of the function, and of the names and sizes of its files.
 
-    The code is that of `user_source`. Contents are not read: files may be larger than a checksum is
+    Contents are not read: files may be larger than a checksum is
     worth. The files are those in `folder`, which `prepare` made; none if it is not there.
     """
     digest = hashlib.sha256()
@@ -112,7 +112,7 @@ def files_folder(dataset_file: Path) -> Path:
 
 
 def given_to_program(dataset: str, dataset_file: Path) -> Path:
-    """What a program is told of the dataset: the file of its arrays, or a pipeline's folder."""
+    """The path that a program gets: the file of the dataset's arrays, or a pipeline's folder."""
     is_pipeline = user_code.is_pipeline(dataset)
     return (files_folder(dataset_file) if is_pipeline else dataset_file).absolute()
 

@@ -28,7 +28,7 @@ PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's host; what the system does not tell is None, never guessed."""
+    """A rank's host; facts that the system does not give are None, never guessed."""
 
     machine: Annotated[str | None, Meta(description="The same for all hosts on one kernel.")]
     packages: Annotated[dict[str, str | None], Meta(description="Package: its version.")]
@@ -127,7 +127,7 @@ class NodeRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SlowLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pair of neighbours of which the first sends much more slowly than others do."""
+    """A pair of neighbours; the first sends much more slowly than others do."""
 
     host: str
     to_host: str
@@ -166,7 +166,7 @@ def judge_nodes(rates: Sequence[NodeRate], factor: float, duration_s: float) -> 
     computing = _slow({host: statistics.fmean(found) for host, found in of_hosts.items()}, factor)
     links = _slow(of_links, factor)
     both_ways = {a for a, _ in links} & {b for _, b in links}
-    # of two hosts, none can be told from the other by the connections between them
+    # the connections between two hosts do not show which of the two is slow
     cut_off = sorted(both_ways - set(computing)) if len(of_hosts) > 2 else []
     return NodeCheck(
         duration_s=round(duration_s, 3),
@@ -284,7 +284,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of an epoch in one call of a compiled function.
 
     Where replicas average their weights every few steps, all steps up to and with an average; only
-    the very first call stands alone.
+    the very first call is separate.
 
     `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
     """
@@ -299,7 +299,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
 class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
     """Mean seconds of a step in each of four ways.
 
-    Real input is that of the training; kept is a batch that is on the devices already. Alone is
+    Real input is the training's input; kept is a batch that is on the devices already. Alone is
     forward and backward pass without all-reduce and update.
     """
 
@@ -328,7 +328,7 @@ class GradientNorms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class WentOn(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a training was that a rank went on with."""
+    """Where a training was when a rank resumed it."""
 
     epoch: Positive
     step: Annotated[int, Meta(ge=0, description="Steps of the epoch that were done.")]
@@ -512,5 +512,5 @@ class BenchmarkReport(
 
 
 def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
-    """`whole` without what `kind`, a class that its own is derived from, does not have."""
+    """`whole` with only the fields of `kind`, a base of its class."""
     return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})

@@ -1,8 +1,8 @@
 """The record of a run from what its ranks left: their events and their reports.
 
 The ranks ran the workflow's own trainer or a user program. Of a program, start and end are always
-known; the rest is what was observed. Observed times are those of the rank's host and are converted
-to the launcher's clock here.
+known; the rest is what was observed. Observed times are by the clock of the rank's host and are
+converted to the launcher's clock here.
 """
 
 from __future__ import annotations
@@ -393,7 +393,7 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
 
 
 def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) -> Metrics:
-    """Metrics of a run: those of the chief, and the computation, examples and rates of all ranks.
+    """Metrics of a run: the chief's, and the computation, examples and rates of all ranks.
 
     The chief is rank 0, or the first rank whose program was observed. Rates are totals over total
     time.
@@ -471,7 +471,7 @@ def program_examples(reports: Sequence[RankReport]) -> int | None:
 
 
 def _epochs(seen: Observed) -> Iterator[Epoch]:
-    """The epochs with the evaluation that followed each; evaluations may be all that is told."""
+    """The epochs with the evaluation after each; a program may report evaluations only."""
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
     # an epoch that did not end, because its evaluation ended the training, is known by that
     ended = {each.epoch for each in seen.epochs}
@@ -633,7 +633,7 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
 
 
 def _synchronisations(spec: RunSpec, steps: int | None) -> int | None:
-    """Exchanges between the replicas in an epoch of so many steps."""
+    """Exchanges between the replicas in an epoch of this many steps."""
     if spec.recipe.program or steps is None or len(spec.jobs) > 1:
         return None
     return -(-steps // spec.recipe.steps_per_synchronisation) if spec.replicas > 1 else 0

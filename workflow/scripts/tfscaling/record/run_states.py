@@ -53,7 +53,7 @@ FINISHED = (RunState.OK, RunState.DIVERGED)
 
 
 def other_parameters(spec: RunSpec, record: RunRecord) -> str:
-    """Which parameters differ from those of the record, or an empty text."""
+    """Which parameters differ from the record's, or an empty text."""
     if record.parameters_hash == spec.parameters_hash:
         return ""
     planned = {**spec.axes, **spec.parameters}

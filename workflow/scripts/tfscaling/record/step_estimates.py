@@ -44,7 +44,7 @@ from tfscaling.record.run_record import Attribution, RunRecord, ShortRun, StepBl
 from tfscaling.spec.config import Recipe
 from tfscaling.spec.run_spec import RunSpec
 
-#: The steps of a run are put into so many blocks, whose times scatter independently: a wait of some
+#: Blocks into which the steps of a run are put. Their times scatter independently: a wait of some
 #: steps is in one of them.
 BLOCKS_MAX = 20
 #: A smaller change of the steps, as a fraction, does not matter.
@@ -64,7 +64,7 @@ def attribution(reports: Sequence[RankReport]) -> Attribution | None:
     }
     if not measured:
         return None
-    # without synchronisation each rank's own input shows, and not that of the slowest
+    # without synchronisation each rank's own input shows, not the slowest rank's
     inputs_s = {
         rank: statistics.median(each.real_alone_s - each.kept_alone_s for each in own)
         for rank, own in measured.items()
@@ -177,7 +177,7 @@ class Trend(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """The durations of the whole training, projected from those of a short run.
+    """The durations of the whole training, projected from a short run.
 
     `error_s` is the standard error of its time by the scatter of the steps within this run, and by
     their `trend`.
@@ -276,13 +276,13 @@ def _trend(steady: Sequence[StepBlock]) -> Trend:
 def _change(values: Sequence[float]) -> tuple[float, int]:
     """By how much the values before a place are larger than those after it, and the place.
 
-    At the place where this is surest; (0, 0) if it may be scatter, which successive values tell.
+    At the place where this is surest; (0, 0) if it may be scatter, estimated by successive values.
     """
     count = len(values)
     if count < 2 * _BLOCKS_MIN:
         return 0.0, 0
     differences = (abs(b - a) for a, b in itertools.pairwise(values))
-    # medians, for which disturbed blocks are no change; their error is 1.25 times that of means
+    # medians, for which disturbed blocks are no change; their error is 1.25 times the means' error
     noise = 1.25 * 1.4826 * statistics.median(differences) / math.sqrt(2)
     surest, found = 0.0, (0.0, 0)
     for place in range(_BLOCKS_MIN, count - _BLOCKS_MIN + 1):

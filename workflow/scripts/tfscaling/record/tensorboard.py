@@ -51,7 +51,7 @@ _TRAINED, _EVALUATED = "epoch", ("epoch_evaluated", "evaluated")
 
 
 class Scalar(NamedTuple):
-    """A value of a tag; `run` is the folder of its file, below that of all."""
+    """A value of a tag; `run` is the folder of its file, relative to the folder that was read."""
 
     run: str
     tag: str
@@ -185,9 +185,9 @@ def _value(value: Any) -> float | None:
 def of_run(run: str, folder: Path, record: RunRecord) -> Iterator[Scalar]:
     """The scalars of a finished run by epoch, in the order of their times.
 
-    `folder` is that of its record. Tags are the names of the tables. A scalar's time is when rank 0
+    `folder` has its record. Tags are the names of the tables. A scalar's time is when rank 0
     knew it, by the launcher's clock. Values that are unknown or not finite are left out, and so are
-    epochs without an event with their time, as those of user programs.
+    epochs without an event with their time, as in user programs.
     """
     happened = {
         (event["epoch"], event["event"] in _EVALUATED): event["time_s"]
