@@ -269,7 +269,7 @@ def _finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) ->
 
 def _reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     way = spec.recipe.observe
-    if way == "nothing" or any(map(run_results.is_observed, reports)):
+    if way == "nothing" or any(report.seen.has_training for report in reports):
         return None
     return f"observe: {way}, but the program ended without a report of steps or epochs"
 
@@ -310,7 +310,7 @@ def _program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
 
 def _observed(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
     """Rank → the value that it reports under this name; only ranks that report one."""
-    found = {r.rank: getattr(r.observed, name) for r in reports if r.observed is not None}
+    found = {report.rank: getattr(report.seen, name) for report in reports}
     return {rank: value for rank, value in found.items() if value}
 
 

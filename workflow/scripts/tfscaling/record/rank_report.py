@@ -415,6 +415,13 @@ class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     #: By the program's names, without a prefix such as `val_`; None where not finite.
     metrics: dict[str, float | None]
 
+    @property
+    def span_s(self) -> tuple[float, float] | None:
+        """Begin and end; None if one is unknown."""
+        if self.begin_s is None or self.time_s is None:
+            return None
+        return self.begin_s, self.time_s
+
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank's program reported of its training; None or nothing where it did not.
@@ -443,6 +450,16 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     #: Sentences for the record.
     warnings: tuple[str, ...] = ()
 
+    @property
+    def has_training(self) -> bool:
+        """Whether anything of the training was observed."""
+        return bool(self.steps or self.epochs or self.evaluations)
+
+    @property
+    def evaluation_spans_s(self) -> list[tuple[float, float]]:
+        """(begin, end) of the evaluations whose times are known."""
+        return [span_s for each in self.evaluations if (span_s := each.span_s) is not None]
+
 
 #: Prefixes of a program's metrics of held-out examples.
 _HELD_OUT = ("test_", "val_", "validation_", "eval_")
@@ -465,6 +482,11 @@ class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_f
     """The report of such a rank, with what was observed of the program; None: nothing."""
 
     observed: Observed | None = None
+
+    @property
+    def seen(self) -> Observed:
+        """What was observed, also if it is nothing."""
+        return self.observed or Observed()
 
 
 #: The report of a rank of a training run.

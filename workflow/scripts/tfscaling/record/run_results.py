@@ -86,16 +86,10 @@ def of_programs(reports: Sequence[RankReport]) -> list[ProgramReport]:
     return [report for report in reports if isinstance(report, ProgramReport)]
 
 
-def is_observed(report: ProgramReport) -> bool:
-    """Whether anything of the training was observed on the rank."""
-    seen = report.observed
-    return seen is not None and bool(seen.steps or seen.epochs or seen.evaluations)
-
-
 def first_observed(reports: Sequence[RankReport]) -> Observed:
     """What the first rank with steps or epochs reported; nothing if no rank did."""
-    seen = (report.observed for report in of_programs(reports) if is_observed(report))
-    return next((observed for observed in seen if observed is not None), Observed())
+    seen = (report.seen for report in of_programs(reports) if report.seen.has_training)
+    return next(seen, Observed())
 
 
 def measured_phases(
@@ -167,7 +161,7 @@ def _program_durations(
     started_s, ended_s = (max(p[name] for p in passed) for name in (PROGRAM_STARTED, PROGRAM_ENDED))
     last = _last(rank_events, of_programs(reports))
     import_time_s = None if last.imported_s is None else last.imported_s - started_s
-    evaluations_s = list(_evaluations(first_observed(reports)))
+    evaluations_s = first_observed(reports).evaluation_spans_s
     train_time_s = evaluation_time_s = None
     if evaluations_s:
         evaluation_time_s = sum(end - begin for begin, end in evaluations_s)
@@ -210,20 +204,13 @@ def _last(rank_events: Sequence[Sequence[Event]], reports: Sequence[ProgramRepor
     for events, report in zip(rank_events, reports, strict=True):
         started = next(event for event in events if event["event"] == PROGRAM_STARTED)
         shift_s = started["time_s"] - started["host_time_s"]
-        if is_observed(report):
+        if report.seen.has_training:
             shifts_s.append(shift_s)
         for name, values in found.items():
-            if (host_s := getattr(report.observed or Observed(), name)) is not None:
+            if (host_s := getattr(report.seen, name)) is not None:
                 values.append(host_s + shift_s)
     latest = {name: max(values, default=None) for name, values in found.items()}
     return _Last(**latest, shift_s=next(iter(shifts_s), 0.0))
-
-
-def _evaluations(seen: Observed) -> Iterator[tuple[float, float]]:
-    """(begin, end) of the evaluations whose times are known."""
-    for each in seen.evaluations:
-        if each.begin_s is not None and each.time_s is not None:
-            yield each.begin_s, each.time_s
 
 
 def with_moments(
@@ -451,11 +438,10 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
 
 def _input_wait_s(reports: Sequence[RankReport]) -> float | None:
     """Mean wait for input in a step of the rank that waits longest, as far as ranks report it."""
-    seen = (report.observed for report in of_programs(reports))
     found = [
-        each.input_wait_s / each.steps
-        for each in seen
-        if each is not None and each.steps and each.input_wait_s is not None
+        report.seen.input_wait_s / report.seen.steps
+        for report in of_programs(reports)
+        if report.seen.steps and report.seen.input_wait_s is not None
     ]
     return max(found, default=None)
 
@@ -464,10 +450,7 @@ def program_examples(reports: Sequence[RankReport]) -> int | None:
     """Examples that the programs of all ranks together report; None if none reports any."""
     if (of_all := first_observed(reports).examples_of_all_ranks) is not None:
         return of_all
-    found = [
-        r.observed.examples for r in of_programs(reports) if r.observed and r.observed.examples
-    ]
-    return sum(found) if found else None
+    return sum(report.seen.examples or 0 for report in of_programs(reports)) or None
 
 
 def _epochs(seen: Observed) -> Iterator[Epoch]:
@@ -518,15 +501,13 @@ def _epoch(
     )
     if evaluation is None:
         return epoch
-    took_s = None
-    if evaluation.begin_s is not None and evaluation.time_s is not None:
-        took_s = evaluation.time_s - evaluation.begin_s
+    span_s = evaluation.span_s
     return replace(
         epoch,
         test_metrics=evaluation.metrics,
         test_loss=evaluation.metrics.get("loss", UNSET),
         test_accuracy=_fraction(_accuracy(evaluation.metrics)),
-        evaluation_time_s=took_s,
+        evaluation_time_s=None if span_s is None else span_s[1] - span_s[0],
     )
 
 
@@ -540,12 +521,13 @@ def _fraction(value: float | None) -> float | None:
 
 def _step_time_s(seen: Observed) -> float | None:
     """The median over the windows of the time of a step, without evaluations between."""
-    evaluations = list(_evaluations(seen))
     per_step = [
         (later.time_s - before.time_s) / (later.steps - before.steps)
         for before, later in itertools.pairwise(seen.windows)
         if later.steps > before.steps
-        and not any(before.time_s < end and begin < later.time_s for begin, end in evaluations)
+        and not any(
+            before.time_s < end and begin < later.time_s for begin, end in seen.evaluation_spans_s
+        )
     ]
     return statistics.median(per_step) if per_step else None
 
@@ -554,14 +536,14 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
     """Examples of all ranks after their first step over the time of the chief's further steps."""
     total, chief = 0, first_observed(reports)
     for report in of_programs(reports):
-        windows = report.observed.windows if report.observed else ()
+        windows = report.seen.windows
         if len(windows) > 1 and windows[0].examples is not None:
             total += (windows[-1].examples or 0) - windows[0].examples
     if not total or len(chief.windows) < 2:
         return None
     begin_s, end_s = chief.windows[0].time_s, chief.windows[-1].time_s
     evaluated_s = sum(
-        end - begin for begin, end in _evaluations(chief) if begin_s <= begin and end <= end_s
+        end - begin for begin, end in chief.evaluation_spans_s if begin_s <= begin and end <= end_s
     )
     span_s = end_s - begin_s - evaluated_s
     return total / span_s if span_s > 0 else None
@@ -663,7 +645,7 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
     seen = first_observed(reports)
-    found = [text for r in of_programs(reports) if r.observed for text in r.observed.warnings]
+    found = [text for report in of_programs(reports) for text in report.seen.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:
         found.append(f"The program reported {len(seen.epochs)} of {spec.recipe.epochs} epochs.")
     # those within an epoch come one after the other
