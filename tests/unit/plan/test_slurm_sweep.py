@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from builders import manifest_of, record_of, valid_config
 from tfscaling.plan.slurm_sweep import SlurmSweep
-from tfscaling.record import attempts, earlier, run_states
+from tfscaling.record import attempts, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.spec import run_spec
 
@@ -113,9 +113,9 @@ def test_the_last_attempt_has_other_settings_than_planned(sweep: SlurmSweep, out
 
 def test_an_accepted_record_replaces_the_earlier_one(sweep: SlurmSweep, output: Path) -> None:
     output.touch()
-    earlier.keep(output)
+    attempts.keep_backup(output)
     sweep.accept(output)
-    assert not earlier.beside(output).exists()
+    assert not attempts.backup_of(output).exists()
 
 
 def test_notes_are_kept_by_run(sweep: SlurmSweep, output: Path) -> None:

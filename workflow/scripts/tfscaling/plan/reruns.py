@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfscaling.record import earlier, prepared_data, run_record, run_states
+from tfscaling.record import attempts, prepared_data, run_record, run_states
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
@@ -61,19 +61,19 @@ class Reruns:
     @staticmethod
     def _keep(record: Path, to_do: Collection[str], may_be_to_do: bool = False) -> None:
         if may_be_to_do or str(record) in to_do:
-            earlier.keep(record)
+            attempts.keep_backup(record)
         elif record.exists():
-            earlier.drop(record)
+            attempts.drop_backup(record)
 
     @functools.cached_property
     def _brought_back(self) -> frozenset[str]:
         specs = [run.spec for run in self.runs.values()]
         runs = run_states.to_bring_back(specs, self.results / "runs")
         for path in runs:
-            earlier.bring_back(self.results / "runs" / path / run_record.RECORD)
+            attempts.restore_backup(self.results / "runs" / path / run_record.RECORD)
         benchmarks = set(filter(self._is_benchmark_to_bring_back, self.benchmarks))
         for path in benchmarks:
-            earlier.bring_back(self._benchmark(path))
+            attempts.restore_backup(self._benchmark(path))
         return frozenset(runs | benchmarks)
 
     def _benchmark(self, path: str) -> Path:
@@ -83,12 +83,12 @@ class Reruns:
 
     def _is_benchmark_to_bring_back(self, path: str) -> bool:
         record = self._benchmark(path)
-        if record.exists() or not earlier.beside(record).exists():
+        if record.exists() or not attempts.backup_of(record).exists():
             return False
         from tfscaling.conclusions import communication  # loads pandas
 
         found = communication.read(
-            self.benchmarks[path], self.results / "all_reduce", earlier.beside(record).name
+            self.benchmarks[path], self.results / "all_reduce", attempts.backup_of(record).name
         )
         return found.status == communication.OK
 

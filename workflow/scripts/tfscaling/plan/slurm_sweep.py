@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfscaling.plan import lasting_failures
-from tfscaling.record import attempts, earlier, run_record, run_states
+from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import JobSpec, RunSpec
@@ -95,7 +95,7 @@ class SlurmSweep:
 
     def accept(self, output: Path) -> None:
         """Drop the record that the output replaces."""
-        earlier.drop(output)
+        attempts.drop_backup(output)
 
     def note(self, words: Mapping[Path, str]) -> None:
         """Write the notes for the tables."""

@@ -10,7 +10,6 @@ __all__ = [
     "checks",
     "clock",
     "crashes",
-    "earlier",
     "events",
     "metrics",
     "observers",

@@ -1,4 +1,4 @@
-"""Attempts at a job: their folders, why they failed, and how a run resumed after one.
+"""Attempts at a job: their folders, why they failed, how a run resumed, backups of its record.
 
 The folders `attempt=1`, `attempt=2`, … are below the job's folder. A failed attempt has a
 `failure.json`. Each attempt at a training notes where it began (`Beginning`), and while it trains
@@ -37,6 +37,8 @@ CHECKPOINTS = "checkpoints"
 BEGINNING, POSITION = "beginning.json", "steps"
 #: A run of a search that failed in this many attempts is not tried again.
 ATTEMPTS_MAX = 3
+#: Prefix of the backup of a record that is being replaced.
+BACKUP_PREFIX = "earlier."
 
 
 class SupersededError(FileNotFoundError):
@@ -75,6 +77,35 @@ def publish(source: Path, place: Path) -> None:
 def reopen(attempt: Path) -> None:
     """Let files of the newest attempt be published again, also if an older version made it."""
     (attempt / _OUTBOX).mkdir(exist_ok=True)
+
+
+def backup_of(path: Path) -> Path:
+    """The backup of an output while it is regenerated.
+
+    Snakemake removes a job's output before the job begins, and after it failed. A second name of
+    the file outlives both, and the end of Snakemake. It exists only while the output is
+    regenerated: a record that its user deletes does not come back.
+    """
+    return path.with_name(f"{BACKUP_PREFIX}{path.name}")
+
+
+def keep_backup(path: Path) -> None:
+    """Back the file up if it exists; otherwise an earlier backup stays."""
+    if path.exists():
+        atomic.link(path, backup_of(path))
+
+
+def restore_backup(path: Path) -> None:
+    """Put the backup in its place; it stays, as a job may be about to remove the file again.
+
+    Raises FileNotFoundError without a backup.
+    """
+    atomic.link(backup_of(path), path)
+
+
+def drop_backup(path: Path) -> None:
+    """Remove the backup: the file in its place is the one that counts."""
+    backup_of(path).unlink(missing_ok=True)
 
 
 def path(folder: Path, number: int) -> Path:

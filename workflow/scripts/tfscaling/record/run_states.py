@@ -17,13 +17,13 @@ from pathlib import Path
 import msgspec
 
 from tfscaling.files import atomic
-from tfscaling.record import earlier, prepared_data, run_record
+from tfscaling.record import attempts, prepared_data, run_record
 from tfscaling.record.run_record import PreparedData, RunRecord
 from tfscaling.spec import run_spec, user_code
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.spec.user_code import Checksums, Code
 
-_EARLIER = f"{earlier.PREFIX}{run_record.RECORD}"
+_EARLIER = f"{attempts.BACKUP_PREFIX}{run_record.RECORD}"
 _QUEUE_NOTES = "queue.json"
 #: Hexadecimal digits of a checksum that a message shows.
 _SHOWN = 12

@@ -16,7 +16,6 @@ import pandas as pd
 
 from tfscaling.record import (
     attempts,
-    earlier,
     metrics,
     prepared_data,
     run_record,
@@ -175,7 +174,7 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
 
 def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
     """Why there is no record; what of an earlier one counts until the run is made again."""
-    kept = earlier.beside(path)
+    kept = attempts.backup_of(path)
     why = why_no_record(path.parent, run.spec.parameters_hash)
     try:
         record = run_record.read(kept)
