@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -159,20 +159,22 @@ def _program_durations(
     passed = [times(events) for events in rank_events]
     first_start_s = min(p[PROGRAM_STARTED] for p in passed)
     started_s, ended_s = (max(p[name] for p in passed) for name in (PROGRAM_STARTED, PROGRAM_ENDED))
-    last = _last(rank_events, of_programs(reports))
-    import_time_s = None if last.imported_s is None else last.imported_s - started_s
+    programs = of_programs(reports)
+    moments = ("imported_s", "first_step_s", "last_step_s")
+    imported_s, first_s, last_s = (_last_s(rank_events, programs, name) for name in moments)
+    import_time_s = None if imported_s is None else imported_s - started_s
     evaluations_s = first_observed(reports).evaluation_spans_s
     train_time_s = evaluation_time_s = None
     if evaluations_s:
         evaluation_time_s = sum(end - begin for begin, end in evaluations_s)
-    if last.first_step_s is not None and last.last_step_s is not None:
-        shift_s = last.shift_s
+    if first_s is not None and last_s is not None:
+        shift_s = _first_shift_s(rank_events, programs)
         between_s = sum(
             end - begin
             for begin, end in evaluations_s
-            if last.first_step_s <= begin + shift_s and end + shift_s <= last.last_step_s
+            if first_s <= begin + shift_s and end + shift_s <= last_s
         )
-        train_time_s = last.last_step_s - last.first_step_s - between_s
+        train_time_s = last_s - first_s - between_s
     known = (import_time_s, train_time_s, evaluation_time_s)
     return {
         **dict.fromkeys(phases.TRAINER_PHASES),
@@ -186,31 +188,27 @@ def _program_durations(
     }
 
 
-class _Last(NamedTuple):
-    """When the last rank had passed each, on the launcher's clock.
-
-    `shift_s` is added to the times of the first rank that was observed.
-    """
-
-    imported_s: float | None
-    first_step_s: float | None
-    last_step_s: float | None
-    shift_s: float
+def _shift_s(events: Sequence[Event]) -> float:
+    """What is added to a program's times, which are by its host's clock."""
+    started = next(event for event in events if event["event"] == PROGRAM_STARTED)
+    return started["time_s"] - started["host_time_s"]
 
 
-def _last(rank_events: Sequence[Sequence[Event]], reports: Sequence[ProgramReport]) -> _Last:
-    found: dict[str, list[float]] = {name: [] for name in _Last._fields[:3]}
-    shifts_s = []
-    for events, report in zip(rank_events, reports, strict=True):
-        started = next(event for event in events if event["event"] == PROGRAM_STARTED)
-        shift_s = started["time_s"] - started["host_time_s"]
-        if report.seen.has_training:
-            shifts_s.append(shift_s)
-        for name, values in found.items():
-            if (host_s := getattr(report.seen, name)) is not None:
-                values.append(host_s + shift_s)
-    latest = {name: max(values, default=None) for name, values in found.items()}
-    return _Last(**latest, shift_s=next(iter(shifts_s), 0.0))
+def _first_shift_s(
+    rank_events: Sequence[Sequence[Event]], reports: Sequence[ProgramReport]
+) -> float:
+    """The shift of the first rank that was observed."""
+    pairs = zip(rank_events, reports, strict=True)
+    return next((_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
+
+
+def _last_s(
+    rank_events: Sequence[Sequence[Event]], reports: Sequence[ProgramReport], name: str
+) -> float | None:
+    """When the last rank had passed a moment of `Observed`; None if it is unknown."""
+    pairs = zip(rank_events, reports, strict=True)
+    known = [(getattr(r.seen, name), _shift_s(events)) for events, r in pairs]
+    return max((at_s + shift_s for at_s, shift_s in known if at_s is not None), default=None)
 
 
 def with_moments(
@@ -241,7 +239,7 @@ def _with_observed_moments(
 ) -> Metrics:
     seen = first_observed(reports)
     begin_s = min(times(events)[PROGRAM_STARTED] for events in rank_events)
-    shift_s = _last(rank_events, of_programs(reports)).shift_s - begin_s
+    shift_s = _first_shift_s(rank_events, of_programs(reports)) - begin_s
     evaluated = {each.epoch: each for each in seen.evaluations}
     ends = {each.epoch: each.time_s for each in seen.epochs}
     ends |= {number: each.time_s for number, each in evaluated.items()}
