@@ -11,7 +11,7 @@ import platform
 import re
 from pathlib import Path
 
-from tfscaling.cluster import nvidia_smi
+from tfscaling.cluster.gpu_allocation import Gpu, NvidiaSmiError, listed_gpus
 from tfscaling.record.rank_report import PACKAGES, HostFacts
 
 
@@ -103,11 +103,11 @@ def _quota(group: Path) -> float | None:
     return quota / period if quota and period and quota > 0 else None
 
 
-def _gpus() -> tuple[nvidia_smi.Gpu, ...]:
+def _gpus() -> tuple[Gpu, ...]:
     """The GPUs that nvidia-smi lists; none where it fails."""
     try:
-        return nvidia_smi.gpus(os.environ) or ()
-    except nvidia_smi.NvidiaSmiError:
+        return listed_gpus(os.environ) or ()
+    except NvidiaSmiError:
         return ()
 
 

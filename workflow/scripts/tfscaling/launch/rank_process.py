@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tfscaling.cluster import resolver
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, GpuRequest
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import gpus_given, step_id
 from tfscaling.launch import heartbeat, host_facts, rank_files
@@ -106,8 +106,7 @@ def process(
     `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks;
     `usage` gives the CPU time and the bytes of the processes that do the work.
     """
-    gpus = GpuRequest() if on_gpus(spec) else GpuRequest(gpus_per_node=0)
-    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=gpus)
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=on_gpus(spec))
     given = gpus_given(os.environ)
     os.environ.update(cluster.environment())
     events = EventLog(rank_files.events_path(folder, cluster.rank), cluster.rank)
