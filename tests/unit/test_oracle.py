@@ -25,8 +25,7 @@ import pytest
 from builders import SCRIPTS
 from oracle_rank import PRECISIONS, SETTINGS, STEPS, UNEVEN, WHOLE
 from tfscaling.launch import process_management
-from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.launch.ports import ReservedPorts
+from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES

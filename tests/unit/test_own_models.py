@@ -30,8 +30,7 @@ from own_models_rank import (
     UNEVEN_TRAIN,
 )
 from tfscaling.launch import process_management
-from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.launch.ports import ReservedPorts
+from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.own_step import OwnStep

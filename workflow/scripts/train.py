@@ -15,14 +15,12 @@ from msgspec.structs import asdict, replace
 from tfscaling.files import program_errors
 from tfscaling.launch import attempt as launching
 from tfscaling.launch import (
-    check_step,
     checkpoint_folder,
     finished_attempt,
     provenance,
     rank_files,
-    slurm_job,
 )
-from tfscaling.launch.attempt import Attempt
+from tfscaling.launch.attempt import Attempt, Limits
 from tfscaling.record import (
     attempts,
     checks,
@@ -60,7 +58,7 @@ def main() -> None:
         return
 
     def work(attempt: Attempt) -> Cause | None:
-        limits = launching.limits_of(args)
+        limits = Limits.of(args)
         code = user_code.of_run(spec).checksums()
         script = "program_rank.py" if spec.recipe.program else "train_rank.py"
         data, arguments = None, []
@@ -70,7 +68,7 @@ def main() -> None:
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
             checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
-        checked = check_step.run(attempt, SCRIPTS / "check_rank.py", spec, limits)
+        checked = attempt.check_nodes(SCRIPTS / "check_rank.py", spec, limits)
         if isinstance(checked, Cause):
             return checked
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
@@ -95,20 +93,19 @@ def finish(
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
     checksums of the user's code that they were to load, `checked` what is known of the nodes.
     """
-    reports = rank_files.training_reports(attempt.scratch)
+    reports = rank_files.reports(attempt.scratch, rank_files.TRAINING)
     if wrong := checks.violations(spec, data, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     # a run that diverged is a result: it has a record, and is not tried again
     divergence = checks.divergence(spec, data, reports)
     passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
-    job = slurm_job.describe(os.environ)
     rank_events = [
         events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r.rank)))
         for r in reports
     ]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
-    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)
+    origin = provenance.describe(SCRIPTS, LAUNCH_S, code)
     changed = user_code.differences(code, user_code.of_run(spec).checksums())
     unchecked = (
         *checks.unchecked(spec, reports),
@@ -125,9 +122,9 @@ def finish(
     end_s = clock.now()
     timed = run_results.on_one_clock(rank_events, reports)
     if spec.recipe.program:
-        durations = program_results.measured_phases(*timed, LAUNCH_S, end_s, job)
+        durations = program_results.measured_phases(*timed, LAUNCH_S, end_s, origin.slurm_job)
     else:
-        durations = run_results.measured_phases(timed[0], LAUNCH_S, end_s, job)
+        durations = run_results.measured_phases(timed[0], LAUNCH_S, end_s, origin.slurm_job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)

@@ -107,7 +107,6 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "allocation_without_srun": ({"SLURM_JOB_ID": "7"}, {}, "SLURM_STEP_NODELIST is not set"),
     "no_rank": (OK | {"SLURM_PROCID": ""}, {}, "SLURM_PROCID is not set"),
     "no_task_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": ""}, {}, "TASKS_PER_NODE is not set"),
-    "no_number_of_tasks": (OK | {"SLURM_STEP_NUM_TASKS": ""}, {}, "NUM_TASKS is not set"),
     "rank_too_high": (OK | {"SLURM_PROCID": "3"}, {}, "SLURM_PROCID is 3; expected 0 to 2"),
     "rank_negative": (OK | {"SLURM_PROCID": "-1"}, {}, "SLURM_PROCID is '-1'; expected a whole"),
     "broken_node_list": (OK | {"SLURM_STEP_NODELIST": "n[1-2"}, {}, "SLURM_STEP_NODELIST: "),
@@ -117,6 +116,8 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "contradicting_number": (OK | {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS is '4'"),
     "too_few_jobs": (OK, {"jobs": {"worker": 2}}, "in all 2 tasks, but the nodes run 3"),
     "too_many_jobs": (OK, {"jobs": PS}, "in all 4 tasks, but the nodes run 3"),
+    "plane_of_no_tasks": (
+        OK | {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "0"}, {}, "PLANESIZE is 0"),
     "too_few_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "12000"}, {}, "--resv-ports=2"),
     "broken_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "a-b"}, {}, "RESV_PORTS is 'a-b'"),
     "broken_job_number": (OK | {"SLURM_JOB_ID": "x"}, {}, "SLURM_JOB_ID is 'x'"),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from tfscaling.cluster import slurm_environment as slurm
 from tfscaling.cluster.task_layout import ClusterError, Slot
@@ -17,61 +14,10 @@ def test_is_slurm(name: str) -> None:
     assert not slurm.is_slurm({"SLURM_CONF": "slurm.conf"})
 
 
-def test_rank_and_number_of_tasks() -> None:
-    environ = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}
-    assert (slurm.own_rank(environ), slurm.num_tasks(environ)) == (3, 4)
-
-
 @pytest.mark.parametrize("value", ["-1", "1.0", "x", "٣", "9" * 5000])
 def test_what_is_no_whole_number_is_refused(value: str) -> None:
     with pytest.raises(ClusterError, match="SLURM_PROCID is '.*'; expected a whole number"):
         slurm.own_rank({"SLURM_PROCID": value})
-
-
-@pytest.mark.parametrize(
-    ("read", "name"),
-    [
-        (slurm.own_rank, "SLURM_PROCID"),
-        (slurm.num_tasks, "SLURM_STEP_NUM_TASKS"),
-        (slurm.step_hosts, "SLURM_STEP_NODELIST"),
-        (lambda environ: slurm.step_tasks_on_host(environ, ["a"]), "SLURM_STEP_TASKS_PER_NODE"),
-    ],
-)
-def test_missing_variable_is_named(read: Callable[[Any], object], name: str) -> None:
-    for environ in ({}, {name: " "}):
-        with pytest.raises(ClusterError, match=f"{name} is not set; .*start the program with srun"):
-            read(environ)
-
-
-def test_step_hosts_keep_slurms_order() -> None:
-    assert slurm.step_hosts({"SLURM_STEP_NODELIST": "b[9-10],a1"}) == ["b9", "b10", "a1"]
-
-
-def test_broken_node_list_names_the_variable() -> None:
-    with pytest.raises(ClusterError, match=r"SLURM_STEP_NODELIST: .*'a\[1-'"):
-        slurm.step_hosts({"SLURM_STEP_NODELIST": "a[1-"})
-
-
-def test_step_tasks_on_host() -> None:
-    environ = {"SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_STEP_NUM_TASKS": "5"}
-    counts = slurm.step_tasks_on_host(environ, ["c", "a", "b"])
-    assert list(counts.items()) == [("c", 2), ("a", 2), ("b", 1)]
-
-
-@pytest.mark.parametrize(
-    ("environ", "message"),
-    [
-        ({"SLURM_STEP_TASKS_PER_NODE": "2(x"}, r"SLURM_STEP_TASKS_PER_NODE: .*'2\(x'"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "2"}, "is '2', for 1 nodes, but there are 2 nodes .a, b."),
-        (
-            {"SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NUM_TASKS": "3"},
-            "4 tasks in all, but SLURM_STEP_NUM_TASKS is '3'",
-        ),
-    ],
-)
-def test_wrong_task_counts_are_refused(environ: dict[str, str], message: str) -> None:
-    with pytest.raises(ClusterError, match=message):
-        slurm.step_tasks_on_host(environ, ["a", "b"])
 
 
 @pytest.mark.parametrize(

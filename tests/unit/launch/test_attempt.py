@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -337,7 +337,11 @@ def test_gpus_that_one_host_alone_lacks_are_told_apart(
 def test_reports_are_in_the_order_of_the_ranks(tmp_path: Path) -> None:
     for rank in (10, 2, 0):
         run_record.write_json(rank_files.report_path(tmp_path, rank), training_report(rank))
-    assert [report.rank for report in rank_files.training_reports(tmp_path)] == [0, 2, 10]
+    assert [report.rank for report in rank_files.reports(tmp_path, rank_files.TRAINING)] == [
+        0,
+        2,
+        10,
+    ]
 
 
 def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -353,3 +357,28 @@ def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixtur
             axes=spec.axes, cause=cause, attempt=1, parameters_hash=spec.parameters_hash
         )
     assert "FAILED: rank_failed: no memory\n    the last" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stall_timeout_s", [20.0, 600.0])
+def test_ranks_wait_for_one_another_about_as_long_as_the_training_would(
+    stall_timeout_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = local_spec()
+    spec = msgspec.structs.replace(
+        spec,
+        point=msgspec.structs.replace(spec.point, nodes=2),
+        measured=msgspec.structs.replace(spec.measured, node_check="flag"),
+    )
+    told: list[str] = []
+
+    def run_ranks(_: Attempt, __: Path, arguments: Sequence[str], *___: object) -> Cause:
+        told.extend(arguments)
+        return Cause(kind="cancelled", message="enough")
+
+    monkeypatch.setattr(Attempt, "run_ranks", run_ranks)
+    found = Attempt.begin(tmp_path).check_nodes(
+        Path("r"), spec, launching.Limits(stall_timeout_s, 1.0)
+    )
+    assert isinstance(found, Cause) and told[0] == "--meet-s"
+    # less, so that a rank says which one it misses before all are ended
+    assert 0.8 * stall_timeout_s < float(told[1]) < stall_timeout_s

@@ -7,30 +7,27 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 from builders import SCRIPTS
+from test_supervisor import WORDS, wait_until
 from tfscaling.launch import supervisor
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.supervisor import Supervisor
 
-pytestmark = pytest.mark.timeout(60)
-#: Loads, and then does in each rank what its environment says; `say` appends to its events.
+pytestmark = pytest.mark.timeout(600)
+#: Loads, and then runs in each rank the code in its environment.
 PROGRAM = f"""
-import json, os, pathlib, signal, sys, time
+import pathlib, sys
 sys.path.insert(0, {str(SCRIPTS)!r})
 from tfscaling.launch import forked_ranks
 
-folder, rank, loads = pathlib.Path(sys.argv[1]), os.environ.get("RANK"), []
+folder, FOLDER, loads = pathlib.Path(sys.argv[1]), sys.argv[1], []
 
-def say(event, **details):
-    line = {{"time_s": time.time(), "rank": int(os.environ["RANK"]), "event": event, **details}}
-    with (folder / f"rank-{{os.environ['RANK']}}.events.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\\n")
+{WORDS}
 
 def load():
     with (folder / "loads").open("a") as file:
@@ -45,6 +42,8 @@ def load():
     loads.append(os.getpid())
 
 def main():
+    global RANK
+    RANK = int(os.environ["RANK"])
     exec(os.environ["CODE"])
 
 forked_ranks.fork_all(load, main)
@@ -89,13 +88,6 @@ def left(folder: Path) -> list[int]:
         if is_of_test and process.status() != psutil.STATUS_ZOMBIE:
             found.append(process.pid)
     return found
-
-
-def wait_until(happened: Callable[[], bool], timeout_s: float = 50) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_their_own(
@@ -144,13 +136,17 @@ def test_what_cannot_be_loaded_is_said_by_each_rank(tmp_path: Path) -> None:
 def test_ranks_have_the_signals_of_a_process_of_its_own(tmp_path: Path) -> None:
     """SIGTERM ends a rank that does not handle it, and one that does has time to end."""
     code = (
-        "import threading\n"
-        "def last(*_): print('saved'); sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, last)\n" + SLEEP
+        "def last(*_): print('saved'); sys.exit(0)\nsignal.signal(signal.SIGTERM, last)\n" + SLEEP
     )
-    commands = ranks(tmp_path, code, "say('start'); time.sleep(0.5); sys.exit(1)", SLEEP)
-    cause = Supervisor(commands, tmp_path, 60, len(commands)).run()
-    assert cause is not None and cause.rank == 1
+    commands = ranks(tmp_path, code, SLEEP)
+
+    def ask() -> None:
+        wait_until(lambda: len(list(tmp_path.glob("rank-*.events.jsonl"))) == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask).start()
+    cause = Supervisor(commands, tmp_path, 60, len(commands), grace_s=300.0).run()
+    assert cause is not None and cause.kind == "cancelled"
     assert logs(tmp_path)[0] == "saved\n"
     assert left(tmp_path) == []
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,42 +109,50 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
 
 
 SIGNALLED = """
-import signal, sys, threading
-got, done = [], threading.Event()
+import os, signal, sys, time
+own, got = sys.argv[1], []
 def note(number, _):
     got.append(signal.Signals(number).name)
-    if number == signal.SIGTERM:
-        done.set()
+    open(own + "/got", "a").write(got[-1] + " ")
 for number in (signal.SIGUSR1, signal.SIGTERM):
     signal.signal(number, note)
-open(sys.argv[1] + "/ready", "w").close()
-done.wait(float(sys.argv[2]))
-open(sys.argv[1] + "/got", "w").write(" ".join(got))
+open(own + "/ready", "w").close()
+while "SIGTERM" not in got and not os.path.exists(own + "/done"):
+    time.sleep(0.05)
 """
 
 
-@pytest.mark.parametrize(
-    ("passes_on", "wait_s", "got"), [("1", 120, "SIGUSR1 SIGTERM"), ("", 2, "")]
-)
-def test_a_rank_passes_on_what_slurm_sends_to_it_alone(
-    passes_on: str, wait_s: int, got: str, tmp_path: Path
-) -> None:
+def wait_until(happened: Callable[[], bool]) -> None:
+    limit_s = time.monotonic() + 300
+    while not happened():
+        assert time.monotonic() < limit_s
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_rank_passes_on_what_slurm_sends_to_it_alone(passes_on: bool, tmp_path: Path) -> None:
     """Where the program gets the signals of the rank's group, it does not get them twice."""
-    env = {user_program.PASSES_ON: passes_on}
-    process = start(tmp_path, SIGNALLED, "{folder}", str(wait_s), env=env)
+    env = {user_program.PASSES_ON: "1" if passes_on else ""}
+    process = start(tmp_path, SIGNALLED, "{folder}", env=env)
     attempt = tmp_path / "run/attempt=1"
     own = attempt / "rank-0.files"
-    assert process.stdout is not None
-    while not (own / "ready").exists():
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.05)
+    wait_until(lambda: (own / "ready").exists() or process.poll() is not None)
     (first, *_) = (attempt / "rank-0.events.jsonl").read_text().splitlines()
-    for number in (signal.SIGUSR1, signal.SIGTERM):
-        os.kill(json.loads(first)["pid"], number)
-        time.sleep(0.2)  # two signals may come in any order
+    rank = json.loads(first)["pid"]
+    os.kill(rank, signal.SIGUSR1)
+    if passes_on:  # two signals may come in any order
+        wait_until((own / "got").exists)
+    os.kill(rank, signal.SIGTERM)
+    if not passes_on:
+        status = Path(f"/proc/{rank}/status")
+        wait_until(lambda: "ShdPnd:\t0000000000000000" in status.read_text())
+        (own / "done").touch()
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    assert (own / "got").read_text() == got
+    if passes_on:
+        assert (own / "got").read_text() == "SIGUSR1 SIGTERM "
+    else:
+        assert not (own / "got").exists()
 
 
 @pytest.fixture
@@ -326,15 +335,11 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
 def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
     code = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     process = start(tmp_path, code)
-    limit_s = time.monotonic() + 300
-    while not (tmp_path / "pid").is_file() or not (tmp_path / "pid").read_text():
-        assert time.monotonic() < limit_s
-        time.sleep(0.05)
+    pid_file = tmp_path / "pid"
+    wait_until(lambda: pid_file.is_file() and bool(pid_file.read_text()))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
-    while is_alive(int((tmp_path / "pid").read_text())):
-        assert time.monotonic() < limit_s
-        time.sleep(0.05)
+    wait_until(lambda: not is_alive(int(pid_file.read_text())))
 
 
 def is_alive(pid: int) -> bool:
@@ -351,10 +356,7 @@ def test_the_work_of_a_programs_children_counts() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", f"{code}; input()"], stdin=subprocess.PIPE
     ) as child:
-        limit_s = time.monotonic() + 300
-        while heartbeat.tree_usage(child.pid).cpu_s < 0.1:
-            assert time.monotonic() < limit_s
-            time.sleep(0.05)
+        wait_until(lambda: heartbeat.tree_usage(child.pid).cpu_s >= 0.1)
         assert heartbeat.tree_usage(child.pid).io_bytes > 0
         assert heartbeat.tree_usage(os.getpid()).cpu_s >= 0.1
         assert child.stdin is not None

@@ -107,15 +107,14 @@ def resolve(
         return Cluster(config.jobs, config.job, config.index, config.rank, None, "TF_CONFIG")
     if not slurm.is_slurm(environ):
         return _single(jobs)
-    hosts, rank = slurm.step_hosts(environ), slurm.own_rank(environ)
-    tasks_on_host = slurm.step_tasks_on_host(environ, hosts)
+    tasks_on_host, rank = slurm.tasks_on_hosts(environ), slurm.own_rank(environ)
     slots = task_layout.place_tasks(tasks_on_host, *slurm.distribution(environ))
     if not 0 <= rank < len(slots):
         raise ClusterError(
             f"SLURM_PROCID is {rank}; expected 0 to {len(slots) - 1} for {len(slots)} tasks"
         )
     slurm.check_place(environ, slots[rank])
-    tasks = task_layout.tasks_of_jobs(jobs or {"worker": slurm.num_tasks(environ)}, len(slots))
+    tasks = task_layout.tasks_of_jobs(jobs or {"worker": len(slots)}, len(slots))
     ports = slurm.ports(environ, max(tasks_on_host.values()))
     addresses: dict[str, list[str]] = {}
     for (job, _), address in zip(tasks, task_layout.addresses(slots, ports), strict=True):

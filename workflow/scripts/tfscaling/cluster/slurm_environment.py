@@ -7,7 +7,8 @@ Source of the variables: the manual pages of ``srun`` ("output environment varia
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from tfscaling.cluster.gpu_allocation import visible_gpus
 from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
@@ -21,6 +22,8 @@ _SLOTS = 156
 # Far from 1 and without a common divisor with _SLOTS: step 1 of a job does not take the slot of
 # step 0 of the next job, and the steps of one job all get slots of their own.
 _STEP_STRIDE = 79
+
+_T = TypeVar("_T")
 
 _SRUN_HINT = "start the program with srun, or set TF_CONFIG"
 
@@ -56,47 +59,36 @@ def own_rank(environ: Mapping[str, str]) -> int:
     return _number(environ, "SLURM_PROCID")
 
 
-def num_tasks(environ: Mapping[str, str]) -> int:
-    """Return SLURM_STEP_NUM_TASKS, the number of tasks of the step."""
-    return _number(environ, "SLURM_STEP_NUM_TASKS")
+def tasks_on_hosts(environ: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of tasks of each node of the step, in Slurm's order of nodes.
 
-
-def step_hosts(environ: Mapping[str, str]) -> list[str]:
-    """Return the nodes of SLURM_STEP_NODELIST, shape [nodes], in Slurm's order."""
-    return _nodes(environ, "SLURM_STEP_NODELIST")
-
-
-def step_tasks_on_host(environ: Mapping[str, str], hosts: list[str]) -> dict[str, int]:
-    """Return the number of tasks of each of ``hosts``, from SLURM_STEP_TASKS_PER_NODE.
+    From SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE.
 
     Raises:
-        ClusterError: the variable is missing or broken, its length is not that of ``hosts``, or
-            its sum is not SLURM_STEP_NUM_TASKS where that is set; or a host is listed twice.
+        ClusterError: a variable is missing or broken, their lengths differ, a node is listed twice,
+            or the sum is not SLURM_STEP_NUM_TASKS where that is set.
     """
-    name = "SLURM_STEP_TASKS_PER_NODE"
-    text = _required(environ, name)
-    try:
-        counts = expand_task_counts(text)
-    except NodeListError as error:
-        raise ClusterError(f"{name}: {error}") from error
+    hosts = _expanded(environ, "SLURM_STEP_NODELIST", expand)
+    name, total = "SLURM_STEP_TASKS_PER_NODE", environ.get("SLURM_STEP_NUM_TASKS")
+    counts = _expanded(environ, name, expand_task_counts)
+    text = environ[name]
     if len(counts) != len(hosts):
         raise ClusterError(
             f"{name} is {text!r}, for {len(counts)} nodes, but there are {len(hosts)} nodes"
             f" ({', '.join(hosts)}); expected one number per node"
         )
-    total = environ.get("SLURM_STEP_NUM_TASKS")
-    if total and num_tasks(environ) != sum(counts):
+    if total and _number(environ, "SLURM_STEP_NUM_TASKS") != sum(counts):
         raise ClusterError(
             f"{name} is {text!r}, {sum(counts)} tasks in all, but SLURM_STEP_NUM_TASKS is"
             f" {total!r}; expected equal numbers"
         )
-    tasks_on_host = dict(zip(hosts, counts, strict=True))
-    if len(tasks_on_host) < len(hosts):
+    found = dict(zip(hosts, counts, strict=True))
+    if len(found) < len(hosts):
         raise ClusterError(
-            f"SLURM_STEP_NODELIST is {environ.get('SLURM_STEP_NODELIST')!r};"
+            f"SLURM_STEP_NODELIST is {environ['SLURM_STEP_NODELIST']!r};"
             " expected each node of the step once"
         )
-    return tasks_on_host
+    return found
 
 
 def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
@@ -257,8 +249,8 @@ def _number(environ: Mapping[str, str], name: str) -> int:
     return int(value)
 
 
-def _nodes(environ: Mapping[str, str], name: str) -> list[str]:
+def _expanded(environ: Mapping[str, str], name: str, read: Callable[[str], list[_T]]) -> list[_T]:
     try:
-        return expand(_required(environ, name))
+        return read(_required(environ, name))
     except NodeListError as error:
         raise ClusterError(f"{name}: {error}") from error

@@ -91,7 +91,7 @@ def tasks_of_jobs(jobs: Mapping[str, int], num_tasks: int) -> list[tuple[str, in
     """
     if sum(jobs.values()) != num_tasks:
         raise ClusterError(
-            f"jobs is {dict(jobs)!r} (default: SLURM_STEP_NUM_TASKS workers), in all"
+            f"jobs is {dict(jobs)!r}, in all"
             f" {sum(jobs.values())} tasks, but the nodes run {num_tasks} tasks"
             " (SLURM_STEP_TASKS_PER_NODE); expected equal numbers"
         )

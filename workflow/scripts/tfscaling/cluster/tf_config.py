@@ -65,8 +65,8 @@ def read_tf_config(text: str, jobs: Mapping[str, int] | None = None) -> TfConfig
         raise _error(text, 'a "task" with "type" and "index"')
     job, given = task.get("type"), task.get("index")
     # TensorFlow takes an index written as text, too
-    index = int(given) if _INDEX.fullmatch(str(given)) else None
-    if not isinstance(job, str) or job not in cluster or index not in range(len(cluster[job])):
+    index = int(str(given)) if _INDEX.fullmatch(str(given)) else -1
+    if not isinstance(job, str) or index not in range(len(cluster.get(job, ()))):
         raise _error(text, f"a task of its cluster, not type {job!r} with index {given!r}")
     return TfConfig(cluster, job, index, all_tasks.index(cluster[job][index]))
 

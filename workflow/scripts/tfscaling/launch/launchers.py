@@ -1,16 +1,26 @@
-"""How the ranks of a run are started: pure functions from a request to commands."""
+"""How the ranks of a run are started: from a request to commands, from a command to a process."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
-import sys
+import os
+import signal
+import socket
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
 from tfscaling.launch import process_management
+from tfscaling.launch.rank_files import rank_log
 from tfscaling.spec.geometry import Geometry
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# loaded before any fork; PyDLL keeps Python's lock, which the child of a fork cannot take again
+_C = ctypes.PyDLL(None)
 
 
 class LaunchError(RuntimeError):
@@ -19,14 +29,14 @@ class LaunchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be started: `command` once per task of `geometry`.
+    """A request to start `command` once per task of `geometry`.
 
-    `jobs` is the number of tasks of each job of the cluster, `{"worker": n}` without others.
-    `setup` are shell lines run first on every rank, `env` is added to the environment, `folder`
-    takes the log of each rank. For the local launcher `ports` has one port per task, and
-    `gpus_here` the GPUs that its ranks may use, as CUDA_VISIBLE_DEVICES names them; None: unknown.
-    `forks`: ranks on this machine may be forks of one process that has loaded what they need.
-    Ranks of an MPI job find each other by srun's `mpi`, or at the address `pmi` of this machine.
+    `jobs` is the number of tasks of each job of the cluster. `setup` are shell lines run first on
+    every rank, `env` is added to the environment, `folder` takes the log of each rank. For the
+    local launcher `ports` has one port per task, and `gpus_here` the GPUs that its ranks may use,
+    as CUDA_VISIBLE_DEVICES names them; None: unknown. `forks`: ranks on this machine may be forks
+    of one process that has loaded what they need. Ranks of an MPI job find each other by srun's
+    `mpi`, or at the address `pmi` of this machine.
     """
 
     command: Sequence[str]
@@ -46,9 +56,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Command:
-    """One process for the launcher to start. `rank` is None if it stands for all ranks.
+    """One process for the launcher to start. `rank` is None if it starts all ranks.
 
-    `is_fork`: it is a fork of a process that runs `argv` for all that have this.
+    `is_fork`: the rank is forked by a process that runs `argv` once for all such ranks.
     """
 
     argv: tuple[str, ...]
@@ -56,11 +66,6 @@ class Command:
     log: Path
     rank: int | None
     is_fork: bool = False
-
-
-def rank_log(folder: Path, rank: int | str) -> Path:
-    """The log of a rank; Slurm's `%t` stands for the rank."""
-    return folder / f"rank-{rank}.log"
 
 
 def srun(request: Request) -> list[Command]:
@@ -137,13 +142,55 @@ def with_setup(setup: Sequence[str], command: Sequence[str]) -> list[str]:
     return ["bash", "-ec", "\n".join([*setup, 'exec "$@"']), "setup", *command]
 
 
-def trainer_command(script: Path, arguments: Sequence[str]) -> list[str]:
-    """The rank's program, run by the interpreter that runs the launcher."""
-    return [sys.executable, str(script), *arguments]
-
-
 #: Every launcher, by name.
 LAUNCHERS: dict[str, Callable[[Request], list[Command]]] = {
     "srun": srun,
     "local": local,
 }
+
+
+class ReservedPorts(contextlib.ExitStack):
+    """Holds `count` free ports of this machine, `numbers`; a context manager.
+
+    A port that is probed and closed can be taken by anyone before TensorFlow binds it. So each is
+    kept bound, but not listening, with SO_REUSEADDR: Linux then neither hands it out for port 0 or
+    for an outgoing connection nor lets a process without SO_REUSEADDR bind it, while TensorFlow's
+    server, which sets SO_REUSEADDR, can bind it and listen.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.numbers: list[int] = []
+        for _ in range(count):
+            held = self.enter_context(socket.socket())
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("", 0))
+            self.numbers.append(held.getsockname()[1])
+
+
+def start(command: Command) -> subprocess.Popen[bytes]:
+    """Start the process of a command in a session of its own; it ends with this thread."""
+    # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
+    number = signal.SIGTERM if command.rank is None else signal.SIGKILL
+    with command.log.open("ab") as log:
+        return subprocess.Popen(
+            command.argv,
+            env={**os.environ, **command.env},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=ending_with_parent(number),
+        )
+
+
+def ending_with_parent(number: int) -> Callable[[], None]:
+    """Return what a child calls first, to get this signal when the thread that started it ends."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        _C.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before we asked
+            os._exit(1)
+
+    return prepare
