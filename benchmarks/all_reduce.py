@@ -27,9 +27,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPTS = REPOSITORY / "workflow/scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from tfscaling.cluster import resolver  # noqa: E402
+from tfscaling.cluster import process_management, resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
-from tfscaling.launch import process_management  # noqa: E402
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts  # noqa: E402
 from tfscaling.spec import configuration, grid  # noqa: E402
 from tfscaling.spec.config import MPI_STRATEGY  # noqa: E402

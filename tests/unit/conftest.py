@@ -15,7 +15,7 @@ import loaded_python
 import pytest
 from builders import SCRIPTS
 from shared import made_once
-from tfscaling.launch import process_management
+from tfscaling.cluster import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry

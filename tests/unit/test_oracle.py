@@ -24,7 +24,7 @@ import oracle_rank
 import pytest
 from builders import SCRIPTS
 from oracle_rank import PRECISIONS, SETTINGS, STEPS, UNEVEN, WHOLE
-from tfscaling.launch import process_management
+from tfscaling.cluster import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry

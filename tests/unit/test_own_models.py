@@ -29,7 +29,7 @@ from own_models_rank import (
     UNEVEN_TEST,
     UNEVEN_TRAIN,
 )
-from tfscaling.launch import process_management
+from tfscaling.cluster import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry

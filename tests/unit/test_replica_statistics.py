@@ -14,7 +14,7 @@ import normalized_rank
 import numpy as np
 import pytest
 from builders import SCRIPTS
-from tfscaling.launch import process_management
+from tfscaling.cluster import process_management
 from tfscaling.launch.launchers import ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from builders import SCRIPTS
 from mpi_all_reduce_rank import DTYPES, EXCHANGES, ROWS, WIDTH
-from tfscaling.launch import process_management
+from tfscaling.cluster import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.mpi_strategy import BUCKET_BYTES, Part, buckets

@@ -1,6 +1,7 @@
 """From the environment of a process to its cluster.
 
-Node lists, the layout of tasks on nodes, the GPUs of a task, `TF_CONFIG`. Nothing here knows of
+Node lists, the layout of tasks on nodes, the GPUs of a task, `TF_CONFIG`, and how MPI's ranks on
+one machine find each other. Nothing here knows of
 runs, records or this workflow: `resolver` alone serves any TensorFlow training.
 """
 
@@ -8,6 +9,7 @@ runs, records or this workflow: `resolver` alone serves any TensorFlow training.
 __all__ = [
     "gpu_allocation",
     "nodelist",
+    "process_management",
     "resolver",
     "slurm_environment",
     "task_layout",

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from tfscaling.cluster import process_management
 from tfscaling.cluster.gpu_allocation import gpus_here
 from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.files import atomic
 from tfscaling.launch import (
     failures,
-    process_management,
     rank_files,
     slurm_job,
     supervisor,

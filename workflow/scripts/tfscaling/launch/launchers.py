@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfscaling.cluster import process_management
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
-from tfscaling.launch import process_management
 from tfscaling.launch.rank_files import rank_log
 from tfscaling.spec.geometry import Geometry
 
