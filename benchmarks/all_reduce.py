@@ -27,9 +27,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPTS = REPOSITORY / "workflow/scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from tfscaling.cluster import process_management, resolver  # noqa: E402
+from tfscaling.cluster import resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
-from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts  # noqa: E402
+from tfscaling.launch.launchers import LAUNCHERS, Request  # noqa: E402
 from tfscaling.spec import configuration, grid  # noqa: E402
 from tfscaling.spec.config import MPI_STRATEGY  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
@@ -92,8 +92,8 @@ def start(workers: int, rounds: int) -> int:
             spec.cpus_per_task,
             Path(),
             gpus=False,
-            ports=stack.enter_context(ReservedPorts(workers)).numbers,
-            pmi=stack.enter_context(process_management.served(workers)),
+            mpi="",
+            held=stack,
         )
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
         processes = [

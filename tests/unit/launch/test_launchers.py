@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,13 @@ def test_srun_runs_setup_lines_on_every_rank() -> None:
 
 
 def test_local_ranks_are_told_their_place_by_tf_config() -> None:
-    commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), ports=[5001, 5002, 5003, 5004]))
-    addresses = [f"127.0.0.1:{port}" for port in (5001, 5002, 5003, 5004)]
-    assert [json.loads(command.env["TF_CONFIG"]) for command in commands] == [
-        {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
-        for rank in range(4)
-    ]
+    with ExitStack() as held:
+        commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), held=held))
+    told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
+    (addresses,) = {tuple(each["cluster"]["worker"]) for each in told}
+    assert len(set(addresses)) == 4
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+    assert [each["task"] for each in told] == [{"type": "worker", "index": n} for n in range(4)]
     assert [command.rank for command in commands] == [0, 1, 2, 3]
     assert [command.log for command in commands] == [FOLDER / f"rank-{n}.log" for n in range(4)]
     assert {command.argv for command in commands} == {("python", "train_rank.py", "--seed", "1")}
@@ -75,18 +77,20 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
 def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
     (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), mpi="pmi2"))
     assert "--mpi=pmi2" in command.argv[: command.argv.index("python")]
-    address = "127.0.0.1:4000"
-    ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[5001, 5002], pmi=address))
-    assert [(each.env["PMI_PORT"], each.env["PMI_ID"]) for each in ranks] == [
-        (address, "0"), (address, "1")
-    ]  # fmt: skip
+    with ExitStack() as held:
+        ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), mpi="pmi2", held=held))
+        assert [each.env["PMI_ID"] for each in ranks] == ["0", "1"]
+        (address,) = {each.env["PMI_PORT"] for each in ranks}
+        host, _, port = address.partition(":")
+        socket.create_connection((host, int(port)), timeout=300).close()
 
 
 def gpus_of(geometry: Geometry, given: Sequence[str] | None, **changes: Any) -> list[str]:
     """CUDA_VISIBLE_DEVICES of each local rank, where these GPUs are given."""
-    ports = list(range(5001, 5001 + geometry.tasks))
-    wanted = request(geometry, gpus=True, ports=ports, gpus_here=given, **changes)
-    return [command.env["CUDA_VISIBLE_DEVICES"] for command in LAUNCHERS["local"](wanted)]
+    env = {"PATH": ""} if given is None else {"CUDA_VISIBLE_DEVICES": ",".join(given)}
+    with ExitStack() as held:
+        wanted = request(geometry, gpus=True, env=env, held=held, **changes)
+        return [command.env["CUDA_VISIBLE_DEVICES"] for command in LAUNCHERS["local"](wanted)]
 
 
 @pytest.mark.parametrize(
@@ -136,31 +140,23 @@ def test_only_workers_take_gpus() -> None:
 
 
 def test_local_ranks_without_gpus_keep_the_variable_as_it_is() -> None:
-    (command,) = LAUNCHERS["local"](request(Geometry(1, 1, 2), ports=[5001]))
+    (command,) = LAUNCHERS["local"](request(Geometry(1, 1, 2)))
     assert "CUDA_VISIBLE_DEVICES" not in command.env
 
 
 def test_local_ranks_get_the_platforms_environment() -> None:
-    commands = LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[1, 2], env={"A": "x y"}))
+    commands = LAUNCHERS["local"](request(Geometry(2, 1, 0), env={"A": "x y"}))
     assert [command.env["A"] for command in commands] == ["x y", "x y"]
 
 
 def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:
     jobs = {"worker": 2, "ps": 1, "chief": 1}
-    commands = LAUNCHERS["local"](request(Geometry(4, 1, 0), jobs=jobs, ports=[1, 2, 3, 4]))
+    commands = LAUNCHERS["local"](request(Geometry(4, 1, 0), jobs=jobs))
     told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
-    assert told[0]["cluster"] == {
-        "chief": ["127.0.0.1:1"],
-        "ps": ["127.0.0.1:2"],
-        "worker": ["127.0.0.1:3", "127.0.0.1:4"],
-    }
+    cluster = told[0]["cluster"]
+    assert {job: len(tasks) for job, tasks in cluster.items()} == jobs
     tasks = [(each["task"]["type"], each["task"]["index"]) for each in told]
     assert tasks == [("chief", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
-
-
-def test_local_launcher_needs_a_port_for_each_task() -> None:
-    with pytest.raises(ValueError, match="1 ports for 2 tasks"):
-        LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[5001]))
 
 
 def show_environment(setup: list[str]) -> list[str]:

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from tfscaling.cluster import process_management
-from tfscaling.cluster.gpu_allocation import gpus_here
 from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.files import atomic
@@ -29,7 +27,7 @@ from tfscaling.launch import (
     supervisor,
     user_program,
 )
-from tfscaling.launch.launchers import LAUNCHERS, LaunchError, Request, ReservedPorts
+from tfscaling.launch.launchers import LAUNCHERS, LaunchError, Request
 from tfscaling.record import attempts, clock, failure_report, node_check, run_record
 from tfscaling.record.failure_report import Cause, FailureReport
 from tfscaling.record.node_check import NodeCheck
@@ -111,37 +109,29 @@ class Attempt:
     def _start(self, command: Sequence[str], spec: JobSpec, stall_timeout_s: float) -> Cause | None:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
-        on_gpus = geometry.gpus > 0 and settings.devices == "physical"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
             time_source = stack.enter_context(clock.served(own_host))
-            ports = stack.enter_context(ReservedPorts(geometry.tasks if is_local else 0)).numbers
             own: dict[str, str] = {}
             if spec.loads_tensorflow and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
             is_of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
             if is_of_program and not is_local and slurm_job.signals_children_alone():
                 own[user_program.PASSES_ON] = "1"
-            pmi = None
-            if is_local and spec.by_mpi:
-                pmi = stack.enter_context(process_management.served(geometry.tasks))
+            request = Request(
+                command,
+                geometry,
+                spec.jobs,
+                spec.cpus_per_task,
+                self.scratch,
+                gpus=geometry.gpus > 0 and settings.devices == "physical",
+                setup=settings.setup,
+                env={**own, **settings.env, clock.VARIABLE: time_source},
+                mpi=(settings.mpi or "") if spec.by_mpi else None,
+                forks=spec.loads_tensorflow,
+                held=stack,
+            )
             try:
-                here = gpus_here({**os.environ, **settings.env}) if is_local and on_gpus else None
-                request = Request(
-                    command,
-                    geometry,
-                    spec.jobs,
-                    spec.cpus_per_task,
-                    self.scratch,
-                    gpus=on_gpus,
-                    setup=settings.setup,
-                    env={**own, **settings.env, clock.VARIABLE: time_source},
-                    ports=ports,
-                    gpus_here=here,
-                    mpi=settings.mpi if spec.by_mpi else None,
-                    pmi=pmi,
-                    forks=spec.loads_tensorflow,
-                )
                 commands = LAUNCHERS[settings.launcher](request)
             except (ClusterError, LaunchError) as error:
                 return _not_started(error)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.cluster import process_management
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
 from tfscaling.launch.rank_files import rank_log
 from tfscaling.spec.geometry import Geometry
 
@@ -32,11 +32,9 @@ class Request:
     """A request to start `command` once per task of `geometry`.
 
     `jobs` is the number of tasks of each job of the cluster. `setup` are shell lines run first on
-    every rank, `env` is added to the environment, `folder` takes the log of each rank. For the
-    local launcher `ports` has one port per task, and `gpus_here` the GPUs that its ranks may use,
-    as CUDA_VISIBLE_DEVICES names them; None: unknown. `forks`: ranks on this machine may be forks
-    of one process that has loaded what they need. Ranks of an MPI job find each other by srun's
-    `mpi`, or at the address `pmi` of this machine.
+    every rank, `env` is added to the environment, `folder` takes the log of each rank. `forks`:
+    ranks on this machine may be forks of one process that has loaded what they need. `mpi`, if
+    they are an MPI job, is the type for srun. `held` keeps what the ranks need until they end.
     """
 
     command: Sequence[str]
@@ -47,11 +45,9 @@ class Request:
     gpus: bool
     setup: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    ports: Sequence[int] = ()
-    gpus_here: Sequence[str] | None = None
     mpi: str | None = None
-    pmi: str | None = None
     forks: bool = False
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 @dataclass(frozen=True)
@@ -88,21 +84,24 @@ def srun(request: Request) -> list[Command]:
 
 
 def local(request: Request) -> list[Command]:
-    """One process per rank on this machine, told its place by TF_CONFIG.
+    """One process per rank on this machine, with its place in TF_CONFIG.
 
     Workers share out the GPUs in the order of their ranks, so that "nodes" do not share GPUs; a
-    coordinator and parameter servers take none. Raises LaunchError if there are too few.
+    coordinator and parameter servers take none. Raises LaunchError if there are too few GPUs, and
+    ClusterError if they cannot be listed.
     """
     shape = request.geometry
-    addresses = [f"127.0.0.1:{port}" for port in request.ports]
-    if len(addresses) != shape.tasks:
-        raise ValueError(f"{len(addresses)} ports for {shape.tasks} tasks")
+    own_gpus = _shared_out(request) if request.gpus else {}
+    ports = request.held.enter_context(ReservedPorts(shape.tasks)).numbers
+    pmi = None
+    if request.mpi is not None:
+        pmi = request.held.enter_context(process_management.served(shape.tasks))
+    addresses = [f"127.0.0.1:{port}" for port in ports]
     # ranks go to the jobs in the order of their names, as Slurm's ranks do in `cluster.resolve`
     places = [(job, n) for job in sorted(request.jobs) for n in range(request.jobs[job])]
     cluster: dict[str, list[str]] = {job: [] for job in request.jobs}
     for (job, _), address in zip(places, addresses, strict=True):
         cluster[job].append(address)
-    own_gpus = _shared_out(request) if request.gpus else {}
     # of a single rank there is nothing to share, and what loads a GPU's driver cannot be forked
     is_fork = request.forks and shape.tasks > 1 and not (request.gpus or request.setup)
     commands = []
@@ -111,8 +110,8 @@ def local(request: Request) -> list[Command]:
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
         if request.gpus:
             env[VISIBLE_GPUS] = ",".join(own_gpus.get((job, index), ()))
-        if request.pmi:
-            env |= process_management.variables(request.pmi, rank)
+        if pmi is not None:
+            env |= process_management.variables(pmi, rank)
         argv = tuple(with_setup(request.setup, request.command))
         commands.append(Command(argv, env, rank_log(request.folder, rank), rank, is_fork))
     return commands
@@ -122,9 +121,9 @@ def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
     """(job, index) → GPUs of each worker."""
     workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
     needed = workers * each
-    given = request.gpus_here
+    given = gpus_here({**os.environ, **request.env})
     if given is None:  # CUDA numbers them from 0; a rank that misses one says so
-        given = [str(number) for number in range(needed)]
+        given = tuple(str(number) for number in range(needed))
     if len(given) < needed:
         shown = ",".join(given)
         raise LaunchError(
