@@ -78,16 +78,11 @@ def test_gpus_and_driver_come_from_nvidia_smi(
     assert facts.gpu_driver == "535.104.05"
 
 
-def test_a_driver_that_does_not_answer_is_no_fact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("driver", ["exit 9", None])
+def test_without_an_answer_of_the_driver_a_host_has_no_gpus(
+    driver: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, "exit 9")["PATH"])
-    facts = provenance.host_facts()
-    assert (facts.gpus, facts.gpu_uuids, facts.gpu_driver) == ((), (), None)
-
-
-def test_a_host_without_nvidia_smi_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, driver)["PATH"] if driver else "")
     facts = provenance.host_facts()
     assert (facts.gpus, facts.gpu_uuids, facts.gpu_driver) == ((), (), None)
 
@@ -167,17 +162,11 @@ def test_local_changes_are_marked(checkout: Path) -> None:
     assert provenance.git_commit(checkout) == f"{clean}-dirty"
 
 
-def test_outside_a_checkout_there_is_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_outside_a_checkout_or_without_git_there_is_no_commit(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert provenance.git_commit(tmp_path) is None
-
-
-def test_without_git_there_is_no_commit(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert provenance.git_commit(tmp_path_factory.mktemp("other")) is None
+    monkeypatch.setenv("PATH", "")
     assert provenance.git_commit(checkout) is None
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -92,7 +93,9 @@ def test_all_ranks_ending_well_is_a_success_and_their_words_are_in_their_logs(
     tmp_path: Path,
 ) -> None:
     ranks = [python_rank(tmp_path, n, f"print('I am {n}'); say('end')") for n in range(3)]
-    assert Supervisor(ranks, tmp_path, 60, len(ranks)).run() is None
+    before = signal.getsignal(signal.SIGTERM)
+    assert Supervisor(ranks, tmp_path, 600, len(ranks)).run() is None
+    assert signal.getsignal(signal.SIGTERM) == before
     assert [(tmp_path / f"rank-{n}.log").read_text() for n in range(3)] == [
         f"I am {n}\n" for n in range(3)
     ]
@@ -105,7 +108,7 @@ def test_environment_of_a_command_is_added_to_the_launchers_own(
     code = "print(os.environ['FROM_LAUNCHER'], os.environ['OF_RANK'])"
     plain = python_rank(tmp_path, 0, code)
     command = Command(plain.argv, {"OF_RANK": "b"}, plain.log, 0)
-    assert Supervisor([command], tmp_path, 60, 1).run() is None
+    assert Supervisor([command], tmp_path, 600, 1).run() is None
     assert plain.log.read_text() == "a b\n"
 
 
@@ -117,7 +120,7 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
         ),
         python_rank(tmp_path, 2, SLEEP),
     ]
-    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
+    cause = Supervisor(ranks, tmp_path, 600, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.host) == ("rank_died", 1, "h1")
     assert (cause.exit_code, cause.message) == (3, "exit code 3")
@@ -128,7 +131,7 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
     die = "say('start'); say('imported'); os.kill(os.getpid(), signal.SIGKILL)"
     ranks = [python_rank(tmp_path, 0, SLEEP), python_rank(tmp_path, 1, die)]
-    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
+    cause = Supervisor(ranks, tmp_path, 600, len(ranks)).run()
     assert cause is not None
     assert (cause.rank, cause.message) == (1, "killed by SIGKILL")
     assert (cause.exit_code, cause.reached) == (-9, "imported")
@@ -144,7 +147,7 @@ def test_a_rank_that_complains_about_a_dead_peer_is_not_the_cause(tmp_path: Path
         "say('failed', error='UnavailableError', message='Socket closed'); sys.exit(1)"
     )
     ranks = [python_rank(tmp_path, 0, peer), python_rank(tmp_path, 1, victim)]
-    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
+    cause = Supervisor(ranks, tmp_path, 600, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.message) == ("rank_died", 1, "killed by SIGKILL")
 
@@ -152,7 +155,7 @@ def test_a_rank_that_complains_about_a_dead_peer_is_not_the_cause(tmp_path: Path
 def test_a_rank_that_raises_is_quoted(tmp_path: Path) -> None:
     code = "say('start'); say('failed', error='ValueError', message='too few'); sys.exit(1)"
     ranks = [python_rank(tmp_path, 0, SLEEP), python_rank(tmp_path, 1, code)]
-    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
+    cause = Supervisor(ranks, tmp_path, 600, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank) == ("rank_failed", 1)
     assert cause.message == "ValueError: too few"
@@ -340,7 +343,7 @@ def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> Non
         python_rank(tmp_path, 0, deaf),
         python_rank(tmp_path, 1, "wait_for(0, 'start'); sys.exit(1)"),
     ]
-    assert Supervisor(ranks, tmp_path, 60, len(ranks)).run() is not None
+    assert Supervisor(ranks, tmp_path, 600, len(ranks)).run() is not None
     assert of_this_test(tmp_path) == []
 
 
@@ -350,7 +353,7 @@ def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> Non
 def test_children_that_a_rank_leaves_behind_are_ended(tmp_path: Path, ending: str) -> None:
     pid_file = tmp_path / "pid"
     rank = python_rank(tmp_path, 0, WITH_CHILD + ending, str(pid_file))
-    Supervisor([rank], tmp_path, 60, 1).run()
+    Supervisor([rank], tmp_path, 600, 1).run()
     wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
@@ -367,7 +370,7 @@ def test_children_of_a_stalled_rank_are_ended(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path) -> None:
     command = Command(("no-such-launcher", "--nodes=1"), {}, tmp_path / "srun.log", None)
-    cause = Supervisor([command], tmp_path, 60, 1).run()
+    cause = Supervisor([command], tmp_path, 600, 1).run()
     assert cause is not None
     assert cause.kind == "launch_failed"
     assert "no-such-launcher" in cause.message
@@ -376,7 +379,7 @@ def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path
 def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -> None:
     script = "echo 'srun: error: cpu2: task 1: Killed' >&2; exit 137"
     command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
-    cause = Supervisor([command], tmp_path, 60, 1).run()
+    cause = Supervisor([command], tmp_path, 600, 1).run()
     assert cause is not None
     assert (cause.rank, cause.message) == (1, "Killed (on cpu2)")
 
@@ -391,22 +394,29 @@ def test_ranks_that_have_all_ended_are_a_success_whatever_their_launcher_says_th
         (tmp_path / f"rank-{rank}.events.jsonl").write_text("\n".join(lines) + "\n")
     script = "echo 'srun: error: Timed out waiting for job step to complete' >&2; exit 1"
     command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
-    assert (Supervisor([command], tmp_path, 60, 2).run() is None) == (ended == 2)
+    assert (Supervisor([command], tmp_path, 600, 2).run() is None) == (ended == 2)
 
 
 LAUNCHER = """
-import json, msgspec, pathlib, sys
-from tfscaling.launch import heartbeat, supervisor
-from tfscaling.launch.launchers import Command
+import msgspec, pathlib, pickle, sys
+from tfscaling.launch import supervisor
 supervisor.GRACE_S = 1.0
 folder = pathlib.Path(sys.argv[1])
-commands = [
-    Command(tuple(argv), {}, folder / f"rank-{rank}.log", rank)
-    for rank, argv in enumerate(json.loads(sys.argv[2]))
-]
-cause = supervisor.Supervisor(commands, folder, 60, len(commands)).run()
+commands = pickle.loads((folder / "commands").read_bytes())
+cause = supervisor.Supervisor(commands, folder, 600, len(commands)).run()
 print(msgspec.json.encode(cause).decode(), flush=True)
 """
+
+
+def launched(folder: Path, commands: Sequence[Command]) -> subprocess.Popen[str]:
+    """A process that is the launcher of these ranks, and prints the cause."""
+    (folder / "commands").write_bytes(pickle.dumps(commands))
+    return subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -414,17 +424,8 @@ def test_a_signal_to_the_launcher_ends_ranks_and_grandchildren(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     pid_file = tmp_path / "pid"
-    rank = WITH_CHILD + SLEEP
-    argvs = [
-        python_rank(tmp_path, 0, rank, str(pid_file)).argv,
-        python_rank(tmp_path, 1, SLEEP).argv,
-    ]
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path), json.dumps(argvs)],
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    parent = python_rank(tmp_path, 0, WITH_CHILD + SLEEP, str(pid_file))
+    launcher = launched(tmp_path, [parent, python_rank(tmp_path, 1, SLEEP)])
     try:
         wait_until(lambda: len(list(tmp_path.glob("rank-*.events.jsonl"))) == 2)
         launcher.send_signal(number)
@@ -463,7 +464,7 @@ def test_ranks_of_srun_are_asked_by_their_step(
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=ask).start()
-    cause = Supervisor([command], tmp_path, 60, 1).run()
+    cause = Supervisor([command], tmp_path, 600, 1).run()
     assert cause is not None and cause.kind == "cancelled"
     assert (tmp_path / "asked").read_text() == "--signal=TERM 7.1\n"
     ended = (tmp_path / "ended").read_text()
@@ -490,7 +491,7 @@ def test_ranks_of_srun_that_slurm_has_asked_are_not_asked_again(
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=ask).start()
-    cause = Supervisor([command], tmp_path, 60, 1).run()
+    cause = Supervisor([command], tmp_path, 600, 1).run()
     assert cause is not None and cause.kind == "cancelled"
     assert not (tmp_path / "asked").exists()
 
@@ -498,11 +499,7 @@ def test_ranks_of_srun_that_slurm_has_asked_are_not_asked_again(
 @pytest.mark.parametrize("doing", ["time.sleep(600)", "os.kill(os.getpid(), signal.SIGSTOP)"])
 def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path, doing: str) -> None:
     code = f"say('start', pid=os.getpid()); {doing}"
-    argvs = [python_rank(tmp_path, n, code).argv for n in range(2)]
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path), json.dumps(argvs)],
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
-    )
+    launcher = launched(tmp_path, [python_rank(tmp_path, n, code) for n in range(2)])
     try:
         files = [tmp_path / f"rank-{rank}.events.jsonl" for rank in range(2)]
         wait_until(lambda: all(f.exists() and f.read_text().endswith("\n") for f in files))
@@ -511,9 +508,3 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path, doing: str) ->
         launcher.kill()
         launcher.wait()
     wait_until(lambda: all(map(is_gone, pids)))
-
-
-def test_handlers_of_signals_are_as_before_afterwards(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    Supervisor([python_rank(tmp_path, 0, "pass")], tmp_path, 60, 1).run()
-    assert signal.getsignal(signal.SIGTERM) == before

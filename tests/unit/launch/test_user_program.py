@@ -219,15 +219,14 @@ PRINTS = "print('epoch 1 loss: 0.5')"
 BROKEN_REPORTS = {
     "too_many_examples": (
         REPORTS, {"observe": "events", "train_examples": 8}, "invalid",
-        "the program reported 32 examples trained, 2 epochs of 8 examples are at most 16"),
-    "no_events": ("", {"observe": "events"}, "program_failed",
-        "the program ended without the report of `observe: events`: "),
+        "32 examples trained"),
+    "no_events": ("", {"observe": "events"}, "program_failed", "`observe: events`: "),
     "pattern": (
         PRINTS, {"observe": "output", "patterns": {"loss": "Loss: (.+)"}}, "program_failed",
-        "the program ended without the report of `observe: output`: "),
+        "`observe: output`: "),
     "no_scalars": (
         "", {"observe": "tensorboard", "log_folder": "{folder}/logs"}, "program_failed",
-        "the program ended without the report of `observe: tensorboard`: "),
+        "`observe: tensorboard`: "),
 }  # fmt: skip
 
 
@@ -238,7 +237,7 @@ def test_a_report_that_cannot_be_fails_the_run(
     tmp_path: Path, code: str, recipe: dict[str, Any], kind: str, words: str
 ) -> None:
     cause = cause_of(tmp_path, code, recipe=recipe)
-    assert (cause["kind"], cause["message"].startswith(words)) == (kind, True), cause
+    assert (cause["kind"], words in cause["message"]) == (kind, True), cause
 
 
 def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
@@ -254,23 +253,21 @@ def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
 
 LOG = "run/attempt=1/rank-0.log"
 FAILURES = {
-    "raises": (
-        RAISES, "the program ended with exit code 1, user.py:3 in fit: ValueError: no data; "
-        f"log: {LOG}"),
-    "exits": (
-        "import sys; print('so far'); sys.exit(3)",
-        f"the program ended with exit code 3; its last line: so far; log: {LOG}"),
+    "raises": (RAISES, ["exit code 1", "user.py:3 in fit: ValueError: no data"]),
+    "exits": ("import sys; print('so far'); sys.exit(3)", ["exit code 3", "so far"]),
     "crashes": (
         "import ctypes\n\nctypes.string_at(0)",
-        "the program was killed by SIGSEGV, user.py:3: Fatal Python error: "
-        f"Segmentation fault; log: {LOG}"),
-}  # fmt: skip
+        ["SIGSEGV", "user.py:3: Fatal Python error: Segmentation fault"],
+    ),
+}
 
 
-@pytest.mark.parametrize(("code", "message"), FAILURES.values(), ids=list(FAILURES))
-def test_a_failure_is_one_sentence(tmp_path: Path, code: str, message: str) -> None:
+@pytest.mark.parametrize(("code", "words"), FAILURES.values(), ids=list(FAILURES))
+def test_a_failure_is_one_sentence(tmp_path: Path, code: str, words: list[str]) -> None:
     cause = cause_of(tmp_path, code)
-    assert (cause["kind"], cause["rank"], cause["message"]) == ("program_failed", 0, message)
+    assert (cause["kind"], cause["rank"]) == ("program_failed", 0)
+    for word in (*words, f"log: {LOG}"):
+        assert word in cause["message"]
 
 
 #: As NCCL's watchdog ends a process: from a thread that Python does not know of.
@@ -324,10 +321,8 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     )
     cause = cause_of(tmp_path, code, nodes=2, stall_timeout_s=8)
     assert (cause["kind"], cause["reached"]) == ("stalled", "program_start")
-    assert cause["message"] == (
-        "no rank made progress for 8 s; ranks 0, 1 hung at user.py:5 in wait; "
-        f"log: run/attempt=1/rank-{cause['rank']}.log"
-    )
+    assert "ranks 0, 1 hung at user.py:5 in wait" in cause["message"]
+    assert f"log: run/attempt=1/rank-{cause['rank']}.log" in cause["message"]
     assert "waiting" in cause["last_lines"]
     assert not is_alive(int((tmp_path / "child").read_text()))
 

@@ -27,7 +27,7 @@ from tfscaling.launch import (
     supervisor,
     user_program,
 )
-from tfscaling.launch.launchers import LAUNCHERS, LaunchError, Request
+from tfscaling.launch.launchers import LAUNCHERS, Request
 from tfscaling.record import attempts, clock, failure_report, node_check, run_record
 from tfscaling.record.failure_report import Cause, FailureReport
 from tfscaling.record.node_check import NodeCheck
@@ -127,13 +127,13 @@ class Attempt:
                 gpus=geometry.gpus > 0 and settings.devices == "physical",
                 setup=settings.setup,
                 env={**own, **settings.env, clock.VARIABLE: time_source},
-                mpi=(settings.mpi or "") if spec.by_mpi else None,
+                mpi=settings.mpi if spec.by_mpi else None,
                 forks=spec.loads_tensorflow,
                 held=stack,
             )
             try:
                 commands = LAUNCHERS[settings.launcher](request)
-            except (ClusterError, LaunchError) as error:
+            except ClusterError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
             grace_s = supervisor.CHECKPOINT_GRACE_S if spec.writes_checkpoints else None

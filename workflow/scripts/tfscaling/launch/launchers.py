@@ -15,16 +15,13 @@ from pathlib import Path
 
 from tfscaling.cluster import process_management
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
+from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.launch.rank_files import rank_log
 from tfscaling.spec.geometry import Geometry
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # loaded before any fork; PyDLL keeps Python's lock, which the child of a fork cannot take again
 _C = ctypes.PyDLL(None)
-
-
-class LaunchError(RuntimeError):
-    """The ranks cannot be started as asked."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +84,8 @@ def local(request: Request) -> list[Command]:
     """One process per rank on this machine, with its place in TF_CONFIG.
 
     Workers share out the GPUs in the order of their ranks, so that "nodes" do not share GPUs; a
-    coordinator and parameter servers take none. Raises LaunchError if there are too few GPUs, and
-    ClusterError if they cannot be listed.
+    coordinator and parameter servers take none. Raises ClusterError if there are too few, or if
+    they cannot be listed.
     """
     shape = request.geometry
     own_gpus = _shared_out(request) if request.gpus else {}
@@ -126,7 +123,7 @@ def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
         given = tuple(str(number) for number in range(needed))
     if len(given) < needed:
         shown = ",".join(given)
-        raise LaunchError(
+        raise ClusterError(
             f"{workers} workers with {each} GPUs each on this machine need {needed} GPUs, "
             f"there are {len(given)} ({VISIBLE_GPUS}={shown!r}); "
             "expected fewer nodes or GPUs per node, or `devices: logical` in the platform"
