@@ -3,7 +3,7 @@
 
 INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
          specification (--spec)
-OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/ with every rank's
+OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with every rank's
          log; after a failure failure.json with the cause, and no run.json
 """
 
@@ -115,7 +115,7 @@ def finish(
         data = run_results.counted(data, reports)
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
-    # beside the reports: what belongs to an earlier record stays as long as that does
+    # next to the reports: files of an earlier record stay as long as that record
     events.write(attempt.scratch / run_record.EVENTS, merged)
     run_results.write_steps(attempt.scratch, reports)
     # the wall time ends here: what is left is to check the record and to write it
@@ -137,7 +137,7 @@ def finish(
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
     finished_attempt.publish(attempt.scratch, path)
     if divergence:
-        print(f"{divergence}: the run takes part in no median")
+        print(f"{divergence}: the run is excluded from all medians")
         return None
     learned = {
         name: getattr(record.metrics, name) for name in ("loss", "accuracy", "test_accuracy")

@@ -94,7 +94,7 @@ def tasks_on_hosts(environ: Mapping[str, str]) -> dict[str, int]:
 def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
     """Return the ports of a node's tasks, which are the same on all nodes.
 
-    They are those of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), ranges such as
+    They are the ports of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), ranges such as
     ``12000-12003,12007``, or else follow from the numbers of job and step.
     """
     name = "SLURM_STEP_RESV_PORTS"
@@ -160,10 +160,10 @@ def check_place(environ: Mapping[str, str], slot: Slot) -> None:
 
 
 def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
-    """Whether Slurm says that each task sees only GPUs of its own; None: it does not say.
+    """Whether each task sees only its own GPUs, by Slurm's variables; None: they do not tell.
 
     SLURM_GPUS_ON_NODE counts the GPUs of the step on this node, whereas SLURM_STEP_GPUS is cut
-    down to those of the task, just as CUDA_VISIBLE_DEVICES is (Slurm's gres_common.c).
+    down to the task's GPUs, just as CUDA_VISIBLE_DEVICES is (Slurm's gres_common.c).
 
     Args:
         visible: number of GPUs that this task sees.
@@ -181,7 +181,7 @@ def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
         return True
     if binding or environ.get("SLURM_NTASKS_PER_GPU"):
         return True
-    # "2" or "v100:2".  Where Slurm does not bind, a task sees those of the other tasks, too.
+    # "2" or "v100:2".  Where Slurm does not bind, a task sees the GPUs of the other tasks, too.
     if environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2] == str(visible):
         return True
     return False if environ.get(on_node) else None

@@ -85,7 +85,7 @@ def find_cause(
     died = named or ([] if failed else mute)
     died += [r for r in {**exits, **srun} if r not in seen and (exits.get(r) or srun.get(r))]
     complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
-    # a rank that was stopped may go on when it is to be ended, and then complain last
+    # a stopped rank may continue when it is to be ended, and then complain last
     stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
     about_a_peer = complaint is not None and _is_about_a_peer(failed[complaint])
     if complaint is not None and not about_a_peer:

@@ -1,8 +1,8 @@
 """Ranks as forks of one process, which has loaded what all of them need.
 
 To load TensorFlow takes seconds of a core: many ranks on few cores would spend most of their start
-on it. It can be forked as long as it has no threads of its own, which it starts with its first
-operation; so the process only loads. Ranks that use GPUs are not forked: a loaded driver cannot be.
+on it. It can be forked until it starts threads, with its first operation; so the process only
+loads. Ranks that use GPUs are not forked: a loaded driver cannot be.
 
 `multiprocessing`'s forkserver is not used: its `start` blocks while it loads, its ranks outlive a
 launcher that is killed, and the time to load would not count for each rank.
@@ -141,7 +141,7 @@ def fork_all(load: Callable[[], object], main: Callable[[], object]) -> NoReturn
 
 
 def _be_rank(main: Callable[[], object], environment: Mapping[str, str], log: str) -> NoReturn:
-    """Run as a process of its own would; never returns."""
+    """Run as a separate process would; never returns."""
     code = 1
     try:
         os.setsid()

@@ -86,7 +86,7 @@ def own_usage() -> Usage:
 
 
 class Heart:
-    """Beats in a thread of its own until the process ends.
+    """Beats in a separate thread until the process ends.
 
     `orphaned` is called, once, when the process that started this one has ended. `usage` gives what
     a beat tells.

@@ -165,7 +165,7 @@ class ReservedPorts(contextlib.ExitStack):
 
 
 def start(command: Command) -> subprocess.Popen[bytes]:
-    """Start the process of a command in a session of its own; it ends with this thread."""
+    """Start the process of a command in a new session; it ends with this thread."""
     # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
     number = signal.SIGTERM if command.rank is None else signal.SIGKILL
     with command.log.open("ab") as log:

@@ -120,7 +120,7 @@ class Supervisor:
                 if is_time:
                     heard_s, stall = now_s, watch.stall(self._doing)
                 seen_s = now_s
-            except OSError:  # a shared file system may be away for a while; the ranks may go on
+            except OSError:  # a shared file system may be away for a while; the ranks may continue
                 if now_s - seen_s > self.stall_timeout_s:
                     raise
             if any(codes):  # neither None nor 0

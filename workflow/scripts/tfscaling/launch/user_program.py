@@ -62,7 +62,7 @@ _TAIL_LINES = 500
 _DRAIN_S = 2.0
 #: Intervals between signs of life, and between looks for the order to give up.
 _SIGNS_INTERVAL_S, _STACKS_INTERVAL_S = 30.0, 1.0
-#: For the environment's Python, 3.8 or later: prints its version, and those of its arguments.
+#: For the environment's Python, 3.8 or later: prints versions of Python and of its arguments.
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
 def version(name):
