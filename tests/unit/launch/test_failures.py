@@ -11,7 +11,7 @@ import pytest
 from builders import local_spec, rank_events, write_events
 from tfscaling.launch import failures, rank_process, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import SlurmJob
 from tfscaling.train import parameter_server, strategies
 

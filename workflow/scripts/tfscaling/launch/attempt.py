@@ -28,10 +28,10 @@ from tfscaling.launch import (
     user_program,
 )
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.record import attempts, clock, failure_report, node_check, run_record
-from tfscaling.record.failure_report import Cause, FailureReport
-from tfscaling.record.node_check import NodeCheck
+from tfscaling.record import attempts, clock, rank_report, run_record
+from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
+from tfscaling.record.rank_report import NodeCheck
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import JobSpec, RunSpec
 
@@ -159,7 +159,7 @@ class Attempt:
             return cause
         rates = [report.rate for report in rank_files.reports(check.scratch, rank_files.NODE_CHECK)]
         factor = spec.measured.node_check_factor
-        found = node_check.judge(rates, factor, time.monotonic() - begun_s)
+        found = rank_report.judge_nodes(rates, factor, time.monotonic() - begun_s)
         if found.sentence:
             print(found.sentence, flush=True)
         if mode == "bar" and found.slow_hosts:
@@ -180,7 +180,7 @@ class Attempt:
             wall_time_s=round(time.monotonic() - self.begun_s, 3),
         )
         try:
-            failure_report.write(self.scratch, failure)
+            attempts.write_failure(self.scratch, failure)
             attempts.publish(self.scratch / run_record.FAILURE, self.folder / run_record.FAILURE)
         except OSError as error:  # as when the disk is full: what is said above stays
             print(f"{self.folder / run_record.FAILURE}: {error}", file=sys.stderr)
@@ -266,7 +266,7 @@ def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
         wall_time_s=round(max(times_s) - (last / attempts.SPEC).stat().st_mtime, 3),
     )
     with contextlib.suppress(OSError):
-        failure_report.write(last, failure)
+        attempts.write_failure(last, failure)
 
 
 def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:

@@ -22,9 +22,8 @@ from msgspec.structs import replace
 from tfscaling.files import program_errors
 from tfscaling.launch import rank_files, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
-from tfscaling.record import program_results
-from tfscaling.record.events import Event
-from tfscaling.record.failure_report import Cause, Kind, UserLine
+from tfscaling.record.attempts import Cause, Kind, UserLine
+from tfscaling.record.events import PROGRAM_STARTED, Event
 
 #: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
 #: connections. Other errors, as a ValueError, are the rank's own.
@@ -49,7 +48,7 @@ WAYS_OUT = (
     "platform splits the CPU."
 )
 #: A rank of the trainer and of a program passes these only with the GPUs that the run requests.
-_WITH_GPUS = {"imported", program_results.STARTED}
+_WITH_GPUS = {"imported", PROGRAM_STARTED}
 
 #: The error of a program that was given up; its message is the line of the user's code, if known.
 HUNG = "Hung"
@@ -192,7 +191,7 @@ def _running(folder: Path) -> bool:
     return any(
         events[-1]["event"] not in ("failed", "end")
         for events in rank_files.rank_events(folder).values()
-        if any(event["event"] == program_results.STARTED for event in events)
+        if any(event["event"] == PROGRAM_STARTED for event in events)
     )
 
 

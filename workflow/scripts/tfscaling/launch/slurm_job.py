@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tfscaling.cluster.nodelist import NodeListError, expand
 from tfscaling.cluster.slurm_environment import job_id, restarts
 from tfscaling.launch.rank_files import last_lines
-from tfscaling.record.failure_report import Cause, Kind
+from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
 
 #: Fields of SlurmJob, and their names in `scontrol show job` and in `sacct`. Accounting does not
