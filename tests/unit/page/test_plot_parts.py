@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 from plotted import comparison_of, crosses, failed, point, tables_of
-from tfscaling.page import plot_axes, plot_figure, plot_series
+from tfscaling.page import plot_figure, plot_series
 from tfscaling.page.plot_registry import PLOTS
 
 
@@ -52,13 +52,13 @@ def test_short_labels_stand_at_the_ends_of_lines_that_are_apart() -> None:
 
 def test_all_text_is_readable_on_a_phone() -> None:
     """Nine pixels high at 370 pixels, what a phone of 400 has for a plot."""
-    assert plot_axes.FONT_SIZE * 370 / (72 * plot_axes.WIDTH) >= 9
+    assert plot_figure.FONT_SIZE * 370 / (72 * plot_figure.WIDTH) >= 9
     tables = tables_of(point(1), point(2, platform="b"), failed(4))
     for name, plot in PLOTS.items():
         figure = plot.draw(tables, "T")
         texts = [text for text in figure.findobj(Text) if text.get_text()]
-        assert min(text.get_fontsize() for text in texts) >= plot_axes.FONT_SIZE, name
-        assert figure.get_figwidth() == plot_axes.WIDTH, name
+        assert min(text.get_fontsize() for text in texts) >= plot_figure.FONT_SIZE, name
+        assert figure.get_figwidth() == plot_figure.WIDTH, name
 
 
 def test_rows_of_a_series_are_sorted_by_nodes() -> None:
@@ -156,23 +156,23 @@ def test_a_column_that_is_missing_or_empty_is_nan() -> None:
     ("value", "text"), [(0.004, "0.004"), (60, "60"), (2e6, "2000000"), (3 * 0.1, "0.3")]
 )
 def test_numbers_are_plain(value: float, text: str) -> None:
-    assert plot_axes.plain(value) == text
+    assert plot_figure.plain(value) == text
 
 
 @pytest.mark.parametrize("low", [1e-5, 0.07, 1.0, 35.0])
 @pytest.mark.parametrize("factor", [1.3, 2, 7, 30, 1e3, 1e6, 1e15])
 def test_ticks_of_a_logarithmic_axis_are_few_round_and_apart(low: float, factor: float) -> None:
-    ticks = plot_axes.log_ticks(low, low * factor)
+    ticks = plot_figure.log_ticks(low, low * factor)
     assert 2 <= len(ticks) <= 9
     assert low <= ticks[0] and ticks[-1] <= low * factor * (1 + 1e-9)
     apart = [math.log(b / a) / math.log(factor) for a, b in itertools.pairwise(ticks)]
     assert min(apart) > 0.03
-    assert all(len(plot_axes.plain(tick).strip("0.")) <= 4 for tick in ticks)
+    assert all(len(plot_figure.plain(tick).strip("0.")) <= 4 for tick in ticks)
 
 
 def test_ticks_are_the_values_that_have_room() -> None:
-    assert plot_axes.value_ticks([1, 2, 4, 8]) == [1, 2, 4, 8]
-    crowded = plot_axes.value_ticks([*range(1, 129)])
+    assert plot_figure.value_ticks([1, 2, 4, 8]) == [1, 2, 4, 8]
+    crowded = plot_figure.value_ticks([*range(1, 129)])
     assert crowded[0] == 1 and crowded[-1] == 128
     assert 6 < len(crowded) < 20
 

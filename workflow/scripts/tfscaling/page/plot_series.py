@@ -13,13 +13,15 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.spec.config import LINE_AXES, POINT_AXES, Quality
-from tfscaling.tables.display import axis_text, value
+from tfscaling.tables.display import axis_text, count, value
+from tfscaling.tables.rows import PointRow
 from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     counted_by,
     metric_of,
     qualities_of,
     rows_of,
+    typed,
 )
 
 #: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
@@ -167,10 +169,10 @@ def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
     """
     columns = {counted_by(name) for name in names}
     texts = []
-    for row in rows_of(rows):
-        runs = f"{row['runs']:.0f} run{'s' * (row['runs'] > 1)}"
-        if "runs_timed" in columns and row["runs_timed"] < row["runs"]:
-            runs += f", {row['runs_timed']:.0f} with times"
+    for row in typed(PointRow, rows):
+        runs = count(row.runs, "run")
+        if "runs_timed" in columns and row.runs_timed < row.runs:
+            runs += f", {row.runs_timed} with times"
         values = ", ".join(f"{metric_of(name, row).title} {value(name, row)}" for name in names)
         texts.append(f"{axis_text('nodes', row)}, {label}: {values} ({runs})")
     return texts

@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions.evidence import taking_part, works_of
-from tfscaling.page import plot_axes, plot_figure, plot_series
-from tfscaling.page.plot_axes import FONT_SIZE
+from tfscaling.page import plot_figure, plot_series
+from tfscaling.page.plot_figure import FONT_SIZE
 from tfscaling.page.plot_series import Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import LINE_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
+from tfscaling.tables.display import with_unit
 from tfscaling.tables.significance import pareto_set
 from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
@@ -57,8 +58,8 @@ def quality_time(tables: Tables, title: str) -> Figure:
     panels = []
     for quality in plot_series.qualities(table) or [Quality()]:
         metric = of_quality(quality)
-        label = metric.title + (f" ({metric.unit})" if metric.unit else "")
         rows = table[table["quality_metric"] == quality.metric]
+        label = with_unit(metric.title, metric.unit)
         panels.append(_Panel(QUALITY, metric, label, rows, table))
     return _against_time(tables, title, panels)
 
@@ -102,16 +103,8 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
     for line in plot_series.series(panel.points):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
-            style = {**line.style, "linestyle": "none", "elinewidth": 0.8}
-            spreads = {
-                "xerr": plot_series.spread(rows, _TIME),
-                "yerr": plot_series.spread(rows, name),
-            }
-            axes.errorbar(
-                values(rows, _TIME), values(rows, name), label=line.label, **spreads, **style
-            )
-            tips = plot_series.tips(rows, line.label, _TIME, name)
-            plot_figure.tip_points(axes, values(rows, _TIME), values(rows, name), tips)
+            style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
+            plot_figure.points(axes, rows, _TIME, name, line.label, style)
     _pareto_lines(axes, panel, shown, named)
     if not len(shown):
         missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
@@ -119,9 +112,9 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
         plot_figure.say(axes, _why_absent(panel, points, missing) or plot_figure.NOTHING)
         axes.set_xticks([])
     else:
-        plot_axes.plain_log(axes, "x")
+        plot_figure.plain_log(axes, "x")
         if panel.is_cost and (values(shown, name) > 0).all():
-            plot_axes.plain_log(axes, "y")
+            plot_figure.plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     return shown

@@ -464,8 +464,8 @@ def _learned(rows: Sequence[PointRow]) -> tuple[str, str]:
     """(the column that says what a series learned, its heading)."""
     for quality in qualities_of(rows).values():
         if not quality.is_accuracy and quality.in_training != "loss":
-            unit = f" ({quality.unit})" if quality.unit else ""
-            return QUALITY, f"{quality.title[0].upper()}{quality.title[1:]}{unit}"
+            heading = f"{quality.title[0].upper()}{quality.title[1:]}"
+            return QUALITY, display.with_unit(heading, quality.unit)
     return "accuracy", "Accuracy"
 
 

@@ -143,6 +143,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def with_unit(name: str, unit: str | None) -> str:
+    """`cost (US dollars)`, or the name of a pure number."""
+    return f"{name} ({unit})" if unit else name
+
+
 def counted(points: Sequence[object], one: str, several: str) -> str:
     """`1 point has` or `2 points have`, with `one` for has and `several` for have."""
     return f"{count(len(points), 'point')} {one if len(points) == 1 else several}"
@@ -335,7 +340,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
         elif len(found) == 1:
             (quality,) = found.values()
             if quality.metric not in names:
-                heads[name] = quality.metric + (f" ({quality.unit})" if quality.unit else "")
+                heads[name] = with_unit(quality.metric, quality.unit)
         else:
             heads[name] = name
             heads |= {column: column for column in QUALITY_TEXTS if table[column].notna().any()}
