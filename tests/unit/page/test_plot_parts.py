@@ -61,11 +61,6 @@ def test_all_text_is_readable_on_a_phone() -> None:
         assert figure.get_figwidth() == plot_figure.WIDTH, name
 
 
-def test_rows_of_a_series_are_sorted_by_nodes() -> None:
-    (line,) = plot_series.series(comparison_of(point(4), point(1), point(2)))
-    assert list(line.rows["nodes"]) == [1, 2, 4]
-
-
 @pytest.mark.parametrize(
     ("changes", "labels"),
     [
@@ -87,11 +82,6 @@ def test_rows_of_a_series_are_sorted_by_nodes() -> None:
 def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str]) -> None:
     table = comparison_of(*(point(**change) for change in changes))
     assert [line.label for line in plot_series.series(table)] == labels
-
-
-def test_an_axis_that_only_excluded_points_have_is_not_named() -> None:
-    table = comparison_of(point(), failed(1, gpus_per_node=4, status="excluded"))
-    assert plot_series.series(table)[0].label == "cluster"
 
 
 def test_a_table_without_titles_has_names() -> None:
@@ -185,13 +175,6 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
     assert x == other_x == 2 and 0 < low < high < 0.2
     assert [first, second] == list(plot_series.COLOURS[:2])
     assert axes.get_legend_handles_labels()[1] == [f"3 points {plot_figure.ABSENT}"]
-
-
-def test_nothing_is_marked_if_all_is_measured() -> None:
-    figure, (axes,) = plot_figure.panels("T", "nodes", ["y"])
-    assert not plot_figure.mark_absent(axes, comparison_of(point()), "nodes")
-    plot_figure.finish(figure, axes, tables_of())
-    assert figure.legends == []
 
 
 def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tfscaling.tables import comparison, display, environments
 from tfscaling.tables.data_warnings import DataWarning
 from tfscaling.tables.display import listed
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, qualities_of, rows_of
+from tfscaling.tables.table_rows import qualities_in
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -108,7 +108,7 @@ def render(
         "statuses": sections.statuses(runs, comparison),
         "left_out": sections.left_out(runs, comparison),
         "samples": sections.samples(comparison),
-        "metrics": sections.metrics(qualities_of(rows_of(comparison, QUALITY_COLUMNS))),
+        "metrics": sections.metrics(qualities_in(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "confidence": f"{CONFIDENCE:.0%}",
         "resamples": RESAMPLES,

@@ -15,8 +15,9 @@ from tfscaling.record.phases import PHASES
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.tables.display import axis_text, with_unit
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.rows import PointRow
 from tfscaling.tables.runs_table import SERIES_AXES
-from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
+from tfscaling.tables.table_rows import NOT_MEASURED, is_known, typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -169,17 +170,15 @@ def _baselines(table: pd.DataFrame) -> list[str]:
     """Every baseline with its absolute time: "baseline 1 node, CPU: cluster 60.0 s"."""
     titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
     named = [axis for axis in SERIES_AXES if axis in vary]
-    known = table.dropna(subset=["baseline"]).drop_duplicates([*SERIES_AXES, "baseline"])
-    found: dict[str, list[str]] = {}
-    for row in rows_of(plot_series.measured(table).dropna(subset=["baseline"])):
-        found.setdefault(str(row["baseline"]), [])
-    for row in rows_of(known):
-        if str(row["baseline"]) in found:
-            words = [titles[str(row["platform"])]] if len(titles) > 1 else []
-            words += [str(row[axis]) for axis in named]
-            time = row["baseline_execution_time_s"]
-            text: str = NOT_MEASURED if pd.isna(time) else f"{time:.1f} s"
-            found[str(row["baseline"])].append(" ".join([*[", ".join(words)] * bool(words), text]))
+    rows = [row for row in typed(PointRow, table) if row.baseline is not None]
+    found: dict[str, dict[str, None]] = {str(row.baseline): {} for row in rows if row.runs}
+    for row in rows:
+        if row.baseline in found:
+            words = [titles[row.platform]] * (len(titles) > 1)
+            series = ", ".join([*words, *(str(row[axis]) for axis in named)])
+            time_s = row.baseline_execution_time_s
+            text = f"{time_s:.1f} s" if is_known(time_s) else NOT_MEASURED
+            found[row.baseline][" ".join(filter(None, [series, text]))] = None
     return [f"baseline {text}: {'; '.join(entries)}" for text, entries in found.items()]
 
 
@@ -218,7 +217,7 @@ def time_split(tables: Tables, title: str) -> Figure:
 
 def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:
     """One bar per row from top to bottom, or why there is none: a cross has the status."""
-    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows_of(rows)]
+    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in typed(PointRow, rows)]
     position = np.arange(len(rows))
     left = np.zeros(len(rows))
     for column in phases:

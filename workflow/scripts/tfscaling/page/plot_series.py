@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from tfscaling.spec.config import LINE_AXES, POINT_AXES, Quality
+from tfscaling.spec.config import LINE_AXES, POINT_AXES
 from tfscaling.tables.display import axis_text, count, value
 from tfscaling.tables.rows import PointRow
 from tfscaling.tables.table_rows import (
-    QUALITY_COLUMNS,
     counted_by,
     metric_of,
-    qualities_of,
-    rows_of,
     typed,
 )
 
@@ -73,11 +70,6 @@ def values(rows: pd.DataFrame, name: str) -> np.ndarray:
     if name not in rows:
         return np.full(len(rows), np.nan)
     return pd.to_numeric(rows[name], errors="coerce").to_numpy(float)
-
-
-def qualities(table: pd.DataFrame) -> list[Quality]:
-    """What the points of the table are compared by, each once."""
-    return list(qualities_of(rows_of(table, QUALITY_COLUMNS)).values())
 
 
 def measured(table: pd.DataFrame) -> pd.DataFrame:

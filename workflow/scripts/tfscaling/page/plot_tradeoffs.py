@@ -16,9 +16,10 @@ from tfscaling.page.plot_series import Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import LINE_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
+from tfscaling.tables.columns import Cells
 from tfscaling.tables.display import with_unit
 from tfscaling.tables.significance import pareto_set
-from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +57,7 @@ def quality_time(tables: Tables, title: str) -> Figure:
     """The quality over execution time, with the Pareto sets: a panel for each metric."""
     table = tables.comparison
     panels = []
-    for quality in plot_series.qualities(table) or [Quality()]:
+    for quality in [*qualities_in(table).values()] or [Quality()]:
         metric = of_quality(quality)
         rows = table[table["quality_metric"] == quality.metric]
         label = with_unit(metric.title, metric.unit)
@@ -167,7 +168,7 @@ def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric
         axes.plot(times, others, label=label, **style)
 
 
-def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Row]]:
+def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
     """Of each work the points that no other beats, among those that may be compared."""
     drawn = set(points_of(shown))
     works = [

@@ -15,7 +15,7 @@ from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.tables.display import axis_text, with_unit
 from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import point_of, points_of, typed
+from tfscaling.tables.table_rows import point_of, points_of, qualities_in, typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ ACCURACY = _Learned("accuracy", "accuracy", "accuracy", "test_accuracy")
 
 def _learned(table: pd.DataFrame) -> list[_Learned]:
     """The loss, and what the points are compared by; the accuracy where it is known, or that."""
-    found = plot_series.qualities(table)
+    found = [*qualities_in(table).values()]
     others = [q for q in found if q.in_training not in ("loss", "accuracy")]
     panels = [LOSS]
     if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):

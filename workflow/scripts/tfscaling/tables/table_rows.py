@@ -71,6 +71,11 @@ def qualities_of(rows: Iterable[Cells]) -> dict[str, Quality]:
     return {quality.metric: quality for quality in found}
 
 
+def qualities_in(table: pd.DataFrame) -> dict[str, Quality]:
+    """Metric → the quality, of all rows of a table of points or runs."""
+    return qualities_of(rows_of(table, QUALITY_COLUMNS))
+
+
 def metric_of(name: str, row: Cells) -> Metric:
     """The metric of a column; that of the column `quality` is the row's own."""
     return of_quality(quality_of(row)) if name == QUALITY else METRICS[name]
