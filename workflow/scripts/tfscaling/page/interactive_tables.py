@@ -42,7 +42,7 @@ _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
 #: Columns by whose values rows can be chosen, if they are few.
 _CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
 _CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
-_LONG = {"reason", "meaning", "what it means"}
+_LONG = {"reason", "remark", "meaning", "what it means"}
 
 
 class Link(str):

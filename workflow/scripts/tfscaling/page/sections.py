@@ -109,7 +109,7 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
 
 def headlines(table: pd.DataFrame) -> list[Statement]:
     """The headline of each work."""
-    columns = (table[name].fillna("") for name in ("work", "text", "badge", "sure"))
+    columns = (table[name].astype(object).fillna("") for name in ("work", "text", "badge", "sure"))
     return [
         Statement(str(work), str(text), str(badge), _badge(str(badge), str(sure).removesuffix(".")))
         for work, text, badge, sure in zip(*columns, strict=True)

@@ -162,19 +162,22 @@ def _status(point: PointRow) -> str:
 def as_text(table: pd.DataFrame) -> TextTable:
     """One row per published point, with what was measured and the verdicts."""
     axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
-    table = table.assign(devices=GPU)  # nothing published is of logical devices
+    # nothing published is of logical devices
+    table = table.assign(
+        devices=GPU, remark=table["remark"].astype(object).fillna(""), runs_asked=None
+    )
     varying, fixed = naming(table, [*axes, "source"])
     names = [name for name in varying if name != "source"]
     names += ["global_batch_size", "status", "runs", "published_execution_time_s"]
     names += ["execution_time_s", "execution_time_ratio", "training_runs"]
     for metric in ("loss", "accuracy"):
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
-    names += ["remark"] * bool((table["remark"].fillna("") != "").any())
+    names += ["remark"] * bool((table["remark"] != "").any())
     names += ["source"] * ("source" in varying)
     outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
     compared = (table["loss_verdict"] != NOT_MEASURED).sum()
     rows = []
-    for row in rows_of(table.assign(runs_asked=None)):
+    for row in rows_of(table):
         # loss and accuracy are over all runs of the same training
         of_training = {**row, "runs": row["training_runs"]}
         of_training |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
