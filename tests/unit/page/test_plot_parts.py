@@ -84,11 +84,6 @@ def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str
     assert [line.label for line in plot_series.series(table)] == labels
 
 
-def test_a_table_without_titles_has_names() -> None:
-    table = comparison_of(point()).drop(columns="platform_title")
-    assert plot_series.series(table)[0].label == "cluster"
-
-
 def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run() -> None:
     spreads = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
     interval = {"execution_time_s_low": 55.0, "execution_time_s_high": 70.0}
@@ -136,12 +131,6 @@ def test_what_the_bars_are_goes_by_the_runs_that_their_values_are_of() -> None:
     assert plot_figure.bars_note(comparison_of(point(runs=6, runs_timed=1)), "cost_usd") == []
 
 
-def test_a_column_that_is_missing_or_empty_is_nan() -> None:
-    table = comparison_of(point(loss=None))
-    for name in ("loss", "no such column"):
-        assert np.isnan(plot_series.values(table, name)).tolist() == [True]
-
-
 @pytest.mark.parametrize(
     ("value", "text"), [(0.004, "0.004"), (60, "60"), (2e6, "2000000"), (3 * 0.1, "0.3")]
 )
@@ -158,13 +147,6 @@ def test_ticks_of_a_logarithmic_axis_are_few_round_and_apart(low: float, factor:
     apart = [math.log(b / a) / math.log(factor) for a, b in itertools.pairwise(ticks)]
     assert min(apart) > 0.03
     assert all(len(plot_figure.plain(tick).strip("0.")) <= 4 for tick in ticks)
-
-
-def test_ticks_are_the_values_that_have_room() -> None:
-    assert plot_figure.value_ticks([1, 2, 4, 8]) == [1, 2, 4, 8]
-    crowded = plot_figure.value_ticks([*range(1, 129)])
-    assert crowded[0] == 1 and crowded[-1] == 128
-    assert 6 < len(crowded) < 20
 
 
 def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> None:

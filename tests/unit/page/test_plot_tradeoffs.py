@@ -66,15 +66,6 @@ RESUMED = {"execution_time_s": None, "cost_usd": None, "runs_timed": 0}
 OTHER = {"platform": "b", "platform_title": "Other"}
 
 
-def test_a_platform_may_have_times_of_some_points_and_qualities_of_others() -> None:
-    unknown = {"test_accuracy": None}
-    others = [point(**OTHER, **RESUMED), point(2, **OTHER, **unknown)]
-    figure = plot_tradeoffs.quality_time(tables_of(point(), *others), "T")
-    assert "no point with both time and test accuracy: Other" in legend_of(figure)[-1].replace(
-        "\n    ", " "
-    )
-
-
 def test_labels_of_crowded_points_do_not_hide_each_other() -> None:
     points = [
         point(
@@ -119,13 +110,6 @@ def test_each_work_has_a_pareto_set_of_its_own(axis: str) -> None:
     assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0], [300.0, 400.0]]
     (pareto,) = [text for text in legend_of(figure) if text.startswith("none has less time")]
     assert "recipe" in pareto
-
-
-def test_a_point_that_diverged_in_most_runs_is_shown_but_in_no_pareto_set() -> None:
-    unsure = point(8, execution_time_s=20.0, test_accuracy=0.999, runs=2, runs_diverged=4)
-    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, unsure), "T")
-    assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0]]
-    assert (20.0, 0.999) in points_of(figure)["cluster"]
 
 
 def test_a_point_that_did_the_whole_work_is_in_the_pareto_set_though_its_baseline_did_not() -> None:

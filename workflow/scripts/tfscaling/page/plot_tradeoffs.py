@@ -23,14 +23,13 @@ from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 NO_PRICES = "no prices in config/platforms.yaml"
 _TIME = "execution_time_s"
 #: Where a label may be: directions around its point, and distances in points, best first.
 _DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (1, 0), (0, -1), (-1, 0))
 _AROUND = tuple((far * x, far * y) for far in (5, 9, 14, 20, 27) for x, y in _DIRECTIONS)
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -181,6 +180,8 @@ def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
 
 def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame) -> None:
     """The short label of each point, where it hides the least."""
+    from matplotlib.transforms import Bbox
+
     if not len(shown):
         return
     table = panel.points
@@ -192,8 +193,8 @@ def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame)
     values_of = np.stack([values(shown, _TIME), values(shown, panel.name)], 1)
     unit = figure.dpi / 72
     points = axes.transData.transform(values_of) / unit
-    inside = tuple(end / unit for end in axes.bbox.extents)
-    taken = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in points]
+    inside = Bbox(axes.bbox.get_points() / unit)
+    taken = [Bbox.from_bounds(x - 3.5, y - 3.5, 7, 7) for x, y in points]
     for (_, row), at, (x, y) in zip(shown.iterrows(), values_of, points, strict=True):
         text = _short(row, gpus)
         size = 6.2 * len(text) + 2.5, 10.5
@@ -218,17 +219,18 @@ def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame)
         )
 
 
-def _box(point: tuple[float, float], offset: tuple[int, int], size: tuple[float, float]) -> Box:
-    """(left, low, right, high) of a text of that size whose nearest edge is `offset` away."""
+def _box(point: tuple[float, float], offset: tuple[int, int], size: tuple[float, float]) -> Bbox:
+    """The box of a text of that size whose nearest edge is `offset` away."""
+    from matplotlib.transforms import Bbox
+
     left, low = (
         at + far - length * (0.5 - 0.5 * float(np.sign(far)))
         for at, far, length in zip(point, offset, size, strict=True)
     )
-    return left, low, left + size[0], low + size[1]
+    return Bbox.from_bounds(left, low, *size)
 
 
-def _shared(a: Box, b: Box) -> float:
+def _shared(a: Bbox, b: Bbox) -> float:
     """The area that two boxes share."""
-    wide = min(a[2], b[2]) - max(a[0], b[0])
-    high = min(a[3], b[3]) - max(a[1], b[1])
-    return max(wide, 0.0) * max(high, 0.0)
+    both = a.intersection(a, b)
+    return both.width * both.height if both else 0.0
