@@ -104,7 +104,7 @@ def render(
         "works": sections.choices(decision),
         "topics": sections.topics(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
-        "checks": checks.CHECKS,
+        "checks": {name: check.description for name, check in checks.CHECKS.items()},
         "statuses": sections.statuses(runs, comparison),
         "left_out": sections.left_out(runs, comparison),
         "samples": sections.samples(comparison),
