@@ -13,7 +13,7 @@ import searched
 from builders import REGISTRIES, manifest_of, raw_config, record_of, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import costed_plan, plan_rows, run_estimates, submission, sweep_refusals
+from tfscaling.plan import costed_plan, plan_rows, sweep_jobs, sweep_start
 from tfscaling.record import attempts, failure_report
 from tfscaling.record.failure_report import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -124,7 +124,7 @@ def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_ov
 ) -> None:
     (entry, _) = planned_runs(config_of())
     record_with(tmp_path, entry, **dict.fromkeys(set(PHASES) - set(WALL_PHASES), 999.0))
-    assert run_estimates.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
+    assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
 
 
 def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path: Path) -> None:
@@ -132,22 +132,22 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
     write_record(tmp_path, planned_runs(old)[1])
     config = config_of()
     (entry, _) = planned_runs(config)
-    assert run_estimates.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
+    assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
     longer = replace(config.recipes["weak"], epochs=3)
     changed = replace(config, recipes={"weak": longer})
-    assert run_estimates.measured_s(planned_runs(changed)[0].spec, tmp_path) == []
+    assert costed_plan.measured_s(planned_runs(changed)[0].spec, tmp_path) == []
     record = tmp_path / planned_runs(old)[1].spec.path / "run.json"
     content = json.loads(record.read_text())
     content["axes"]["nodes"] = 2
     record.write_text(json.dumps(content))
-    assert run_estimates.measured_s(entry.spec, tmp_path) == []
+    assert costed_plan.measured_s(entry.spec, tmp_path) == []
 
 
 def test_one_run_is_named_in_the_singular(tmp_path: Path) -> None:
     config = config_of(repeats=2)
     write_record(tmp_path, planned_runs(config)[0])
     assert (
-        run_estimates.estimate(planned_runs(config)[1].spec, tmp_path, 1.0).source
+        costed_plan.estimate(planned_runs(config)[1].spec, tmp_path, 1.0).source
         == "measured, 1 run"
     )
 
@@ -229,7 +229,7 @@ def test_the_schema_refuses(budget: dict[str, Any]) -> None:
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    rows = submission.added(plan_rows.of_points(made.rows), config, described(executor))
+    rows = sweep_jobs.submitted(plan_rows.of_points(made.rows), config, described(executor))
     return script.markdown(made, rows, config)
 
 
@@ -259,7 +259,7 @@ def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
     config = config_of(repeats=2, **PRICE)
     made = plan_of(config, tmp_path)
-    one, two, excluded = submission.added(plan_rows.of_points(made.rows), config, described())
+    one, two, excluded = sweep_jobs.submitted(plan_rows.of_points(made.rows), config, described())
     refused = replace(two, starts=plan_rows.REFUSED, slurm="no node has it")
     text = script.markdown(made, [one, refused, excluded], config)
     before, _, after = text.partition("# Plan of the runs")
@@ -389,7 +389,7 @@ def test_a_batch_beyond_prepared_data_is_refused(
     runs = grid.expand(config, REGISTRIES).runs
     if prepared is not None:
         generator.write_dataset_facts(tmp_path, "platform:platform", prepared)
-    found = sweep_refusals.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
+    found = sweep_start.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
     assert (found is not None) is refused
     if found is not None:
         assert found.startswith(
@@ -406,7 +406,7 @@ def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path)
     )
     (tmp_path / "platform:platform.json").write_text(text)
     runs = grid.expand(config, REGISTRIES).runs
-    assert sweep_refusals.batch_problem(config, runs, tmp_path) is None
+    assert sweep_start.batch_problem(config, runs, tmp_path) is None
 
 
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:

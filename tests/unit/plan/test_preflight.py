@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from submitted import config_of, described
-from tfscaling.plan import preflight, slurm_limits
-from tfscaling.plan.preflight import Answer
-from tfscaling.plan.slurm_limits import Node, Request
+from tfscaling.plan import preflight
+from tfscaling.plan.preflight import Answer, Node, Request
 from tfscaling.spec.run_spec import Point
 
 NOW = datetime.datetime(2026, 11, 22, 12, 0)
@@ -130,7 +129,7 @@ def test_a_type_of_gpu_is_another_than_others() -> None:
 def test_nodes_that_are_out_of_service_may_come_back(states: tuple[str, ...], waits: bool) -> None:
     nodes = [Node(f"n{n}", state, 8, "(null)", 1) for n, state in enumerate(states)]
     small = Node("small", "down", 2, "(null)", 1)
-    assert bool(slurm_limits.out_of_service(request_of(), [*nodes, small])) is waits
+    assert bool(preflight.out_of_service(request_of(), [*nodes, small])) is waits
 
 
 @pytest.mark.parametrize(
@@ -140,15 +139,15 @@ def test_nodes_that_are_out_of_service_may_come_back(states: tuple[str, ...], wa
 )  # fmt: skip
 def test_what_no_node_has_is_named(platform: dict[str, Any], named: str) -> None:
     nodes = [Node("n1", "idle", 8, "gpu:v100:4", 2000), Node("n2", "idle", 2, "(null)", 4000)]
-    found = slurm_limits.lacking(request_of(point(gpus_per_node=4), **platform), nodes)
+    found = preflight.lacking(request_of(point(gpus_per_node=4), **platform), nodes)
     assert bool(found) == bool(named) and named in found
-    assert slurm_limits.lacking(request_of(**platform), []) == ""
+    assert preflight.lacking(request_of(**platform), []) == ""
 
 
 def test_a_partition_with_too_few_nodes_is_named() -> None:
     nodes = [Node("n1", "idle", 8, "", 2000)]
     request = request_of(point(nodes=2), partition="small")
-    assert "partition small has 1 node" in slurm_limits.lacking(request, nodes)
+    assert "partition small has 1 node" in preflight.lacking(request, nodes)
 
 
 # --- limits ---
@@ -158,7 +157,7 @@ def partition_of(**settings: str) -> dict[str, str]:
     usual = {"PartitionName": "cpu", "Default": "YES", "MaxTime": "UNLIMITED",
              "MaxNodes": "UNLIMITED", "AllowAccounts": "ALL"}  # fmt: skip
     line = " ".join(f"{key}={value}" for key, value in {**usual, **settings}.items())
-    return slurm_limits.partition(line)
+    return preflight.partition(line)
 
 
 LIMITS = [
@@ -180,16 +179,16 @@ LIMITS = [
 def test_limits_that_sbatch_accepts_and_no_job_meets(
     settings: dict[str, str], platform: dict[str, Any], reason: str
 ) -> None:
-    found = slurm_limits.problem(request_of(**platform), [partition_of(**settings)])
+    found = preflight.problem(request_of(**platform), [partition_of(**settings)])
     assert found.partition(":")[0] == reason
 
 
 def test_one_of_several_partitions_is_enough() -> None:
     short, long = (partition_of(PartitionName=n, MaxTime=t) for n, t in
                    (("short", "00:10:00"), ("long", "UNLIMITED")))  # fmt: skip
-    assert slurm_limits.problem(request_of(partition="short"), [short, long])
-    assert not slurm_limits.problem(request_of(partition="short,long"), [short, long])
-    assert not slurm_limits.problem(request_of(partition="unknown"), [short, long])
+    assert preflight.problem(request_of(partition="short"), [short, long])
+    assert not preflight.problem(request_of(partition="short,long"), [short, long])
+    assert not preflight.problem(request_of(partition="unknown"), [short, long])
 
 
 # --- without Slurm ---
@@ -235,9 +234,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).chmod(0o755)
     (tmp_path / "which").symlink_to(shutil.which("which") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    slurm_limits.silence.cache_clear()
+    preflight.silence.cache_clear()
     yield tmp_path
-    slurm_limits.silence.cache_clear()
+    preflight.silence.cache_clear()
 
 
 @pytest.mark.parametrize("backup", ["DOWN", "UP"])

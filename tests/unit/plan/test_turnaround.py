@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime
 
-from tfscaling.plan import preflight, turnaround
-from tfscaling.plan.plan_rows import PointRow
+from tfscaling.plan import plan_rows, preflight
+from tfscaling.plan.plan_rows import TIME_LIMIT, PointRow
 from tfscaling.plan.preflight import Answer
-from tfscaling.plan.run_estimates import TIME_LIMIT
 
 NOW = datetime.datetime(2026, 1, 1, 12)
 
@@ -31,16 +30,16 @@ def test_the_end_is_the_wait_and_the_run() -> None:
 
 
 def test_a_larger_geometry_that_waits_longer_does_not_end_first() -> None:
-    (text,) = turnaround.sentences([row(1, 3600.0, 0.0), row(8, 600.0, 7200.0)])
+    (text,) = plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 7200.0)])
     assert "the shortest run is that of 8 nodes on cluster (10 min)" in text
     assert "1 node on cluster would end first: in 60 min, that one in 130 min" in text
 
 
 def test_where_the_shortest_run_ends_first_it_says_so() -> None:
-    (text,) = turnaround.sentences([row(1, 3600.0, 0.0), row(8, 600.0, 10.0)])
+    (text,) = plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 10.0)])
     assert "8 nodes" in text and "would end first, too" in text
 
 
 def test_assumed_durations_and_single_points_are_not_compared() -> None:
-    assert not list(turnaround.sentences([row(1, 3600.0, 0.0), row(8, 3600.0, 9.0, False)]))
-    assert not list(turnaround.sentences([row(1, 3600.0, 0.0), row(8, 60.0, None)]))
+    assert not list(plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 3600.0, 9.0, False)]))
+    assert not list(plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 60.0, None)]))

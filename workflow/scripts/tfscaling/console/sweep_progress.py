@@ -273,11 +273,11 @@ class SweepProgress:
     def _estimate(self, spec: RunSpec) -> tuple[float | None, bool]:
         """How long a run takes according to the plan, and whether that is its time limit."""
         if spec.point not in self._estimates:
-            from tfscaling.plan import run_estimates  # loads pandas
+            from tfscaling.plan import costed_plan, plan_rows  # loads pandas
 
             limit_s = self._limit_s(spec)
-            found = run_estimates.estimate(spec, self.runs_dir, limit_s or 0.0)
-            is_limit = found.source == run_estimates.TIME_LIMIT
+            found = costed_plan.estimate(spec, self.runs_dir, limit_s or 0.0)
+            is_limit = found.source == plan_rows.TIME_LIMIT
             self._estimates[spec.point] = (limit_s if is_limit else found.duration_s, is_limit)
         return self._estimates[spec.point]
 
