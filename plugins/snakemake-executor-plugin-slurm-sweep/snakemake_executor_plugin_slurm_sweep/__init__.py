@@ -26,13 +26,9 @@ from typing import Any, Protocol
 import snakemake_executor_plugin_slurm as upstream
 from snakemake_executor_plugin_slurm import common_settings
 from snakemake_executor_plugin_slurm.job_cancellation import cancel_slurm_jobs
-from snakemake_executor_plugin_slurm.job_status_query import (
-    query_job_status,
-    query_job_status_sacct,
-)
+from snakemake_executor_plugin_slurm.job_status_query import query_job_status
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
-from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from . import queue
@@ -369,7 +365,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if self.executor_settings.status_command == "squeue":
             found = await self._query(*squeue, "--states=all")
         else:
-            found = await self._query(*shlex.split(query_job_status_sacct(names)))
+            found = await self._query(*queue.sacct(names))
             if found is not None:
                 where = [f"--clusters={','.join(sorted(self._clusters))}"] * bool(self._clusters)
                 found |= await self._query(*squeue, *where, "--states=PENDING") or {}
@@ -485,7 +481,6 @@ def _wildcards(job: Any) -> str:
 
 def sbatch_call(job: Any, params: Mapping[str, Any], settings: Any) -> str:
     """The sbatch line of a job without its command. Raises WorkflowError for a wrong request."""
-    validate_slurm_extra(job)
     excluded = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
     call = get_submit_command(job, dict(params), settings=settings, failed_nodes=excluded)
     return str(call + set_gres_string(job))

@@ -139,14 +139,6 @@ def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path
     assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
 
 
-def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
-    platform = config_of(extra="--partition=other").platforms["cluster"]
-    line = sweep_jobs.sbatch_line(
-        platforms.slurm_resources(platform, Geometry(1, 1, 0)), "a", described()
-    )
-    assert line.startswith("refused by the Slurm executor plugin: The --")
-
-
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = configuration.validate(raw)

@@ -21,7 +21,6 @@ from snakemake_executor_plugin_slurm import (
     job_status_query,
     submit_string,
     utils,
-    validation,
 )
 
 SNAKEMAKE, SLURM = "snakemake", "snakemake-executor-plugin-slurm"
@@ -38,10 +37,8 @@ USES: dict[tuple[str, Any, str], str] = {
     (SNAKEMAKE, Reason, "missing_output"): "plugin: adoption of a job that has just ended",
     (SLURM, submit_string, "get_submit_command"): "plugin, sweep_jobs: submission",
     (SLURM, utils, "set_gres_string"): "plugin, sweep_jobs: submission",
-    (SLURM, validation, "validate_slurm_extra"): "plugin, sweep_jobs: submission",
     (SLURM, upstream.Executor, "get_partition_arg"): "plugin: submission",
     (SLURM, job_status_query, "query_job_status"): "plugin: queries",
-    (SLURM, job_status_query, "query_job_status_sacct"): "plugin: queries",
     (SLURM, job_cancellation, "cancel_slurm_jobs"): "plugin: cancellation",
 }
 

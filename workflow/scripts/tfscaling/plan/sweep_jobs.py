@@ -211,7 +211,7 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     from tfscaling.tables.display import one_line  # loads pandas
 
     try:
-        from snakemake_executor_plugin_slurm import submit_string, utils, validation
+        from snakemake_executor_plugin_slurm import submit_string, utils
         from snakemake_interface_common.exceptions import WorkflowError
     except ImportError:  # an environment that Snakemake has made for the rule
         return NO_PLUGIN
@@ -234,7 +234,6 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     }
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
-        validation.validate_slurm_extra(job)
         call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
         call += utils.set_gres_string(job)
     except WorkflowError as error:
