@@ -176,12 +176,3 @@ def specification_of_benchmark(wildcards):
 def is_selected(point):
     """Whether the point is on the chosen cluster; True without a choice."""
     return CONFIG.is_selected(point.platform)
-
-
-def records_of_benchmarks(wildcards):
-    """The records of all benchmarks, none unless they are enabled."""
-    return [
-        f"results/all_reduce/{path}/all_reduce.json"
-        for path, spec in BENCHMARKS.items()
-        if is_selected(spec.point)
-    ]

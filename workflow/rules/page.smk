@@ -32,9 +32,7 @@ rule plot:
     message:  # Snakemake would list all input files
         "draw the plots"
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" plot --study {params.study:q} >{log:q} 2>&1
-        """
+        'python3 "$SCRIPTS/tfscaling" plot --study {params.study:q} >{log:q} 2>&1'
 
 
 rule write_report:
@@ -68,9 +66,7 @@ rule write_report:
     message:  # Snakemake would list all input files
         "write the page"
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1
-        """
+        'python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1'
 
 
 rule partial:

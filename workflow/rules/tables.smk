@@ -36,9 +36,7 @@ rule collect:
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1
-        """
+        'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
 
 
 rule compare:
@@ -76,9 +74,16 @@ rule compare:
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1
-        """
+        'python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1'
+
+
+def records_of_benchmarks(wildcards):
+    """The records of all benchmarks, none unless they are enabled."""
+    return [
+        f"results/all_reduce/{path}/all_reduce.json"
+        for path, spec in BENCHMARKS.items()
+        if is_selected(spec.point)
+    ]
 
 
 rule analyse:
@@ -115,9 +120,7 @@ rule analyse:
     message:  # Snakemake would list all input files
         "draw the conclusions"
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >{log:q} 2>&1
-        """
+        'python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >{log:q} 2>&1'
 
 
 rule regressions:
@@ -134,9 +137,7 @@ rule regressions:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}
-        """
+        'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
 
 
 rule tensorboard:
@@ -151,6 +152,4 @@ rule tensorboard:
     params:
         study=subpath(input.manifest, parent=True),
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" tensorboard --study {params.study:q} 2>{log:q}
-        """
+        'python3 "$SCRIPTS/tfscaling" tensorboard --study {params.study:q} 2>{log:q}'

@@ -10,7 +10,7 @@ import all_reduce_records
 import generator
 import pytest
 import searched
-from builders import REGISTRIES, manifest_of, raw_config, record_of, write_failure, write_record
+from builders import REGISTRIES, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
 from tfscaling.plan import costed_plan, plan_rows, sweep_jobs, sweep_start
@@ -48,14 +48,6 @@ def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
     assert (len(made.runs), made.finished, made.elsewhere) == (2, 0, 0)
     assert made.rows[1].tasks == 2 and made.rows[1].cpus_per_task == 8
     assert made.rows[2].repeat is None and made.rows[2].duration_s is None
-
-
-def test_finished_runs_are_left_out_and_cost_nothing(tmp_path: Path) -> None:
-    config = config_of()
-    write_record(tmp_path, planned_runs(config)[1])
-    made = plan_of(config, tmp_path)
-    assert [row.nodes for row in made.runs] == [1]
-    assert made.finished == 1
 
 
 def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
@@ -143,15 +135,6 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
     assert costed_plan.measured_s(entry.spec, tmp_path) == []
 
 
-def test_one_run_is_named_in_the_singular(tmp_path: Path) -> None:
-    config = config_of(repeats=2)
-    write_record(tmp_path, planned_runs(config)[0])
-    assert (
-        costed_plan.estimate(planned_runs(config)[1].spec, tmp_path, 1.0).source
-        == "measured, 1 run"
-    )
-
-
 def test_totals(tmp_path: Path) -> None:
     runs = plan_of(config_of(**PRICE), tmp_path).runs
     assert plan_rows.total(runs) == plan_rows.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
@@ -216,17 +199,6 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
     assert refusal_of(config_of({"node_hours": 5}), tmp_path) is None
 
 
-def test_without_a_budget_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costed_plan, "make", lambda *_: pytest.fail("read the records"))
-    assert refusal_of(config_of(), Path("anywhere")) is None
-
-
-@pytest.mark.parametrize("budget", [{"usd": -1}, {"node_hours": "5"}, {"euro": 5}, {"usd": True}])
-def test_the_schema_refuses(budget: dict[str, Any]) -> None:
-    with pytest.raises(configuration.ConfigError, match="budget"):
-        config_of(budget)
-
-
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
     rows = sweep_jobs.submitted(plan_rows.of_points(made.rows), config, described(executor))
@@ -281,32 +253,11 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_page_says_what_is_unknown_and_what_was_tried(tmp_path: Path) -> None:
-    config = config_of()
-    write_failure(tmp_path, planned_runs(config)[0])
-    text = page(config, tmp_path, "local")
-    assert ["all", "2", "1.500", "unknown", "1:00:00"] in table_rows(text)
-    assert "- No price, so unknown dollars: cluster.\n" in text
-    assert "runs (failed: rank_died: rank 1 on node1: exit code 3)" in text
-    assert "Only Slurm enforces runtime_min" in text
-    assert "sbatch 1" not in text
-
-
 def test_known_dollars_are_not_the_whole_sum_if_some_are_unknown(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     raw["platforms"]["cluster"].update(PRICE)
     text = page(configuration.validate(raw), tmp_path)
     assert ["all", "4", "6.000", "10.80 + unknown", "4:00:00"] in table_rows(text)
-
-
-def test_the_page_of_a_finished_sweep(tmp_path: Path) -> None:
-    raw = raw_config((("grid", 0, "nodes"), 1), (("budget",), {"usd": 0}))
-    config = configuration.validate(raw)
-    write_record(tmp_path, planned_runs(config)[0])
-    text = page(config, tmp_path)
-    assert "\nNone.\n" in text
-    assert "- 1 of 1 runs are finished and cost nothing.\n" in text
-    assert text.endswith("- The budget allows it.\n")
 
 
 def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
@@ -315,12 +266,6 @@ def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
     assert len(refusals) == 2
     assert "budget.usd: 1 is not allowed; the 2 runs" in refusals[0]
     assert "budget.node_hours: 1 is not allowed; the 2 runs" in refusals[1]
-
-
-def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
-    """The fixtures of this file are valid records."""
-    run = planned_runs(config_of())[0]
-    assert record_of(run)["parameters_hash"] == run.spec.parameters_hash
 
 
 # --- benchmarks ---

@@ -144,12 +144,6 @@ def test_what_no_node_has_is_named(platform: dict[str, Any], named: str) -> None
     assert preflight.lacking(request_of(**platform), []) == ""
 
 
-def test_a_partition_with_too_few_nodes_is_named() -> None:
-    nodes = [Node("n1", "idle", 8, "", 2000)]
-    request = request_of(point(nodes=2), partition="small")
-    assert "partition small has 1 node" in preflight.lacking(request, nodes)
-
-
 # --- limits ---
 
 
@@ -248,16 +242,3 @@ def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
     commands = (slurm / "asked").read_text().split()
     assert commands.count("scontrol") == 1 or backup == "UP"
     assert ("sbatch" in commands) is (backup == "UP")
-
-
-def test_what_the_plugin_refuses_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It never asks sbatch, which is there and accepts all."""
-    (tmp_path / "sbatch").write_text("#!/bin/sh\nexit 0\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    (tmp_path / "which").symlink_to(shutil.which("which") or "")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    verdict = preflight.verdict([point()], config_of(extra="--partition=other"), described())
-    assert "refused by the Slurm executor plugin" in verdict.refused[point()]
-    assert preflight.verdict([point()], config_of(), described()).refusal == ""
