@@ -15,6 +15,7 @@ from tfscaling.record import checks
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import POINT_AXES, Platform, Quality
 from tfscaling.spec.platforms import SHOWN
+from tfscaling.tables import runs_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, naming, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
@@ -244,14 +245,14 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
 
 def spent(runs: pd.DataFrame) -> list[str]:
     """What failed attempts cost, if there were any: a note."""
-    if "failed_attempts" not in runs or not (number := int(runs["failed_attempts"].sum())):
+    failed = runs_table.failed_attempts(runs)
+    if not failed.attempts:
         return []
-    hours = (runs["lost_time_s"] * runs["nodes"]).sum() / 3600.0
-    priced = runs.loc[runs["failed_attempts"] > 0, "lost_cost_usd"]
-    usd = f"{priced.sum():.2f} US dollars" if priced.notna().all() else "no price"
+    usd = "no price" if failed.cost_usd is None else f"{failed.cost_usd:.2f} US dollars"
+    cost = f"{failed.node_hours:.3f} node-hours, {usd}"
     return [
-        f"{_count(number, 'attempt')} failed: {hours:.3f} node-hours, {usd}. The cause and the "
-        "logs of each are in its folder, attempt=<n>."
+        f"{_count(failed.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
+        "in its folder, attempt=<n>."
     ]
 
 

@@ -102,21 +102,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         elsewhere,
         _benchmarks(config, benchmarks),
         kept,
-        _failed(table),
+        FailedSum(*runs_table.failed_attempts(table)),
         [_cost_of(search, due, takes) for search in searches],
-    )
-
-
-def _failed(runs: pd.DataFrame) -> FailedSum:
-    """The sums over the failed attempts of a table of runs."""
-    failed = runs[runs["failed_attempts"] > 0]
-    if failed.empty:
-        return FailedSum()
-    usd = failed["lost_cost_usd"]
-    return FailedSum(
-        int(failed["failed_attempts"].sum()),
-        float((failed["lost_time_s"] * failed["nodes"]).sum()) / 3600.0,
-        float(usd.sum()) if usd.notna().all() else None,
     )
 
 
