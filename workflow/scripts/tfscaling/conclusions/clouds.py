@@ -16,13 +16,21 @@ from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.spec import platforms
 from tfscaling.spec.config import POINT_AXES, Platform
 from tfscaling.spec.platforms import device_kind
-from tfscaling.tables import formats
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, rounded
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables import display
+from tfscaling.tables.display import (
+    MISSING,
+    NAMING,
+    Number,
+    TextTable,
+    cell,
+    naming,
+    rounded,
+    varying,
+)
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, as_costs, difference
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
-from tfscaling.tables.wording import varying
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 #: Published results have no other quality.
@@ -189,7 +197,7 @@ def text_tables(table: pd.DataFrame) -> list[TextTable]:
 
 def page(table: pd.DataFrame, study: Study) -> str:
     """The page clouds.md: a table for each pair of platforms, and how to read them."""
-    shown = [formats.markdown(pair, 2) for pair in text_tables(table)]
+    shown = [display.markdown(pair, 2) for pair in text_tables(table)]
     below = ["No two clouds to compare."]
     if shown:
         below = [f"- {note}" for note in notes(table, study)]
