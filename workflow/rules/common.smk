@@ -57,7 +57,9 @@ try:
 
         published_results.check(CONFIG.published.path, SOURCES)
 except configuration.ConfigError as error:
-    raise WorkflowError(str(error)) from None
+    sys.exit(
+        str(error)
+    )  # one line; a WorkflowError would add file, line and traceback of this code
 
 #: Rights that files do not get, for this process and for jobs; the user's own umask stays.
 UMASK, SHELL_UMASK = {

@@ -36,7 +36,7 @@ if workflow.is_main_process and not workflow.output_settings.dryrun and "--unloc
 
 # A dry-run has no start: what is asked for is not known yet, so that a dry-run of `plan` ends, too.
 if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
-    raise WorkflowError(refusal)
+    sys.exit(refusal)
 
 
 onstart:
