@@ -28,7 +28,7 @@ from tfscaling.plan.plan_rows import (
     Total,
     total,
 )
-from tfscaling.record import benchmark_record, run_record, short_runs
+from tfscaling.record import benchmark_record, run_record, step_estimates
 from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec import platforms, variants
@@ -174,7 +174,9 @@ def estimate(
     if times_s := measured_s(spec, runs_dir):
         number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
         return Estimate(statistics.median(times_s), f"measured, {number}")
-    found = [short_runs.projected(record) for record in _records(short, runs_dir)] if short else []
+    found = (
+        [step_estimates.projected(record) for record in _records(short, runs_dir)] if short else []
+    )
     times_s = [whole.phases.wall_time_s for whole in found if whole is not None]
     if times_s:
         number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"

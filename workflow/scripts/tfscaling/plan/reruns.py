@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfscaling.record import earlier, prepared_data, run_record, staleness
+from tfscaling.record import attempts, prepared_data, run_record, run_states
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
@@ -47,16 +47,16 @@ class Reruns:
         are those of the record.
         """
         specs = [run.spec for run in self.runs.values()]
-        folders = staleness.to_bring_back(specs, self.results / "runs")
+        folders = run_states.to_bring_back(specs, self.results / "runs")
         records = [self.results / "runs" / path / run_record.RECORD for path in folders]
         records += [self._benchmark(p) for p in self.benchmarks if self._is_to_bring_back(p)]
         for record in records:
-            earlier.bring_back(record)
+            attempts.restore_backup(record)
         return frozenset(map(str, records))
 
     def is_made(self, path: str) -> bool:
         """Whether the run has a record of the planned parameters."""
-        return not staleness.to_make([self.runs[path].spec], self.results / "runs")
+        return not run_states.to_make([self.runs[path].spec], self.results / "runs")
 
     def keep_earlier(self, to_do: Collection[str]) -> None:
         """Keep the records that jobs with these outputs replace, and no others.
@@ -72,9 +72,9 @@ class Reruns:
     @staticmethod
     def _keep(record: Path, to_do: Collection[str], may_be_to_do: bool = False) -> None:
         if may_be_to_do or str(record) in to_do:
-            earlier.keep(record)
+            attempts.keep_backup(record)
         elif record.exists():
-            earlier.drop(record)
+            attempts.drop_backup(record)
 
     def _benchmark(self, path: str) -> Path:
         from tfscaling.record import benchmark_record  # not for each dry-run
@@ -83,11 +83,11 @@ class Reruns:
 
     def _is_to_bring_back(self, path: str) -> bool:
         record = self._benchmark(path)
-        if record.exists() or not earlier.beside(record).exists():
+        if record.exists() or not attempts.backup_of(record).exists():
             return False
         from tfscaling.conclusions import communication  # loads pandas
 
-        kept = earlier.beside(record).name
+        kept = attempts.backup_of(record).name
         found = communication.read(self.benchmarks[path], self.results / "all_reduce", kept)
         return found.status == communication.OK
 
@@ -101,7 +101,7 @@ class Reruns:
     def runs_of_changed_data(self) -> frozenset[str]:
         """Folders of the runs to do whose prepared data is of older code of the user."""
         due = list(self._due_on_changed_data())
-        to_do = self._stale_runs | staleness.to_make(due, self.results / "runs")
+        to_do = self._stale_runs | run_states.to_make(due, self.results / "runs")
         return to_do & {spec.path for spec in due}
 
     @property
@@ -114,7 +114,7 @@ class Reruns:
         if not self._makes_stale:
             return frozenset()
         specs = [run.spec for run in self.runs.values()]
-        return frozenset(staleness.stale(specs, self.results / "runs"))
+        return frozenset(run_states.stale(specs, self.results / "runs"))
 
     def _due_on_changed_data(self) -> Iterator[RunSpec]:
         """The planned runs, made or not, whose data is of older code; no extra repeats."""
