@@ -250,13 +250,6 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_known_dollars_are_not_the_whole_sum_if_some_are_unknown(tmp_path: Path) -> None:
-    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
-    raw["platforms"]["cluster"].update(PRICE)
-    text = page(configuration.validate(raw), tmp_path)
-    assert ["all", "4", "6.000", "10.80 + unknown", "4:00:00"] in table_rows(text)
-
-
 def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
     text = page(config_of({"usd": 1, "node_hours": 1}, **PRICE), tmp_path)
     refusals = [line for line in text.splitlines() if line.startswith("- The budget refuses")]
