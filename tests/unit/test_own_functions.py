@@ -119,9 +119,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def expand(model: Any, dataset: str | None) -> grid.Grid:
     raw = raw_config((("grid", 0, "model"), model), (("recipes", "weak", "dataset"), dataset))
     sources = [("config.yaml", raw)]
-    config = configuration.validate(raw, sources)
-    configuration.check_names(config, REGISTRIES, sources)
-    return grid.expand(config, REGISTRIES, sources)
+    return grid.accept(raw, REGISTRIES, sources).grid
 
 
 def test_a_function_is_a_model_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +173,7 @@ WRONG = {
     "no such function": ("mine:modle", "mnist", "grid[0].model: ", "mine.py defines no modle"),
     "no dataset": ("mine:model", None, "recipes.weak.dataset: null", "model mine:model of grid[0]"),
     "no such data": ("mine:model", "mine:dat", "recipes.weak.dataset: ", "defines no dat"),
-    "not a name": ("mine model", "mnist", "grid[0].model: ", "allowed: a name"),
+    "not a name": ("mine model", "mnist", "grid[0].model: ", "a name"),
     "unknown model": ("vgg", "mnist", "grid[0].model: ", "resnet50 or package.module:function"),
     "unknown data": ("mnist_cnn", "coco", "recipes.weak.dataset: ", " or package.module:function"),
 }

@@ -108,7 +108,7 @@ def test_only_what_can_change_an_all_reduce_makes_it_another(
 
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
-    [("sizes_bytes", [6], "multiples of 4"), ("repetitions", 0, "allowed: 1 or more")],
+    [("sizes_bytes", [6], "multiples of 4"), ("repetitions", 0, "1 to 1,000,000")],
 )
 def test_wrong_values_are_errors(key: str, value: Any, allowed: str) -> None:
     with pytest.raises(configuration.ConfigError, match=allowed):

@@ -120,13 +120,8 @@ PRICE = {"usd_per_node_hour": 2.9, "price_date": "2022-05", "price_source": "pri
 @pytest.mark.parametrize("missing", ["price_date", "price_source"])
 def test_a_price_needs_date_and_source(missing: str) -> None:
     settings = {**PRICE, missing: None}
-    content = {"platforms": {"cluster": {k: v for k, v in settings.items() if v is not None}}}
-    with pytest.raises(ConfigError) as caught:
-        platforms.check({"cluster": platform(**settings)}, [("platforms.yaml", content)])
-    assert str(caught.value) == (
-        f"platforms.yaml: platforms.cluster.{missing}: null is not allowed; "
-        "usd_per_node_hour needs price_date and price_source"
-    )
+    with pytest.raises(ConfigError, match=rf"platforms\.cluster\.{missing}: null is not allowed"):
+        platforms.check({"cluster": platform(**settings)})
 
 
 @pytest.mark.parametrize(
@@ -153,13 +148,8 @@ def test_everything_shown_is_a_key_of_a_platform() -> None:
 
 
 def test_a_price_of_gpus_needs_one_of_the_node() -> None:
-    content = {"platforms": {"cluster": {"usd_per_gpu_hour": 2.5}}}
-    with pytest.raises(ConfigError) as caught:
-        platforms.check({"cluster": platform(usd_per_gpu_hour=2.5)}, [("platforms.yaml", content)])
-    assert str(caught.value) == (
-        "platforms.yaml: platforms.cluster.usd_per_gpu_hour: 2.5 is not allowed; "
-        "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
-    )
+    with pytest.raises(ConfigError, match=r"platforms\.cluster\.usd_per_gpu_hour: 2\.5 is not"):
+        platforms.check({"cluster": platform(usd_per_gpu_hour=2.5)})
 
 
 @pytest.mark.parametrize(
@@ -195,11 +185,10 @@ WRONG = {
 def test_settings_that_cannot_mean_what_they_say(
     settings: dict[str, Any], key: str, rule: str
 ) -> None:
-    content = {"platforms": {"cluster": settings}}
     with pytest.raises(ConfigError) as caught:
-        platforms.check({"cluster": platform(**settings)}, [("platforms.yaml", content)])
+        platforms.check({"cluster": platform(**settings)})
     message = str(caught.value)
-    assert message.startswith(f"platforms.yaml: platforms.cluster.{key}: ")
+    assert f": platforms.cluster.{key}: " in message
     assert " is not allowed; " in message
     assert rule in message
 
@@ -234,6 +223,6 @@ def test_a_cluster_without_any_run_is_refused(
 ) -> None:
     config = on_clusters(chosen, **clusters)
     with pytest.raises(ConfigError) as caught:
-        platforms.check_cluster(config, [("config.yaml", {}), ("--config", {"cluster": chosen})])
-    assert str(caught.value).startswith(f'--config: cluster: "{chosen}" is not allowed; ')
+        platforms.check_cluster(config)
+    assert f': cluster: "{chosen}" is not allowed; ' in str(caught.value)
     assert rule in str(caught.value)

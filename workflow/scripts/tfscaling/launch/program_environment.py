@@ -11,7 +11,7 @@ import msgspec
 
 from tfscaling.launch.rank_process import WorkFailedError
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts
-from tfscaling.spec import programs
+from tfscaling.spec import recipes
 
 #: For the environment's Python, 3.8 or later: prints its version, and those of its arguments.
 _VERSIONS = """
@@ -31,8 +31,8 @@ def variables(environment: str, environ: Mapping[str, str], host: str) -> dict[s
 
     Raises WorkFailedError if this host does not have it: another Python would run instead.
     """
-    python = programs.python_of(environment)
-    if not programs.is_environment(environment):
+    python = recipes.python_of(environment)
+    if not recipes.is_environment(environment):
         text = f"environment {environment}: {host} has no program {python}"
         raise WorkFailedError("EnvironmentError", text, 127)
     path = environ.get("PATH", os.defpath)
@@ -44,7 +44,7 @@ def variables(environment: str, environ: Mapping[str, str], host: str) -> dict[s
 
 def with_versions(facts: HostFacts, environment: str) -> HostFacts:
     """The facts with the versions of the environment; none where its Python does not tell."""
-    command = [str(programs.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
+    command = [str(recipes.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
     try:
         shown = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
