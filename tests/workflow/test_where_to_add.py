@@ -134,7 +134,8 @@ PLATFORM = """
     cpus_per_node: 1
 """
 CONFIG_KEY = """
-    remark: Annotated[Line | None, about("What readers of the tables should know.")] = None
+    remark: Line | None = None
+    """What readers of the tables should know."""
 """
 OVERLAY: dict[str, Any] = {
     "study": "added",
