@@ -17,10 +17,6 @@ PROFILES = REPOSITORY / "profiles"
 OVERLAYS = sorted(p for p in (REPOSITORY / "config").glob("*.yaml") if p.stem != "platforms")
 
 
-def test_the_study_has_a_default() -> None:
-    assert valid_config().study == "main"
-
-
 @pytest.mark.parametrize("study", [*SHARED_FOLDERS, "Runs"])
 def test_a_shared_folder_is_no_study(study: str) -> None:
     config = valid_config((["study"], study))
