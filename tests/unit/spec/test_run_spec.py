@@ -225,8 +225,7 @@ def test_hash_is_of_axes_and_parameters_and_not_of_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "tasks", "share"),
-    [(8, 1, 8), (8, 2, 4), (8, 3, 2), (8, 8, 1), (8, "2+1", 4)],
+    ("cpus", "tasks", "share"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (8, 8, 1), (8, "2+1", 4)]
 )
 def test_tasks_share_the_cpus_of_their_node(cpus: int, tasks: int | str, share: int) -> None:
     spec = spec_of(

@@ -13,15 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 #: The axes of a point of the grid, in the order of the result folders.
-POINT_AXES = (
-    "platform",
-    "model",
-    "strategy",
-    "recipe",
-    "nodes",
-    "gpus_per_node",
-    "tasks_per_node",
-)
+POINT_AXES = ("platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node")
 #: Points that share these differ in the number of nodes only: one line in plots and findings.
 LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 #: The axes of a run.

@@ -53,18 +53,15 @@ _NO_SERVERS = {
     "stop_after_steps": "whose workers make steps at the same time: none has a time of its own",
     "gradient_noise_scale": "with which no replica has a gradient of its own to compare",
 }
-#: Keys of a recipe that only the workflow's own trainer reads.
-TRAINER_KEYS = (
-    *("loss", "optimizer", "learning_rate", "learning_rate_scaling", "momentum", "nesterov"),
-    *("weight_decay", "warmup_epochs", "decay", "label_smoothing"),
-    *("accumulate_steps", "average_every", "gradient_noise_scale"),
-    *("train_examples_max", "test_examples_max", "validation_examples"),
-    *("evaluation_interval_epochs", "checkpoint_every_epochs", "checkpoint_every_s"),
-    *("stop_after_steps", "steps_per_epoch", "steps_per_execution", "attribution", "precision"),
-    *("gradient_exchange", "communication", "parameter_servers"),
-)
 #: Keys that only mean something with a program.
 PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns", "log_folder")
+#: Keys of all recipes.
+_COMMON_KEYS = {
+    *BATCH_SIZE_KEYS,
+    *("dataset", "epochs", "quality", "compare_resumed", "program", "parameters"),
+}
+#: Keys that only the workflow's own trainer reads.
+TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {*PROGRAM_KEYS}]
 #: Ways to observe that tell no times of epochs.
 WITHOUT_TIMES = ("nothing", "output")
 _DEFAULTS = Recipe(epochs=1)
