@@ -365,11 +365,6 @@ def test_the_seed_of_the_last_repeat_is_one_that_keras_takes(
             expand(*changes)
 
 
-def test_nodes_beyond_all_limits_are_excluded_by_the_limit() -> None:
-    (point,) = expand(blocks(block(nodes=[1, 100000]))).excluded
-    assert point.reason == "100000 nodes exceed nodes_max 8"
-
-
 def test_a_grid_that_memory_does_not_hold_is_refused_before_it_is_made() -> None:
     axes = {"nodes": [*range(1, 9)], "gpus_per_node": [*range(5)], "repeats": 10_000}
     with pytest.raises(ConfigError, match=r"grid\[0\]: .* the grid has 400000 runs .*100000"):

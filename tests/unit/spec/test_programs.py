@@ -172,11 +172,6 @@ def test_a_wrong_block_is_named(axes: dict[str, Any], key: str, words: str) -> N
     assert words in str(caught.value)
 
 
-def test_a_run_of_the_workflows_own_models_keeps_its_text() -> None:
-    (run, _) = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs
-    assert "program" not in run_spec.encode(run.spec)
-
-
 def test_another_trainer_leaves_programs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     before = expand({}).runs[0].spec
     of_trainer = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs[0].spec

@@ -158,18 +158,8 @@ def _managed(word: str) -> str | None:
 
 #: What of a platform the tables and the report say.
 SHOWN = (
-    "cloud",
-    "published_as",
-    "cluster",
-    "partition",
-    "instance_type",
-    "gpu_type",
-    "devices",
-    "launcher",
-    "cpus_per_node",
-    "usd_per_node_hour",
-    "usd_per_gpu_hour",
-    "price_date",
+    *("cloud", "published_as", "cluster", "partition", "instance_type", "gpu_type", "devices"),
+    *("launcher", "cpus_per_node", "usd_per_node_hour", "usd_per_gpu_hour", "price_date"),
     "price_source",
 )
 
