@@ -20,7 +20,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.datasets.pipelines import PipelineContext
 from tfscaling.launch import missing_gpus
 from tfscaling.launch.rank_process import RankContext, on_gpus
-from tfscaling.record import clock, prepared_data, resumption
+from tfscaling.record import attempts, clock, prepared_data
 from tfscaling.record.rank_report import (
     AttributionRound,
     Rank,
@@ -218,7 +218,7 @@ def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
     """The run's checkpoints, or None if its recipe asks for none."""
-    beginning = resumption.read_beginning(context.folder)
+    beginning = attempts.read_beginning(context.folder)
     if beginning is None or not spec.recipe.writes_checkpoints:
         return None
     cluster = context.cluster
