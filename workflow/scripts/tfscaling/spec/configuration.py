@@ -164,7 +164,7 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
             looked = f"; not found in {Path.cwd()}: {', '.join(absent)}" if absent else ""
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
-            value, schema = _refused_entry(raw, place, path), option["propertyNames"]
+            value, schema = _refused_entry(raw, place, path), option.get("propertyNames", {})
     return NotAllowed(place, value, f"allowed: {words(schema, value)}", _hint(value, schema))
 
 
@@ -297,8 +297,8 @@ def _hint(value: Any, schema: Schema) -> str:
         found = f"write a list: {json.dumps(text.split())}"
     elif "number" in kinds and (number := _number(text)) is not None:
         found = f"YAML reads text here, write {number}"
-    elif "integer" in kinds and re.fullmatch("[-+]*[0-9]{1,20}", text):
-        found = f"write {text.lstrip('+-')}, without quotes"
+    elif "integer" in kinds and re.fullmatch("[-+]?[0-9]{1,20}", text):
+        found = f"write {int(text)}, without quotes"
     elif "boolean" in kinds and text.lower() in ("true", "false"):
         found = f"write {text.lower()}, without quotes"
     elif "string" in kinds and isinstance(value, bool):
