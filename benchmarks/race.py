@@ -32,10 +32,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
 from tfscaling.conclusions.decision import Contest  # noqa: E402
+from tfscaling.search.candidates import LOOKS, Candidate, Constraint, Goal, Settings  # noqa: E402
 from tfscaling.search.expected_runs import scaling_times  # noqa: E402
-from tfscaling.search.locations import Locations, estimate  # noqa: E402
-from tfscaling.search.looks import Estimator, decide  # noqa: E402
-from tfscaling.search.terms import LOOKS, Candidate, Constraint, Goal, Settings  # noqa: E402
+from tfscaling.search.interim import Estimator, Locations, decide, estimate  # noqa: E402
 from tfscaling.tables.estimates import (  # noqa: E402
     SCATTER_MIN,
     clipped,

@@ -12,8 +12,8 @@ import pandas as pd
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.run_states import RunState
+from tfscaling.search.candidates import KEPT_RUNS, Claim, Elimination, Reason, Verdict
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.search.terms import KEPT_RUNS, Claim, Left, Verdict, Why
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES, POINT_AXES, SearchLimit
 from tfscaling.spec.run_spec import Point
@@ -128,7 +128,7 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
     )
     for verdict in search.decision.verdicts:
         claims = {claim.worse: claim for claim in verdict.claims}
-        left = {each.name: each for each in verdict.left}
+        left = {each.name: each for each in verdict.eliminated}
         says = f"{verdict_text(search, verdict)}, {rounds_text(verdict)}"
         order = sorted(search.points, key=lambda name: _place(name, verdict, left))
         for name in [*order, *(point.path for point in search.other_work)]:
@@ -169,7 +169,7 @@ def _shown(point: Point, study: Study) -> Row:
     }
 
 
-def _place(name: str, verdict: Verdict, left: Mapping[str, Left]) -> tuple[int, float, str]:
+def _place(name: str, verdict: Verdict, left: Mapping[str, Elimination]) -> tuple[int, float, str]:
     if name in left:
         return -left[name].round, left[name].gap or math.inf, name
     return -1000 - (name == verdict.cheapest), 0.0, name
@@ -178,13 +178,13 @@ def _place(name: str, verdict: Verdict, left: Mapping[str, Left]) -> tuple[int, 
 def _standing(
     name: str,
     verdict: Verdict,
-    left: Left | None,
+    left: Elimination | None,
     claim: Claim | None,
     names: Mapping[str, str],
 ) -> Row:
     row: Row = {"place": TAKEN if name == verdict.cheapest else IN}
     if left:
-        row = {"place": LEFT, "round": left.round, "why": str(left.why), "gap": left.gap}
+        row = {"place": LEFT, "round": left.round, "why": str(left.reason), "gap": left.gap}
         row["rival"] = names.get(left.rival or "")
     if claim:
         row["at_least"] = claim.at_least
@@ -215,9 +215,9 @@ def _kept_text(runs: int) -> str:
     return f"{runs} runs or more, so with 95% fewer than {1 - 0.05 ** (1 / runs):.0%} miss it"
 
 
-def unresolved(verdict: Verdict) -> tuple[Left, ...]:
+def unresolved(verdict: Verdict) -> tuple[Elimination, ...]:
     """The candidates that left by failing and whose valid runs are not shown to be worse."""
-    return tuple(each for each in verdict.left if each.name in verdict.unresolved)
+    return tuple(each for each in verdict.eliminated if each.name in verdict.unresolved)
 
 
 def limit_text(metric: str, limit: SearchLimit) -> str:
@@ -271,7 +271,11 @@ def left_text(study: Study, search: StudySearch, verdict: Verdict) -> str:
 
     Empty if none did.
     """
-    gone = [each for each in verdict.left if each.why in (Why.DOES_NOT_RUN, Why.NOT_REACHED)]
+    gone = [
+        each
+        for each in verdict.eliminated
+        if each.reason in (Reason.DOES_NOT_RUN, Reason.NOT_REACHED)
+    ]
     vary = varying([_shown(point, study) for point in search.points.values()])
     names = []
     for each in gone:
@@ -281,7 +285,7 @@ def left_text(study: Study, search: StudySearch, verdict: Verdict) -> str:
         metric = METRICS[verdict.goal]
         unit = f" {metric.unit}" * bool(metric.unit)
         took = f"; {had}: {rounded(median(values), metric.digits)}{unit}" if values else ""
-        names.append(f"{point_name(_shown(point, study), vary)} {each.why}{took}")
+        names.append(f"{point_name(_shown(point, study), vary)} {each.reason}{took}")
     return listed(names)
 
 
@@ -314,10 +318,10 @@ def _notes(table: pd.DataFrame) -> Iterator[str]:
     for row in rows_of(promises):
         limit = row["limit"] if is_known(row["limit"]) else None
         yield guarantee(row["indifference"], row["confidence"], limit)
-    if (table["why"] == Why.BOUNDED).any():
+    if (table["why"] == Reason.BOUNDED).any():
         yield (
-            f"“{Why.BOUNDED}” rests on the assumption of the configuration that n times the nodes "
-            "are at most n times as fast; “behind” is then the least."
+            f"“{Reason.BOUNDED}” rests on the assumption of the configuration that n times the "
+            "nodes are at most n times as fast; “behind” is then the least."
         )
 
 

@@ -1,4 +1,4 @@
-"""Candidates, goals and settings of a search, and what it decides."""
+"""Candidates, goals and settings of a search, and the types of its decision."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from statistics import NormalDist
 
 from tfscaling.spec.config import LOOKS
 
-#: The share of the error of each look.
+#: The share of the error of each interim analysis.
 SHARES = (0.4, 0.2, *(0.4 / 6,) * 6)
-#: The share of a screen by one run, and what it assumes: runs scatter by so much at most, and none
-#: takes more than so many times as long as usual.
+#: A screen by one run has this share of the error. It assumes that runs scatter by at most
+#: SCREEN_SCATTER and that no run takes more than SCREEN_DISTURBED times as long as usual.
 SCREEN_SHARE, SCREEN_SCATTER, SCREEN_DISTURBED = 0.2, 0.10, 3.0
-#: The share of bounds before runs, of two parts of the first round together.
+#: The share of bounds by linear speed-up, for both parts of the first round together.
 BOUNDS_SHARE = 0.2
 #: Amounts are claimed from so many runs on.
 CLAIM_RUNS = 4
@@ -31,11 +31,11 @@ Run = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate and its runs by block, None where there is none or the infrastructure ended it.
+    """A candidate and its runs by block; None: no run, or the infrastructure ended it.
 
-    `failed_blocks` are those, from 0, whose run failed too often to be tried again; those in
-    `skipped_blocks` are replaced by later ones, up to `blocks_max`. `cost` is the cost of a run, in
-    any unit. Candidates on the same `line` differ in their nodes alone.
+    `failed_blocks`, from 0, are those whose run failed too often to be tried again. Later blocks
+    replace `skipped_blocks`, up to `blocks_max`. `cost` of a run is in any unit. Candidates on the
+    same `line` differ only in their nodes.
     """
 
     name: str
@@ -49,26 +49,26 @@ class Candidate:
 
     @property
     def number(self) -> int:
-        """How many runs it has."""
+        """The number of its runs."""
         return sum(run is not None for run in self.runs)
 
     def blocks(self, runs: int) -> list[int]:
-        """The blocks of its first runs, from 0."""
+        """The blocks of its first `runs` runs, from 0."""
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
     def lacks(self, runs: int) -> list[int]:
-        """Those of the blocks of its first runs in which it has none."""
+        """The blocks of its first `runs` runs in which it has no run."""
         had = len(self.runs)
         return [n for n in self.blocks(runs) if n >= had or self.runs[n] is None]
 
     def cannot_run(self, runs: int) -> bool:
-        """Whether one of the first runs, which it lacks, failed too often."""
+        """Whether one of its first `runs` runs is missing and failed too often."""
         return not self.failed_blocks.isdisjoint(self.lacks(runs))
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric, the smaller the better, above zero, times a known factor of each candidate.
+    """A metric above zero, the smaller the better, times a known factor of each candidate.
 
     `is_cost`: it is a time on all nodes together. `has_target`: runs may miss a target.
     """
@@ -82,9 +82,9 @@ class Goal:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A quality that must be at least `limit` (at most, if `is_most`), but for an indifference.
+    """A quality of at least `limit` (at most, if `is_most`), give or take the indifference.
 
-    It is a limit of the mean over a candidate's runs and of every run.
+    It limits the mean over a candidate's runs, and every run.
     """
 
     metric: str
@@ -97,8 +97,8 @@ class Constraint:
 class Settings:
     """`indifference` is a fraction; all others are fixed at the start.
 
-    The last look is the last of LOOKS with at most `repeats_max` runs. `is_screened`: before them
-    one run of each is looked at. `is_bounded`: no line is taken to be faster than linear.
+    `is_screened`: one run of each candidate is analysed first. `is_bounded`: speed-up is taken to
+    be linear at most.
     """
 
     indifference: float = 0.05
@@ -108,17 +108,18 @@ class Settings:
     is_bounded: bool = False
 
     def __post_init__(self) -> None:
-        if not (self.indifference > 0 and 0 < self.confidence < 1 and self.looks):
+        if not (self.indifference > 0 and 0 < self.confidence < 1 and self.analyses):
             raise ValueError("indifference > 0, 0 < confidence < 1 and repeats_max >= 2 are needed")
 
     @property
-    def looks(self) -> tuple[int, ...]:
+    def analyses(self) -> tuple[int, ...]:
+        """Runs of each remaining candidate at each interim analysis."""
         return tuple(runs for runs in LOOKS if runs <= self.repeats_max)
 
-    def error(self, look: int) -> float:
-        """The error that a look may make."""
-        left = 1 - SCREEN_SHARE * self.is_screened - BOUNDS_SHARE * self.is_bounded
-        return left * (1 - self.confidence) * SHARES[look] / sum(SHARES[: len(self.looks)])
+    def error(self, analysis: int) -> float:
+        """The error that an interim analysis may make, from 0."""
+        share = 1 - SCREEN_SHARE * self.is_screened - BOUNDS_SHARE * self.is_bounded
+        return share * (1 - self.confidence) * SHARES[analysis] / sum(SHARES[: len(self.analyses)])
 
     @property
     def bounds_error(self) -> float:
@@ -126,14 +127,14 @@ class Settings:
         return BOUNDS_SHARE * (1 - self.confidence) / 2
 
     def screen_factor(self, comparisons: int) -> float:
-        """How many times as much as the best a single run must take to leave by the screen."""
+        """The least ratio of a single run to the best one that eliminates by the screen."""
         tail = SCREEN_SHARE * (1 - self.confidence) / max(comparisons, 1)
         quantile = NormalDist().inv_cdf(1 - tail)
         return SCREEN_DISTURBED * math.exp(quantile * math.sqrt(2) * SCREEN_SCATTER)
 
 
-class Why(StrEnum):
-    """Why a candidate left."""
+class Reason(StrEnum):
+    """Why a candidate was eliminated."""
 
     NOT_THE_BEST = "not the best"
     SCREENED = "far behind in its only run"
@@ -152,15 +153,15 @@ class Allowed(StrEnum):
 
 
 @dataclass(frozen=True)
-class Left:
-    """A candidate that left in a round, from 1, or in 0 by a screen or a bound.
+class Elimination:
+    """A candidate that was eliminated in a round, from 1, or in 0 by a screen or a bound.
 
-    `gap`: by what fraction `rival` was ahead, by a bound at least.
+    `gap`: by what fraction `rival` was ahead, at least by this where `reason` is a bound.
     """
 
     name: str
     round: int
-    why: Why
+    reason: Reason
     rival: str | None = None
     gap: float | None = None
 
@@ -176,13 +177,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known for a goal after its last look.
+    """What is known for a goal after its last interim analysis.
 
     `best` may be worse than the best by the fraction `bound`; None where nothing may be named.
     `cheapest` is the cheapest of the survivors shown to be within the indifference of the best.
     Nothing is compared, so nothing decided, where fewer than two candidates have a valid run.
-    `unresolved` are those that left because they do not run or miss the target, and whose valid
-    runs are not shown to be worse than the runs of `best`.
+    `unresolved` were eliminated because they do not run or miss the target, and their valid runs
+    are not shown to be worse than the runs of `best`.
     """
 
     goal: str
@@ -191,7 +192,7 @@ class Verdict:
     is_decided: bool
     has_ended: bool
     survivors: tuple[str, ...]
-    left: tuple[Left, ...]
+    eliminated: tuple[Elimination, ...]
     claims: tuple[Claim, ...]
     cheapest: str | None
     rounds: int
@@ -201,11 +202,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Decision:
-    """A verdict for each goal, and what the next look needs.
+    """A verdict for each goal, and what the next interim analysis needs.
 
-    `runs` are those of each candidate that the last look went by, `wanted` the candidates that the
-    next look needs with `runs_next` runs each: none and 0 when the search has ended. Those of them
-    that are `waiting` are run only if the runs of the others leave it open.
+    `runs` of each candidate were analysed last. The next analysis needs `runs_next` runs of each
+    `wanted` candidate: none and 0 when the search has ended. Those that are `waiting` only run if
+    the runs of the others leave it open.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -217,5 +218,5 @@ class Decision:
 
     @property
     def due(self) -> tuple[str, ...]:
-        """The candidates whose runs the next look needs."""
+        """The candidates whose runs the next analysis needs."""
         return tuple(name for name in self.wanted if name not in self.waiting)

@@ -10,8 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tfscaling.search.looks import USUAL, decide, lacking
-from tfscaling.search.terms import (
+from tfscaling.search.candidates import (
     KEPT_RUNS,
     LOOKS,
     Allowed,
@@ -19,15 +18,16 @@ from tfscaling.search.terms import (
     Claim,
     Constraint,
     Decision,
+    Elimination,
     Goal,
-    Left,
+    Reason,
     Run,
     Settings,
-    Why,
 )
+from tfscaling.search.interim import USUAL, decide, lacking
 
 TIME = Goal("time", "time_s")
-#: Medians of candidates that take several looks to tell apart.
+#: Medians of candidates that take several interim analyses to decide.
 TIMES_S = (100.0, 103.0, 107.0, 112.0, 150.0, 300.0)
 
 
@@ -52,13 +52,13 @@ def test_two_candidates_by_hand() -> None:
     # scatter of 4 % about 100 and 200; at two runs each a gap of 1.45 is the least that counts
     (verdict,) = decide([candidate("a", 100, 104), candidate("b", 200, 208)], [TIME]).verdicts
     assert (verdict.best, verdict.bound, verdict.is_decided) == ("a", 0, True)
-    (left,) = verdict.left
-    assert left == Left("b", 1, Why.NOT_THE_BEST, "a", pytest.approx(1.0))
+    (left,) = verdict.eliminated
+    assert left == Elimination("b", 1, Reason.NOT_THE_BEST, "a", pytest.approx(1.0))
 
 
 def test_the_bound_by_hand() -> None:
     (verdict,) = decide([candidate("a", 100, 104), candidate("b", 110, 114.4)], [TIME]).verdicts
-    assert (verdict.best, verdict.is_decided, verdict.left) == ("a", False, ())
+    assert (verdict.best, verdict.is_decided, verdict.eliminated) == ("a", False, ())
     assert verdict.bound == pytest.approx(1.45 / 1.1 - 1)
 
 
@@ -68,7 +68,7 @@ def test_a_claim_by_hand() -> None:
     (found,) = decide(
         [candidate("a", *times), candidate("b", *(1.25 * t for t in times))], [TIME]
     ).verdicts
-    assert [left.round for left in found.left] == [3]
+    assert [left.round for left in found.eliminated] == [3]
     variance = (4 / 3) * 1e-4  # of each, and the pooled one
     quantile = 4.6979  # of t with 6 degrees of freedom at 1 - 0.05 · (0.4 / 6) / 2
     at_least = 1.25 * math.exp(-quantile * math.sqrt(2 * variance / 4)) - 1
@@ -124,13 +124,13 @@ def test_another_indifference_needs_no_other_runs() -> None:
     again = decide(with_runs(measured(), usual), [TIME], Settings(0.3))
     assert again == loose
     # those that left, and when, are the same as far as both went
-    left = usual.verdicts[0].left
-    assert strict.verdicts[0].left[: len(left)] == left
+    left = usual.verdicts[0].eliminated
+    assert strict.verdicts[0].eliminated[: len(left)] == left
 
 
 def test_fewer_repeats_have_fewer_looks_with_all_of_the_error() -> None:
     settings = Settings(repeats_max=7)
-    assert settings.looks == (2, 3, 4, 6)
+    assert settings.analyses == (2, 3, 4, 6)
     assert sum(map(settings.error, range(4))) == pytest.approx(0.05)
     (verdict,) = decide(measured(0.2), [TIME], settings).verdicts
     assert (verdict.has_ended, verdict.is_decided, verdict.rounds) == (True, False, 4)
@@ -139,7 +139,7 @@ def test_fewer_repeats_have_fewer_looks_with_all_of_the_error() -> None:
 
 def test_claims_are_made_from_four_runs_on() -> None:
     (verdict,) = decide(measured(), [TIME]).verdicts
-    rounds = {left.name: left.round for left in verdict.left}
+    rounds = {left.name: left.round for left in verdict.eliminated}
     assert "c5" in rounds and rounds["c5"] < 3
     assert verdict.claims and all(rounds[claim.worse] >= 3 for claim in verdict.claims)
 
@@ -168,9 +168,9 @@ def test_a_candidate_that_misses_the_target_leaves_and_may_be_better(
 ) -> None:
     others = [candidate(f"b{n}", *(100 + n, 101 + n, 100 + n) * 2) for n in range(5)]
     (verdict,) = decide([candidate("a", *times_s), *others], [TIME]).verdicts
-    left = {each.name: each.why for each in verdict.left}
+    left = {each.name: each.reason for each in verdict.eliminated}
     is_behind = times_s[0] == 190.0
-    assert left["a"] is (Why.NOT_THE_BEST if is_behind else Why.NOT_REACHED)
+    assert left["a"] is (Reason.NOT_THE_BEST if is_behind else Reason.NOT_REACHED)
     assert verdict.best == "b0" and verdict.unresolved == unresolved
 
 
@@ -183,7 +183,7 @@ def test_what_left_behind_a_candidate_that_then_missed_the_target_runs_again() -
     found = decide([candidate("a", 100.0, 101.0, INFINITE), *others], [target])
     (verdict,) = found.verdicts
     assert verdict.best == "b0" and verdict.is_decided and verdict.unresolved == ("a",)
-    assert "b0" not in {each.name for each in verdict.left}
+    assert "b0" not in {each.name for each in verdict.eliminated}
 
 
 def test_with_a_target_a_candidate_is_named_from_enough_runs_on() -> None:
@@ -236,7 +236,9 @@ def test_what_the_infrastructure_ended_is_run_again_in_its_block() -> None:
     assert (again.verdicts[0].best, again.verdicts[0].is_decided) == ("a", True)
     never = replace(failed, failed_blocks=frozenset({0}))
     (verdict,) = decide([never, *others], [TIME]).verdicts
-    assert verdict.left == (Left("a", 1, Why.DOES_NOT_RUN),) and verdict.best == "b0"
+    assert (
+        verdict.eliminated == (Elimination("a", 1, Reason.DOES_NOT_RUN),) and verdict.best == "b0"
+    )
 
 
 def test_the_cheapest_of_those_shown_to_be_near() -> None:
@@ -281,7 +283,7 @@ def test_only_what_keeps_the_constraint_is_named() -> None:
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.is_decided) == ("good", True)
     assert (found.allowed["fast"], found.allowed["good"]) == (Allowed.OUT, Allowed.IN)
-    assert {left.name: left.why for left in verdict.left}["fast"] is Why.NOT_ALLOWED
+    assert {left.name: left.reason for left in verdict.eliminated}["fast"] is Reason.NOT_ALLOWED
     at_most = replace(constraint, is_most=True)
     assert decide(candidates, [TIME], constraint=at_most).verdicts[0].best == "fast"
 
@@ -334,10 +336,10 @@ def test_a_screen_lets_leave_what_is_far_behind_in_its_only_run() -> None:
     firsts = {"a": 100.0, "b": 300.0, "c": 600.0, "d": INFINITE}
     found = decide([candidate(name, t) for name, t in firsts.items()], [TIME], SCREENED)
     (verdict,) = found.verdicts
-    assert verdict.left == (Left("c", 0, Why.SCREENED, "a", pytest.approx(5.0)),)
+    assert verdict.eliminated == (Elimination("c", 0, Reason.SCREENED, "a", pytest.approx(5.0)),)
     assert (found.wanted, found.runs_next, found.runs["c"]) == (("a", "b", "d"), 2, 1)
     usual = decide([candidate(name, t) for name, t in firsts.items()], [TIME])
-    assert usual.verdicts[0].left == () and len(usual.wanted) == 4
+    assert usual.verdicts[0].eliminated == () and len(usual.wanted) == 4
 
 
 def test_a_screen_waits_for_the_first_run_of_each_and_the_search_goes_on_after_it() -> None:
@@ -347,12 +349,12 @@ def test_a_screen_waits_for_the_first_run_of_each_and_the_search_goes_on_after_i
     after = [candidate("a", 100.0, 101.0), candidate("b", 900.0), candidate("c", 200.0, 202.0)]
     (verdict,) = decide(after, [TIME], SCREENED).verdicts
     assert (verdict.best, verdict.is_decided, verdict.rounds) == ("a", True, 1)
-    assert [left.round for left in verdict.left] == [0, 1]
+    assert [left.round for left in verdict.eliminated] == [0, 1]
 
 
 def test_a_screen_takes_its_share_of_the_error() -> None:
-    looks = range(len(SCREENED.looks))
-    assert sum(map(SCREENED.error, looks)) == pytest.approx(0.8 * 0.05)
+    analyses = range(len(SCREENED.analyses))
+    assert sum(map(SCREENED.error, analyses)) == pytest.approx(0.8 * 0.05)
     assert 3 < SCREENED.screen_factor(6) < SCREENED.screen_factor(200) < 6
 
 
@@ -386,15 +388,15 @@ def test_bounds_leave_out_what_linear_speed_up_would_not_make_the_best() -> None
     first, second, *_ = decisions
     assert (first.due, first.waiting) == (("fast1", "slow1"), ("fast2", "fast4", "slow2", "slow4"))
     # 800 s on one node are at least 200 s on four: twice what `fast` takes on one
-    bounded = {left.name: left for left in second.verdicts[0].left}
+    bounded = {left.name: left for left in second.verdicts[0].eliminated}
     assert set(bounded) == {"slow2", "slow4"}
-    assert (bounded["slow4"].rival, bounded["slow4"].why) == ("fast1", Why.BOUNDED)
+    assert (bounded["slow4"].rival, bounded["slow4"].reason) == ("fast1", Reason.BOUNDED)
     assert bounded["slow4"].gap == pytest.approx(1.0, rel=0.1)
     assert second.due == ("fast1", "fast4", "slow1") and second.waiting == ("fast2",)
     (verdict,) = decisions[-1].verdicts
     assert (verdict.best, verdict.is_decided) == ("fast4", True)
     # 100 s on one node are at least 50 s on two
-    assert [left.why for left in verdict.left if left.name == "fast2"] == [Why.BOUNDED]
+    assert [left.reason for left in verdict.eliminated if left.name == "fast2"] == [Reason.BOUNDED]
     assert {name for name, runs in decisions[-1].runs.items() if not runs} == {
         "fast2", "slow2", "slow4",
     }  # fmt: skip
@@ -406,7 +408,9 @@ def test_on_cost_the_smallest_of_each_line_run_alone() -> None:
     (verdict,) = decisions[-1].verdicts
     assert (verdict.best, verdict.is_decided, rounds) == ("fast1", True, 1)
     assert {name for name, runs in decisions[-1].runs.items() if runs} == {"fast1", "slow1"}
-    assert {left.rival for left in verdict.left if left.name in ("fast2", "fast4")} == {"fast1"}
+    assert {left.rival for left in verdict.eliminated if left.name in ("fast2", "fast4")} == {
+        "fast1"
+    }
 
 
 def test_a_point_that_may_not_be_named_leaves_out_no_larger_one() -> None:
@@ -419,8 +423,8 @@ def test_a_point_that_may_not_be_named_leaves_out_no_larger_one() -> None:
         replace(each, runs=({"time_s": INFINITE}, *each.runs[1:])) if each.name == "fast1" else each
         for each in on_lines(LINES, COST)
     ]
-    left = {each.name: each.why for each in decide(once, [COST], BOUNDED).verdicts[0].left}
-    assert left.get("fast2") is not Why.BOUNDED and left["slow2"] is Why.BOUNDED
+    left = {each.name: each.reason for each in decide(once, [COST], BOUNDED).verdicts[0].eliminated}
+    assert left.get("fast2") is not Reason.BOUNDED and left["slow2"] is Reason.BOUNDED
     dead = [
         replace(each, runs=(), failed_blocks=frozenset({0})) if each.name == "fast1" else each
         for each in on_lines(LINES, COST)
@@ -447,5 +451,5 @@ def test_a_bounded_search_depends_on_its_runs_alone(goals: list[Goal]) -> None:
 
 
 def test_bounds_take_their_share_of_the_error() -> None:
-    looks = range(len(BOUNDED.looks))
-    assert sum(map(BOUNDED.error, looks)) + 2 * BOUNDED.bounds_error == pytest.approx(0.05)
+    analyses = range(len(BOUNDED.analyses))
+    assert sum(map(BOUNDED.error, analyses)) + 2 * BOUNDED.bounds_error == pytest.approx(0.05)
