@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from simulated import NOISES, noise, share
-from tfscaling.conclusions.change import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, judge
+from tfscaling.conclusions.two_sweeps import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, judge
 
 INDIFFERENCE = 0.05
 Array = np.ndarray

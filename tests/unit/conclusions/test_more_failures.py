@@ -7,7 +7,7 @@ from math import comb
 
 import pytest
 from scipy.stats import fisher_exact
-from tfscaling.conclusions.change import LEVEL, Ends, chance
+from tfscaling.conclusions.two_sweeps import LEVEL, Ends, chance
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
 
 
 def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:
-    ((point, text, support, _),) = what_holds_back.find(
+    ((point, text, support, _),) = what_holds_back.slow_ranks(
         runs_of(*[(2, 3.0 + n / 10) for n in range(6)])
     )
     assert point.nodes == 4
@@ -30,13 +30,13 @@ def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:
 
 
 def test_a_single_run_names_it_without_a_claim() -> None:
-    ((_, text, support, _),) = what_holds_back.find(runs_of((1, 2.0)))
+    ((_, text, support, _),) = what_holds_back.slow_ranks(runs_of((1, 2.0)))
     assert "Rank 1 on node1 computes 2.00 times as long" in text and "in its only run" in text
     assert support == "too few runs"
 
 
 def test_another_rank_in_each_run_is_chance() -> None:
-    assert not list(what_holds_back.find(runs_of(*[(n % 2, 3.0) for n in range(6)])))
+    assert not list(what_holds_back.slow_ranks(runs_of(*[(n % 2, 3.0) for n in range(6)])))
 
 
 def test_among_many_points_of_two_ranks_the_same_slow_rank_can_be_chance() -> None:
@@ -47,24 +47,24 @@ def test_among_many_points_of_two_ranks_the_same_slow_rank_can_be_chance() -> No
         own = slow.copy()
         columns = ["straggler_ratio", "slowest_rank"]
         own.loc[own["nodes"] == nodes, columns] = [2.0, 1]
-        ((point, _, found, comparisons),) = what_holds_back.find(own)
+        ((point, _, found, comparisons),) = what_holds_back.slow_ranks(own)
         assert (point.nodes, found, comparisons) == (nodes, support, 4)
     assert len(comparison) == 4
 
 
 def test_a_rank_that_is_hardly_slower_is_not_named() -> None:
-    assert not list(what_holds_back.find(runs_of(*[(2, ratio) for ratio in (3, 3, 3, 3, 3, 1.2)])))
+    assert not list(what_holds_back.slow_ranks(runs_of(*[(2, r) for r in (3, 3, 3, 3, 3, 1.2)])))
 
 
 def test_a_rank_that_moved_is_named_without_a_host() -> None:
     hosts = [f"node{n}" for n in range(6)]
-    ((_, text, _, _),) = what_holds_back.find(runs_of(*[(2, 3.0)] * 6, slowest_host=hosts))
+    ((_, text, _, _),) = what_holds_back.slow_ranks(runs_of(*[(2, 3.0)] * 6, slowest_host=hosts))
     assert "Rank 2 on 6 hosts" in text
 
 
 def test_runs_without_such_a_measurement_have_none() -> None:
-    assert not list(what_holds_back.find(runs_of((1, 2.0), straggler_ratio=None)))
-    assert not list(what_holds_back.find(runs_of((1, 2.0), status="failed")))
+    assert not list(what_holds_back.slow_ranks(runs_of((1, 2.0), straggler_ratio=None)))
+    assert not list(what_holds_back.slow_ranks(runs_of((1, 2.0), status="failed")))
 
 
 def test_a_straggler_is_a_finding_about_its_point() -> None:

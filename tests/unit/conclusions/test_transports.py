@@ -8,7 +8,7 @@ import all_reduce_records
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config
-from tfscaling.conclusions import transports
+from tfscaling.conclusions import communication
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
@@ -28,7 +28,7 @@ def planned() -> Manifest:
 
 def table(planned: Manifest, folder: Path) -> pd.DataFrame:
     nothing = pd.DataFrame()
-    return transports.table(Study(nothing, nothing, planned, benchmarks_dir=folder))
+    return communication.sizes_table(Study(nothing, nothing, planned, benchmarks_dir=folder))
 
 
 def timed(planned: Manifest, folder: Path) -> pd.DataFrame:
@@ -71,14 +71,14 @@ def test_without_gRPC_or_with_few_repetitions_there_is_no_ratio(
     three = made[made["nodes"] == 3]
     assert set(three["transport"]) == {"MPI"}
     assert three["speedup_over_grpc"].isna().all() and three["all_reduce_time_s_low"].isna().all()
-    shown = transports.as_text(made).cells
+    shown = communication.sizes_text(made).cells
     row = shown[(shown["bytes"] == "4") & (shown["transport"] == "MPI")]
     assert row["all_reduce_time_s"].tolist() == ["0.000250 (0.000225–0.000275)", "0.000250"]
     assert row["speedup_over_grpc"].tolist()[1] == "–"
 
 
 @pytest.mark.parametrize(
-    ("strategy", "gpus", "devices", "communication", "expected"),
+    ("strategy", "gpus", "devices", "exchange", "expected"),
     [
         ("multi_worker_mirrored", 0, "physical", "auto", "gRPC"),
         ("multi_worker_mirrored", 2, "physical", "auto", "NCCL"),
@@ -89,7 +89,7 @@ def test_without_gRPC_or_with_few_repetitions_there_is_no_ratio(
     ],
 )
 def test_the_transport_is_that_of_strategy_and_devices(
-    strategy: str, gpus: int, devices: str, communication: str, expected: str
+    strategy: str, gpus: int, devices: str, exchange: str, expected: str
 ) -> None:
     nodes = 1 if strategy == "mirrored" else 2
     block = {**POINT, "nodes": nodes, "gpus_per_node": gpus, "strategy": strategy}
@@ -98,13 +98,13 @@ def test_the_transport_is_that_of_strategy_and_devices(
         (("all_reduce_benchmark",), {"enabled": True}),
         (("platforms", "cluster", "devices"), devices),
         (("platforms", "cluster", "gpus_per_node_max"), 2),
-        (("recipes", "weak", "communication"), communication),
+        (("recipes", "weak", "communication"), exchange),
     )
     (planned,) = manifest_of(configuration.validate(raw)).all_reduce_benchmarks
-    assert transports.transport(all_reduce_records.spec_of(planned)) == expected
+    assert communication.transport(all_reduce_records.spec_of(planned)) == expected
 
 
 def test_without_benchmarks_there_is_a_word_and_no_row(planned: Manifest, tmp_path: Path) -> None:
     made = table(planned, tmp_path)
-    assert made.empty and tuple(made) == transports.COLUMNS
-    assert "No all-reduce was timed" in formats.markdown(transports.as_text(made))
+    assert made.empty and tuple(made) == communication.OF_SIZES
+    assert "No all-reduce was timed" in formats.markdown(communication.sizes_text(made))

@@ -18,8 +18,8 @@ from builders import REPOSITORY
 from measured import Times, around, measured
 from msgspec import structs
 from tfscaling.conclusions import two_sweeps
-from tfscaling.conclusions.change import judge
 from tfscaling.conclusions.evidence import Reference, Study
+from tfscaling.conclusions.two_sweeps import judge
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.stages import check_regressions as regressions
 from tfscaling.tables import runs_table

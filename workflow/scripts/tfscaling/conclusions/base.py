@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         projection,
         scaling_laws,
         search_results,
-        transports,
         two_sweeps,
         what_holds_back,
     )
@@ -49,7 +48,6 @@ else:
     projection = LateModule("tfscaling.conclusions.projection")
     scaling_laws = LateModule("tfscaling.conclusions.scaling_laws")
     search_results = LateModule("tfscaling.conclusions.search_results")
-    transports = LateModule("tfscaling.conclusions.transports")
     two_sweeps = LateModule("tfscaling.conclusions.two_sweeps")
     what_holds_back = LateModule("tfscaling.conclusions.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
@@ -222,9 +220,9 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Time of an all-reduce by its size and by what the replicas talk: gRPC, MPI or NCCL, "
         "timed alone on the same nodes; with how many times as fast as gRPC it is where both "
         "were timed.",
-        transports.table,
-        lambda table, _: formats.markdown(transports.as_text(table)),
-        transports.as_text,
+        communication.sizes_table,
+        lambda table, _: formats.markdown(communication.sizes_text(table)),
+        communication.sizes_text,
     ),
     "attribution": Conclusion(
         "What holds it back",

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import noise_scale, what_holds_back
+from tfscaling.conclusions import what_holds_back
 from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, QUALITY
@@ -85,10 +85,10 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     found = [*_scaling(lines, samples, study.indifference), *_quality(lines, samples)]
     by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
-    for point, text, support, comparisons in what_holds_back.find(study.runs, fit_points):
+    for point, text, support, comparisons in what_holds_back.slow_ranks(study.runs, fit_points):
         subject = point_name(by_point[point], varying(rows))
         found.append(Finding("stragglers", subject, text, support, comparisons))
-    for point, text, support, comparisons in noise_scale.find(study):
+    for point, text, support, comparisons in what_holds_back.batch_limits(study):
         subject = point_name(by_point[point], varying(rows))
         found.append(Finding("batch", subject, text, support, comparisons))
     if clouds is not None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import manifest_of, valid_config, write_record
-from records.test_gradient_noise import measured, true_scale
-from tfscaling.conclusions import findings, noise_scale
+from record.test_gradient_noise import measured, true_scale
+from tfscaling.conclusions import findings, what_holds_back
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.rank_report import GradientNorms
 from tfscaling.tables import runs_table
@@ -18,7 +18,7 @@ KEY = ("recipes", "weak", "gradient_noise_scale")
 
 
 def test_intervals_hold_the_scale_of_the_problem_as_often_as_they_say() -> None:
-    found = [noise_scale.noise_scale([measured(seed)]) for seed in range(100)]
+    found = [what_holds_back.noise_scale([measured(seed)]) for seed in range(100)]
     held = [each.low <= true_scale() <= each.high for each in found]
     assert np.mean(held) > 0.88  # of 95 %, with forty steps
     assert all(each.low <= each.examples <= each.high for each in found)
@@ -56,7 +56,7 @@ def found_for(
 
 def test_a_point_says_beyond_which_batch_more_nodes_do_not_help(tmp_path: Path) -> None:
     norms = measured(0, steps=400)
-    scale = noise_scale.noise_scale([norms])
+    scale = what_holds_back.noise_scale([norms])
     for text, support in found_for(tmp_path, norms):
         assert support == "supported"
         assert f"beyond a global batch of about {scale.examples:.0f} examples (" in text
@@ -64,7 +64,7 @@ def test_a_point_says_beyond_which_batch_more_nodes_do_not_help(tmp_path: Path) 
 
 def test_the_sentence_is_of_the_last_evaluation_and_tells_the_first(tmp_path: Path) -> None:
     first, last = around(1, 1.0, 50.0), around(8, 0.001, 5.0)
-    scales = [noise_scale.noise_scale([norms], comparisons=4) for norms in (first, last)]
+    scales = [what_holds_back.noise_scale([norms], comparisons=4) for norms in (first, last)]
     assert [scale.examples for scale in scales] == pytest.approx([50.0, 5000.0], rel=0.1)
     for text, support in found_for(tmp_path, last, first, comparisons=4):
         assert support == "supported"
@@ -91,7 +91,7 @@ def test_the_scale_may_grow_beyond_what_was_measured(tmp_path: Path) -> None:
 
 def test_intervals_that_hold_together_are_wider() -> None:
     norms = measured(0, steps=400)
-    one, ten = (noise_scale.noise_scale([norms], comparisons) for comparisons in (1, 10))
+    one, ten = (what_holds_back.noise_scale([norms], comparisons) for comparisons in (1, 10))
     assert ten.low < one.low < one.examples == ten.examples < one.high < ten.high
 
 

@@ -1,0 +1,73 @@
+"""Tables of conclusions for people: one row per point or line, with notes from templates/."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from tfscaling.tables.display import NAMING, TextTable, cell, naming, rounded
+from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.table_rows import Row, rows_of
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@functools.cache
+def _templates() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(  # nosec: plain text, escaped where it becomes HTML
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["percent"] = lambda fraction: f"{fraction:.0%}"
+    made.globals["confidence"] = f"{CONFIDENCE:.0%}"
+    return made
+
+
+def notes(name: str, **values: object) -> tuple[str, ...]:
+    """The paragraphs of templates/<name>.md.j2, each on one line."""
+    text = _templates().get_template(f"{name}.md.j2").render(values)
+    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
+
+
+def text_table(
+    title: str,
+    table: pd.DataFrame,
+    cells: Callable[[Row], dict[str, str]],
+    notes: Sequence[str],
+    if_empty: str,
+    *,
+    names: Sequence[str] = NAMING,
+    each: str = "points",
+    above: Sequence[str] = (),
+) -> TextTable:
+    """One row per row of `table`: the columns of `names` that differ, then its `cells`.
+
+    What is the same in all rows is named above. An empty table has the note `if_empty` alone.
+    """
+    if table.empty:
+        return TextTable(title, pd.DataFrame(), (if_empty,))
+    axes, fixed = naming(table, names)
+    rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in rows_of(table)]
+    same = f"All {each}: {fixed}." if fixed else ""
+    shown = pd.DataFrame(rows, dtype=object)
+    return TextTable(title, shown, tuple(notes), " ".join(filter(None, (*above, same))))
+
+
+def with_spread(row: Row, name: str, digits: int, ends: tuple[str, str] = ("low", "high")) -> str:
+    """The value of a column, rounded, with the columns of its ends in brackets."""
+    low, high = (row[f"{name}_{end}"] for end in ends)
+    return rounded(row[name], digits, low, high)
+
+
+def text_of(value: object) -> str:
+    """A cell of text; empty for none."""
+    return value if isinstance(value, str) else ""
