@@ -13,7 +13,7 @@ from builders import REPOSITORY
 from measured import around, measured, went_on
 from tfscaling.conclusions import forecast
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.forecast import AMDAHL, MODELS, RING, TREE, USL, Line, Parts
+from tfscaling.conclusions.forecast import AMDAHL, MODELS, RING, TREE, USL, Line
 from tfscaling.spec.manifest import Manifest
 
 N = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
@@ -26,7 +26,7 @@ def ring_line(n: np.ndarray, *, parts: bool = True, is_weak: bool = True) -> Lin
     startup, compute = 10 + 0.2 * (n - 1), 0.001 + 0.0003 * batch
     exchange = 0.03 * (n - 1) / n + 0.001 * (n - 1)
     seconds = startup + steps * (compute + exchange)
-    return Line(n, batch, steps, seconds, Parts(startup, compute, exchange) if parts else None)
+    return Line(n, batch, steps, seconds, np.stack([startup, compute, exchange]) if parts else None)
 
 
 @pytest.mark.parametrize("is_weak", [True, False])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit, least_squares
 from scipy.stats import t as t_distribution
-from tfscaling.conclusions.scaling_fits import (
+from tfscaling.conclusions.scaling_laws import (
     Estimate,
     Extent,
     Fit,
@@ -52,21 +52,6 @@ def test_runs_are_collected_by_number_of_replicas() -> None:
     assert times.extent == Extent(1, 4, 3, 4)
     assert str(times.only(times.n > 1).extent) == "2 to 4"
     assert math.isnan(Times.of([], []).extent.n_min)
-
-
-@pytest.mark.parametrize(
-    ("n", "times", "message"),
-    [
-        ([1, 2], [3.0], "2 numbers of replicas but 1 times"),
-        ([0, 2], [3.0, 1.0], "numbers of replicas must be finite and at least 1"),
-        ([1, math.nan], [3.0, 1.0], "numbers of replicas must be finite and at least 1"),
-        ([1, 2], [3.0, 0.0], "times must be finite and above 0 s"),
-        ([1, 2], [math.nan, 1.0], "times must be finite and above 0 s"),
-    ],
-)
-def test_what_is_no_run_is_an_error(n: list[float], times: list[float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Times.of(n, times)
 
 
 TRUTHS = [(0.05, 0.002), (0.6, 0.02), (0.0, 0.005), (0.02, 0.0), (1.0, 0.0), (0.0, 0.0)]

@@ -100,9 +100,15 @@ def fit(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Fit:
                 f"without one of the sizes the {name} would be {low / value:.2f} to "
                 f"{high / value:.2f} times as large: more sizes are needed"
             )
-    rates = (each / 1e6 for each in (bandwidth, *ranges[1]))
-    misfit = float(max(ratios[worst], 1 / ratios[worst]))
-    return Fit("", latency_s, *ranges[0], *rates, misfit)
+    return Fit(
+        latency_s=latency_s,
+        latency_s_min=ranges[0][0],
+        latency_s_max=ranges[0][1],
+        bandwidth_mb_per_s=bandwidth / 1e6,
+        bandwidth_mb_per_s_min=ranges[1][0] / 1e6,
+        bandwidth_mb_per_s_max=ranges[1][1] / 1e6,
+        fit_misfit_max=float(max(ratios[worst], 1 / ratios[worst])),
+    )
 
 
 def _parameters(sizes: np.ndarray, times: np.ndarray) -> tuple[float, float]:

@@ -371,10 +371,11 @@ def failures(found: pd.DataFrame) -> Failures:
         [Ends(int(row[f"{before}runs_failed"]), int(row[f"{before}runs_ended"])) for row in rows]
         for before in ("", "reference_")
     )
-    sums = (
-        Ends(*(sum(each) for each in zip(Ends(0, 0), *ends, strict=True))) for ends in (here, there)
-    )
-    return Failures(len(rows), *sums, chance(zip(here, there, strict=True)))
+    return Failures(len(rows), _sum(here), _sum(there), chance(zip(here, there, strict=True)))
+
+
+def _sum(ends: Sequence[Ends]) -> Ends:
+    return Ends(sum(each.bad for each in ends), sum(each.runs for each in ends))
 
 
 def summary(found: pd.DataFrame) -> str:
