@@ -80,7 +80,7 @@ def _made(writer: Writer, folder: Path) -> Iterator[Made]:
         comparison = _as_read(comparison_table(runs, planned), folder)
         study = Study(comparison, runs, planned)
         between = clouds.table(study)
-        found = findings.find(study, between)
+        found = findings.table(study, between)
         yield Made(truth, runs, comparison, between, found, decision.decide(study))
 
 

@@ -184,7 +184,7 @@ def test_points_of_different_qualities_beat_each_other_in_nothing(made: Made) ->
 
 
 def test_what_the_fastest_loses_is_told_in_its_own_quality(made: Made) -> None:
-    found = findings.find(made.study, clouds.table(made.study))
+    found = findings.table(made.study, clouds.table(made.study))
     texts = found.loc[found["topic"] == "quality", "text"]
     accuracy, error = ([t for t in texts if word in t] for word in ("accuracy", "absolute error"))
     assert len(accuracy) == len(error) == 2
@@ -248,7 +248,7 @@ def test_losses_and_epochs_have_a_panel_for_each_quality(made: Made) -> None:
 
 
 def test_methodology_judges_each_quality_by_itself(made: Made) -> None:
-    table = methodology.rules(made.study)
+    table = methodology.table(made.study)
     rows = dict(zip(methodology.RULES, rows_of(table), strict=True))
     evidence = rows["target"]["evidence"]
     # of the baseline, one node, two nodes are better with `taxi` and worse with `weak`

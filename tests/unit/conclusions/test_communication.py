@@ -189,7 +189,7 @@ def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Timed) ->
     for nodes in (2, 3, 4, 5) if is_complete else (2, 3):
         all_reduce_records.write(study.folder, study.benchmark[nodes])
     runs, comparison, made = study.tables()
-    rules = methodology.rules(Study(comparison, runs, study.planned), made)
+    rules = methodology.table(Study(comparison, runs, study.planned), made)
     row = rules.iloc[[*methodology.RULES].index("bounds")]
     steps = "5 of 5" if is_complete else "3 of 5"
     assert f"{steps} steps are compared with computation plus all-reduce" in row["evidence"]

@@ -107,7 +107,7 @@ def test_a_run_of_the_whole_checks_the_projection(
     assert len(projection.as_text(table).cells) == 1
     choice, *_ = (c for c in decision.decide(study) if c.work.endswith("short"))
     answer, *_ = rows_of(headline.table(study))
-    decided, *_ = rows_of(decision.table([choice]))
+    decided, *_ = rows_of(decision.of_choices([choice]))
     if len(paces) > 2:
         assert choice.whole_run == (row["execution_time_s_low"], row["execution_time_s_high"])
         assert str(choice.whole_run) in choice.text and str(choice.whole_run) in answer["sure"]

@@ -8,7 +8,7 @@ import all_reduce_records
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config
-from tfscaling.conclusions import communication
+from tfscaling.conclusions import transports
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
@@ -28,7 +28,7 @@ def planned() -> Manifest:
 
 def table(planned: Manifest, folder: Path) -> pd.DataFrame:
     nothing = pd.DataFrame()
-    return communication.sizes_table(Study(nothing, nothing, planned, benchmarks_dir=folder))
+    return transports.table(Study(nothing, nothing, planned, benchmarks_dir=folder))
 
 
 def timed(planned: Manifest, folder: Path) -> pd.DataFrame:
@@ -71,7 +71,7 @@ def test_without_gRPC_or_with_few_repetitions_there_is_no_ratio(
     three = made[made["nodes"] == 3]
     assert set(three["transport"]) == {"MPI"}
     assert three["speedup_over_grpc"].isna().all() and three["all_reduce_time_s_low"].isna().all()
-    shown = communication.sizes_text(made).cells
+    shown = transports.as_text(made).cells
     row = shown[(shown["bytes"] == "4") & (shown["transport"] == "MPI")]
     assert row["all_reduce_time_s"].tolist() == ["0.000250 (0.000225–0.000275)", "0.000250"]
     assert row["speedup_over_grpc"].tolist()[1] == "–"
@@ -101,10 +101,10 @@ def test_the_transport_is_that_of_strategy_and_devices(
         (("recipes", "weak", "communication"), exchange),
     )
     (planned,) = manifest_of(configuration.validate(raw)).all_reduce_benchmarks
-    assert communication.transport(all_reduce_records.spec_of(planned)) == expected
+    assert transports.transport(all_reduce_records.spec_of(planned)) == expected
 
 
 def test_without_benchmarks_there_is_a_word_and_no_row(planned: Manifest, tmp_path: Path) -> None:
     made = table(planned, tmp_path)
-    assert made.empty and tuple(made) == communication.OF_SIZES
-    assert "No all-reduce was timed" in formats.markdown(communication.sizes_text(made))
+    assert made.empty and tuple(made) == transports.COLUMNS
+    assert "No all-reduce was timed" in formats.markdown(transports.as_text(made))

@@ -208,7 +208,7 @@ class Choice:
         return any(each.is_open for each in self.not_covered)
 
 
-def table(choices: Sequence[Choice]) -> pd.DataFrame:
+def of_choices(choices: Sequence[Choice]) -> pd.DataFrame:
     """COLUMNS: one row for each choice; the axes are those of the point to take, if there is one.
 
     `alike` is the number of points that are not shown to be worse than the best estimate.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from tfscaling.conclusions import decision
 from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
@@ -77,8 +78,13 @@ def _weighed(measured: Sequence[Row]) -> list[str]:
     return [name for name in _WEIGHED if name not in out]
 
 
-def markdown(table: pd.DataFrame, study: Study) -> str:
-    """The page decision.md of `decision.table`: choices, Pareto set, what would change them."""
+def table(study: Study) -> pd.DataFrame:
+    """One row for each choice: see `decision.of_choices`."""
+    return decision.of_choices(decision.decide(study))
+
+
+def page(table: pd.DataFrame, study: Study) -> str:
+    """The page decision.md of `table`: choices, Pareto set, what would change them."""
     start = "Nothing is measured yet." if table.empty else rule(study.indifference)
     parts = ["# Which point to take", start]
     for work, choices in table.groupby("work", sort=False):

@@ -199,7 +199,7 @@ def _others(number: int, one: str, several: str) -> str:
     return f"1 {noun} {one}" if number == 1 else f"{number} {noun}s {several}"
 
 
-def text(table: pd.DataFrame, study: Study) -> str:
+def page(table: pd.DataFrame, study: Study) -> str:
     """Plain text, a paragraph for each work, of lines of at most 100 characters."""
     paragraphs = [
         f"{row['work']}: {row['text']} {row['sure']}".removeprefix(": ").strip()

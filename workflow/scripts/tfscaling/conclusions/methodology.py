@@ -399,7 +399,7 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
 }
 
 
-def rules(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
+def table(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
     """COLUMNS: one row per rule, with the verdict on these data and what decides it."""
     data, rows = Data(study, communication), []
     for source, text, check in RULES.values():

@@ -218,7 +218,7 @@ def _prices(study: Study) -> Iterator[Step]:
         yield Step(f"Give {platforms} a `usd_per_node_hour` under `platforms`, for costs.")
 
 
-def text(table: pd.DataFrame, study: Study) -> str:
+def page(table: pd.DataFrame, study: Study) -> str:
     """The page next_steps.md."""
     steps: Sequence[str] = [f"- {row['text']}" for row in rows_of(table)]
     return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])

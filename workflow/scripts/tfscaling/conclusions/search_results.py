@@ -350,7 +350,7 @@ def _cell(name: str, row: Row) -> str:
     return cell(name, row) if name in POINT_AXES else str(row[name])
 
 
-def markdown(table: pd.DataFrame, _: Study) -> str:
+def page(table: pd.DataFrame, _: Study) -> str:
     """The page search.md."""
     if table.empty:
         return "# The search\n\nNo block of the grid has a `search`.\n"

@@ -122,9 +122,9 @@ def _tables(
     yield interactive_tables.table("comparison", points)
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)
-        if conclusion.shown is not None and frame is not None and len(frame):
-            shown = replace(conclusion.shown(frame), title=conclusion.title)
-            yield interactive_tables.table(name, shown, conclusion.caption)
+        if frame is not None and len(frame) and (shown := conclusion.shown(frame)):
+            titled = replace(shown, title=conclusion.title)
+            yield interactive_tables.table(name, titled, conclusion.caption)
     yield interactive_tables.runs(results.runs, metrics, folder)
     differences = environments.as_text(environments.differences(results.runs))
     yield interactive_tables.table("differences", differences)

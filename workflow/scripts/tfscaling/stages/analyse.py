@@ -22,8 +22,7 @@ def run(study: StudyFolder) -> None:
     evidence = evidence_of(study)
     for name, table in tables(evidence):
         table_files.write(table, study.table(name))
-        conclusion = CONCLUSIONS[name]
-        page = conclusion.with_warnings(conclusion.text(table, evidence), warnings)
+        page = CONCLUSIONS[name].page(table, evidence, warnings)
         atomic.write_text(study.tables / f"{name}.md", page)
 
 

@@ -97,8 +97,10 @@ def _ordered(kind: type[msgspec.Struct]) -> list[str]:
 
 @functools.cache
 def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
-    """The columns of a field: one, or those of a mapping."""
+    """The columns of a field: one, or those of a mapping; a plain field needs no description."""
     hint = _hints(kind)[name]
+    if typing.get_origin(hint) is not typing.Annotated:
+        hint = typing.Annotated[hint, Column("")]
     said = hint.__metadata__[-1]
     if isinstance(said, Columns):
         value = _rules(typing.get_args(hint.__origin__)[1], ())
@@ -146,7 +148,8 @@ def _or_null(rules: Schema) -> Schema:
 
 def enumeration(kind: type[msgspec.Struct], name: str) -> type[enum.Enum] | None:
     """The type of a field whose values are members of an enumeration."""
-    own = _hints(kind)[name].__origin__
+    hint = _hints(kind)[name]
+    own = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     return own if isinstance(own, type) and issubclass(own, enum.Enum) else None
 
 

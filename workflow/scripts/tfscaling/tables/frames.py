@@ -36,9 +36,14 @@ def _series(values: list[Any], column: Column) -> pd.Series:
 
 
 def rows(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
-    """The rows of a table; columns that an older table lacks have the default of their field."""
+    """The rows of a table; columns that an older table lacks have the default of their field.
+
+    An empty cell is the default of its field, if it has one.
+    """
     parts: list[list[Any]] = []
-    for field, default in zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True):
+    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+    defaults = (*[None] * (len(names) - len(defaults)), *defaults)
+    for field, default in zip(names, defaults, strict=True):
         own = of_field(kind, field)
         there = {name: _values(table[name], each) for name, each in own.items() if name in table}
         if field in there:
