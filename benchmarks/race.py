@@ -215,8 +215,9 @@ def search(estimator: Estimator, settings: Settings = USUAL) -> Procedure:
             regret <= INDIFFERENCE + 1e-9,
             regret <= verdict.bound + 1e-9,
             any(
-                times[claim.worse] / times[claim.better] < 1 + claim.at_least
-                for claim in verdict.claims
+                times[each.name] / times[each.rival or ""] < 1 + each.at_least
+                for each in verdict.eliminated
+                if each.at_least is not None
             ),
             share_of_full(true, np.array([found.runs[each.name] for each in candidates])),
             verdict.rounds,

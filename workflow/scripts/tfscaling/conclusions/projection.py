@@ -147,11 +147,8 @@ def _check(found: Interval | None, runs: Sequence[RunRow]) -> Row:
 
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people."""
-    cells = partial(
-        _cells,
-        has_costs=found["cost_usd"].notna().any(),
-        is_checked=found["whole_runs"].gt(0).any(),
-    )
+    has_costs, is_checked = found["cost_usd"].notna().any(), (found["whole_runs"] > 0).any()
+    cells = partial(_cells, has_costs=bool(has_costs), is_checked=bool(is_checked))
     notes = shown.notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     return shown.text_table("Projected from short runs", found, cells, notes, none)

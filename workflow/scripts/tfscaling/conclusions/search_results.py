@@ -12,7 +12,7 @@ import pandas as pd
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.run_states import RunState
-from tfscaling.search.candidates import KEPT_RUNS, Claim, Elimination, Reason, Verdict
+from tfscaling.search.candidates import KEPT_RUNS, Elimination, Reason, Verdict
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES, POINT_AXES, SearchLimit
@@ -127,7 +127,6 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
         None,
     )
     for verdict in search.decision.verdicts:
-        claims = {claim.worse: claim for claim in verdict.claims}
         left = {each.name: each for each in verdict.eliminated}
         says = f"{verdict_text(search, verdict)}, {rounds_text(verdict)}"
         order = sorted(search.points, key=lambda name: _place(name, verdict, left))
@@ -139,7 +138,7 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
                 **columns_of(point),
                 "devices": shown[point]["devices"],
                 **(
-                    _standing(name, verdict, left.get(name), claims.get(name), names)
+                    _standing(name, verdict, left.get(name), names)
                     if name in search.points
                     else {"place": LEFT, "why": OTHER_WORK}
                 ),
@@ -179,15 +178,14 @@ def _standing(
     name: str,
     verdict: Verdict,
     left: Elimination | None,
-    claim: Claim | None,
     names: Mapping[str, str],
 ) -> Row:
     row: Row = {"place": TAKEN if name == verdict.cheapest else IN}
     if left:
         row = {"place": LEFT, "round": left.round, "why": str(left.reason), "gap": left.gap}
         row["rival"] = names.get(left.rival or "")
-    if claim:
-        row["at_least"] = claim.at_least
+        if left.at_least is not None:
+            row["at_least"] = left.at_least
     return row
 
 

@@ -157,6 +157,7 @@ class Elimination:
     """A candidate that was eliminated in a round, from 1, or in 0 by a screen or a bound.
 
     `gap`: by what fraction `rival` was ahead, at least by this where `reason` is a bound.
+    `at_least`: by what fraction it is worse than `rival`, where that is claimed.
     """
 
     name: str
@@ -164,15 +165,7 @@ class Elimination:
     reason: Reason
     rival: str | None = None
     gap: float | None = None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One candidate is better than another by at least a fraction."""
-
-    better: str
-    worse: str
-    at_least: float
+    at_least: float | None = None
 
 
 @dataclass(frozen=True)
@@ -193,7 +186,6 @@ class Verdict:
     has_ended: bool
     survivors: tuple[str, ...]
     eliminated: tuple[Elimination, ...]
-    claims: tuple[Claim, ...]
     cheapest: str | None
     rounds: int
     is_compared: bool = True

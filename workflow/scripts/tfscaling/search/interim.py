@@ -15,7 +15,6 @@ from tfscaling.search.candidates import (
     KEPT_RUNS,
     Allowed,
     Candidate,
-    Claim,
     Constraint,
     Decision,
     Elimination,
@@ -88,7 +87,6 @@ class _Progress:
     values: Array
     alive: set[int]
     eliminated: list[Elimination] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
     unresolved: set[int] = field(default_factory=set)
     best: int | None = None
     bound: float = math.inf
@@ -239,7 +237,6 @@ class _Search:
             goal.has_ended,
             tuple(self.names[n] for n in sorted(goal.alive)),
             tuple(goal.eliminated),
-            tuple(goal.claims),
             cheapest if is_decided else best,
             goal.rounds,
             is_compared,
@@ -265,11 +262,19 @@ class _Search:
         blocks = 1 + int(np.flatnonzero(self.seen.any(axis=0))[-1])
         return np.where(self.seen, values, np.nan)[:, :blocks]
 
-    def _eliminate(self, goal: _Progress, n: int, reason: Reason, rival: int, gap: float) -> None:
+    def _eliminate(
+        self,
+        goal: _Progress,
+        n: int,
+        reason: Reason,
+        rival: int,
+        gap: float,
+        at_least: float | None = None,
+    ) -> None:
         goal.alive.discard(n)
-        goal.eliminated.append(
-            Elimination(self.names[n], self.number, reason, self.names[rival], gap)
-        )
+        names = self.names[n], self.names[rival]
+        found = Elimination(names[0], self.number, reason, names[1], gap, at_least)
+        goal.eliminated.append(found)
 
     def _drop(self, gone: set[int], reason: Reason, goals: Sequence[_Progress] = ()) -> None:
         """Eliminate candidates for `goals`, or all, by their own runs.
@@ -287,7 +292,6 @@ class _Search:
                 if each.rival in rivals and each.reason in (Reason.NOT_THE_BEST, Reason.SCREENED)
             ]
             goal.eliminated = [each for each in goal.eliminated if each.name not in back]
-            goal.claims = [each for each in goal.claims if each.better not in rivals]
             goal.alive |= {self.names.index(name) for name in back}
 
     def _judge(self, constraint: Constraint, tail: float) -> None:
@@ -401,14 +405,13 @@ class _Search:
         others = np.array([row for row in alive if row != best], int)
         ahead = found.low[others] - found.high[best]
         is_behind = ahead > found.margin(others, best, tail)
+        pairs = self.count * (self.count - 1)
         for row, gap in zip(others[is_behind].tolist(), ahead[is_behind].tolist(), strict=True):
-            self._eliminate(goal, rows[row], Reason.NOT_THE_BEST, rows[best], math.expm1(gap))
-            # all pairs of candidates may be claimed
-            width = found.half_width(row, best, error / (self.count * (self.count - 1)))
-            at_least = gap - float(width)
-            if self.settings.analyses[self.number - 1] >= CLAIM_RUNS and at_least > 0:
-                names = self.names[rows[best]], self.names[rows[row]]
-                goal.claims.append(Claim(*names, math.expm1(at_least)))
+            least = gap - float(found.half_width(row, best, error / pairs))
+            is_claimed = self.settings.analyses[self.number - 1] >= CLAIM_RUNS and least > 0
+            at_least = math.expm1(least) if is_claimed else None
+            behind = rows[row], Reason.NOT_THE_BEST, rows[best], math.expm1(gap), at_least
+            self._eliminate(goal, *behind)
         alive = [row for row in alive if rows[row] in goal.alive]
         bounds = {row: _bound(found, row, alive, tail) for row in leaders if row in alive}
         goal.best, goal.bound = rows[best], bounds[best]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple, Self
@@ -122,24 +122,6 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
     above = f"All points: {fixed}." if fixed else ""
     notes = [*_target_notes(table, axes, columns), *_notes(table, list(heads))]
     return TextTable.of(title, list(heads.values()), rows, notes, above)
-
-
-def of_points(
-    table: pd.DataFrame,
-    title: str,
-    cells: Callable[[Row, Sequence[str]], dict[str, str]],
-    notes: Sequence[str],
-    if_empty: str,
-) -> TextTable:
-    """One row per point: `cells` gives it, heads and texts, from the row and the axes to show.
-
-    The axes that are the same in all rows are named above. An empty table has a note alone.
-    """
-    if table.empty:
-        return TextTable(title, pd.DataFrame(), (if_empty,))
-    axes, fixed = naming(table)
-    shown = pd.DataFrame([cells(row, axes) for row in rows_of(table)], dtype=object)
-    return TextTable(title, shown, tuple(notes), f"All points: {fixed}." if fixed else "")
 
 
 def three_digits(value: float) -> str:
