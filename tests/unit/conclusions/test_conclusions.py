@@ -12,7 +12,7 @@ from measured import around, measured
 from tfscaling.conclusions import base as conclusions
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import runs_table
+from tfscaling.tables import table_rows
 from tfscaling.tables.display import TextTable
 
 #: Conclusions that are text alone.
@@ -40,7 +40,7 @@ def test_a_page_begins_with_a_heading_and_a_table_is_shown_from_its_file(
     conclusion = CONCLUSIONS[name]
     assert conclusion.page(table, study).startswith("# ") or name == "headline"
     table.to_csv(tmp_path / "table.csv", index=False)
-    shown = conclusion.shown(runs_table.read_table(tmp_path / "table.csv"))
+    shown = conclusion.shown(table_rows.read_table(tmp_path / "table.csv"))
     assert isinstance(shown, TextTable) == (name not in WITHOUT_TABLE)
 
 

@@ -20,7 +20,7 @@ from tfscaling.conclusions.methodology import FAIL, NOT_APPLICABLE, PASS, RULES,
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point, RunSpec
-from tfscaling.tables import runs_table
+from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
@@ -307,7 +307,7 @@ def test_tables_from_files_give_the_same(sweep: Tables, tmp_path: Path) -> None:
     read = []
     for number, table in enumerate((runs, comparison)):
         table.to_csv(tmp_path / f"{number}.csv", index=False)
-        read.append(runs_table.read_table(tmp_path / f"{number}.csv"))
+        read.append(table_rows.read_table(tmp_path / f"{number}.csv"))
     pd.testing.assert_frame_equal(
         methodology.table(Study(read[1], read[0], planned)),
         methodology.table(Study(comparison, runs, planned)),

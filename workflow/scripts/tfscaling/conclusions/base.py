@@ -50,11 +50,11 @@ class Conclusion:
 
     def page(self, table: pd.DataFrame, study: Study, warnings: Sequence[DataWarning] = ()) -> str:
         """The conclusion as Markdown, with the warnings about its data."""
-        from tfscaling.tables import formats
+        from tfscaling.tables import display
 
         page = self._function("page")
-        text = page(table, study) if page else formats.markdown(self._function("as_text")(table))
-        return str((self._function("with_warnings") or formats.with_warnings)(text, warnings))
+        text = page(table, study) if page else display.markdown(self._function("as_text")(table))
+        return str((self._function("with_warnings") or display.with_warnings)(text, warnings))
 
     def _function(self, name: str) -> Any:
         """The function of the module, or None if it has none of this name."""

@@ -16,12 +16,11 @@ from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.spec import platforms
 from tfscaling.spec.config import POINT_AXES, Platform
 from tfscaling.spec.platforms import device_kind
-from tfscaling.tables import formats
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
+from tfscaling.tables import display
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded, varying
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import Difference, Samples, as_costs, difference
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
-from tfscaling.tables.wording import varying
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 #: Published results have no other quality.
@@ -173,7 +172,7 @@ def page(table: pd.DataFrame, study: Study) -> str:
     text = as_text(table)
     out = [(row, reason) for row, reason in study.ineligible if isinstance(row["cloud"], str)]
     why = evidence.ineligible_text(out, varying(study.points))
-    return formats.markdown(replace(text, notes=tuple(filter(None, (*text.notes, why)))))
+    return display.markdown(replace(text, notes=tuple(filter(None, (*text.notes, why)))))
 
 
 def _cells(row: Row) -> dict[str, str]:

@@ -32,7 +32,7 @@ from tfscaling.spec.manifest import NO_ALL_REDUCE, OF_PROGRAM, SINGLE, PlannedBe
 from tfscaling.spec.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, one_line, rounded
-from tfscaling.tables.intervals import median_interval
+from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.table_rows import Row, is_known, point_of
 
 #: Fewer sizes leave nothing to check the two parameters by.

@@ -11,12 +11,20 @@ from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES
-from tfscaling.tables import formats
+from tfscaling.tables import display
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
-from tfscaling.tables.display import TextTable, cell, headed, quality_name
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.pareto import pareto_set
-from tfscaling.tables.significance import INCONCLUSIVE
+from tfscaling.tables.display import (
+    TextTable,
+    cell,
+    counted,
+    headed,
+    listed,
+    point_name,
+    quality_name,
+    varying,
+)
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import INCONCLUSIVE, pareto_set
 from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     Row,
@@ -25,7 +33,6 @@ from tfscaling.tables.table_rows import (
     point_of,
     rows_of,
 )
-from tfscaling.tables.wording import counted, listed, point_name, varying
 
 _WEIGHED = ("execution_time_s", "cost_usd", QUALITY)
 #: Status of points without a valid run that could have one → words for one, for several.
@@ -91,7 +98,7 @@ def page(table: pd.DataFrame, study: Study) -> str:
         named = zip(choices["title"], choices["support"], choices["text"], strict=True)
         lines = [f"- **{title}** ({support}): {text}" for title, support, text in named]
         parts += [f"## {work}", "\n".join(lines).replace("<", "\\<")]
-    parts += [] if table.empty else [formats.markdown(_as_text(study), 2).rstrip()]
+    parts += [] if table.empty else [display.markdown(_as_text(study), 2).rstrip()]
     parts += ["## What would change this", _open(table, study).replace("<", "\\<")]
     return "\n\n".join(parts) + "\n"
 

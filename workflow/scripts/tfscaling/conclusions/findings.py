@@ -19,10 +19,18 @@ from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.spec.config import LINE_AXES
-from tfscaling.tables import formats
-from tfscaling.tables.display import TextTable, axis_text
-from tfscaling.tables.estimates import Estimates
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables import display
+from tfscaling.tables.display import (
+    TextTable,
+    axis_text,
+    percent,
+    point_name,
+    times,
+    value,
+    varying,
+    worse,
+)
+from tfscaling.tables.estimates import CONFIDENCE, Estimates
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -33,7 +41,6 @@ from tfscaling.tables.significance import (
     weakest,
 )
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
-from tfscaling.tables.wording import percent, point_name, times, value, varying, worse
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "batch", "stragglers", "clouds")
@@ -100,7 +107,7 @@ def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
 def page(table: pd.DataFrame, _: Study) -> str:
     """The page findings.md: one table for each topic."""
     topics = [topic for topic in TOPICS if topic in set(table["topic"])]
-    shown = [formats.markdown(topic_table(table, topic), 2) for topic in topics]
+    shown = [display.markdown(topic_table(table, topic), 2) for topic in topics]
     return "\n".join(["# Findings\n", *shown])
 
 

@@ -30,8 +30,7 @@ from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
-from tfscaling.tables.estimates import Array
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 
 #: A model that misses a point that was left out by more than this fraction forecasts nothing.

@@ -17,10 +17,10 @@ from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
-from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
+from tfscaling.tables.display import listed, point_name, varying
+from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
 from tfscaling.tables.table_rows import is_projected, point_of, points_of, rows_of
-from tfscaling.tables.wording import listed, point_name, varying
 
 COLUMNS = ("text", "runs", "duration_s", "node_hours", "cost_usd")
 #: Statuses of runs that another start of the sweep makes.

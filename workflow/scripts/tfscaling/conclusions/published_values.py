@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import formats, published
+from tfscaling.tables import display, published
 from tfscaling.tables.published import page_table as as_text
 
 __all__ = ["as_text", "page", "table"]
@@ -24,4 +24,4 @@ def table(study: Study) -> pd.DataFrame:
 
 def page(table: pd.DataFrame, study: Study) -> str:
     """The page published.md."""
-    return formats.markdown(published.as_text(table, study.published_tolerance))
+    return display.markdown(published.as_text(table, study.published_tolerance))

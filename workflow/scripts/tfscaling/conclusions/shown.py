@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from tfscaling.tables.display import NAMING, TextTable, cell, naming, rounded
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.display import NAMING, TextTable, all_share, cell, naming, rounded
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.table_rows import Row, rows_of
 
 if TYPE_CHECKING:
@@ -57,9 +57,8 @@ def text_table(
         return TextTable(title, pd.DataFrame(), (if_empty,))
     axes, fixed = naming(table, names)
     rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in rows_of(table)]
-    same = f"All {each}: {fixed}." if fixed else ""
-    shown = pd.DataFrame(rows, dtype=object)
-    return TextTable(title, shown, tuple(notes), " ".join(filter(None, (*above, same))))
+    before = " ".join(filter(None, (*above, all_share(fixed, each))))
+    return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 
 def with_spread(row: Row, name: str, digits: int, ends: tuple[str, str] = ("low", "high")) -> str:

@@ -37,8 +37,7 @@ from tfscaling.spec.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import environments
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, one_line, rounded
-from tfscaling.tables.estimates import Array, estimate
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
 from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 
 TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"

@@ -23,7 +23,7 @@ from tfscaling.record.run_record import Attribution, Metrics, StepParts
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import TextTable
-from tfscaling.tables.intervals import (
+from tfscaling.tables.estimates import (
     CONFIDENCE,
     RESAMPLES,
     RUNS_FOR_INTERVAL,

@@ -21,8 +21,8 @@ from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import frames, runs_table
-from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
+from tfscaling.tables import runs_table, table_rows
+from tfscaling.tables.estimates import RUNS_FOR_INTERVAL, median_interval, median_rank
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import is_known, point_of
 
@@ -91,7 +91,7 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
     """
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
     done = table[table["status"].isin([*FINISHED])]
-    rows = {(point_of(row), row.repeat): row for row in frames.rows(RunRow, done)}
+    rows = {(point_of(row), row.repeat): row for row in table_rows.typed(RunRow, done)}
     runs: dict[Point, list[PlannedRun]] = {}
     for run in planned.runs:
         if run.relative_interval is not None:
