@@ -47,12 +47,6 @@ def test_a_line_of_amdahls_law_is_forecast_by_it_from_the_whole_time() -> None:
         assert found.whole_s == pytest.approx(10 + 90 / 64, rel=1e-3), model
 
 
-def test_a_line_with_too_few_points_has_no_forecast() -> None:
-    assert "4 numbers" in forecast.refusal(ring_line(N[:4]))
-    assert "half of the largest" in forecast.refusal(ring_line(np.arange(10.0, 15.0)))
-    assert not forecast.refusal(ring_line(N))
-
-
 def test_a_line_that_bends_after_its_half_is_refused() -> None:
     line = ring_line(N)
     bent = Line(N, line.batch, line.steps, line.seconds * np.array([1, 1, 1, 1, 1.5]), None)
@@ -144,19 +138,6 @@ def test_a_model_that_misses_points_left_out_is_refused_in_the_table() -> None:
     assert len(refused) and set(refused["status"]) == {"refused"}
     assert refused["forecast_time_s"].isna().all()
     assert refused["reason"].str.contains("left out").all()
-
-
-def test_points_beyond_half_of_the_largest_are_left_out_together() -> None:
-    line = ring_line(np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0]))
-    slow = line.seconds * np.where(line.n > 4, 1.3, 1.0)
-    found = forecast.left_out(RING, Line(line.n, line.batch, line.steps, slow, None))
-    assert found.beyond_max == pytest.approx(1 - 1 / 1.3, abs=0.05) and found.most <= 1
-
-
-def test_without_numbers_of_nodes_there_is_no_forecast() -> None:
-    comparison, runs, planned = measured({("east", 1): around(1.0)})
-    assert forecast.table(Study(comparison, runs, planned)).empty
-    assert forecast.as_text(pd.DataFrame(columns=list(forecast.COLUMNS))).cells.empty
 
 
 def lines_of(name: str, value: str) -> dict[tuple[str, ...], list[tuple[float, float]]]:
