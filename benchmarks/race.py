@@ -46,7 +46,7 @@ Array = np.ndarray
 Dice = np.random.Generator
 PUBLISHED = REPOSITORY / "resources/published_results.csv"
 METRIC = "execution_time_s"
-GOAL = Goal("time", METRIC)
+GOAL = Goal(METRIC)
 INDIFFERENCE, ERROR = 0.05, 0.05
 #: With the name of a cell, the seed of its trials.
 SEED = 1
@@ -113,11 +113,13 @@ class Truth(NamedTuple):
         return [
             Candidate(
                 f"{number:03d}",
-                tuple({METRIC: value} for value in values),
+                tuple({METRIC: value, "cost": nodes * value} for value in values),
                 line=self.lines[number],
-                nodes=int(self.nodes[number]),
+                nodes=nodes,
             )
-            for number, values in enumerate(time_s.tolist())
+            for number, (nodes, values) in enumerate(
+                zip(map(int, self.nodes), time_s.tolist(), strict=True)
+            )
         ]
 
 
@@ -232,8 +234,7 @@ def with_cost(is_alone: bool = False, settings: Settings = USUAL) -> Procedure:
     def searched(true: Truth, time_s: Array) -> Outcome:
         candidates = true.candidates(time_s)
         names = [each.name for each in candidates]
-        nodes = dict(zip(names, true.nodes.tolist(), strict=True))
-        goals = [GOAL] * (not is_alone) + [Goal("cost", METRIC, nodes, is_cost=True)]
+        goals = [GOAL] * (not is_alone) + [Goal("cost", is_cost=True)]
         found = decide(candidates, goals, settings)
         values = [true.time_s * (true.nodes if goal.is_cost else 1) for goal in goals]
         regrets = [
@@ -307,7 +308,7 @@ def with_misses(share: float, is_limit: bool, quality: float = 0.90) -> Procedur
             Candidate(f"{n:03d}", tuple({METRIC: t, LIMIT.metric: a} for t, a in runs))
             for n, runs in enumerate(np.stack([seconds, accuracy], axis=2).tolist())
         ]
-        goal = Goal("time", METRIC, has_target=not is_limit)
+        goal = Goal(METRIC, has_target=not is_limit)
         found = decide(candidates, [goal], USUAL, LIMIT if is_limit else None)
         verdict = found.verdicts[0]
         is_right = verdict.best is not None and int(verdict.best) != best

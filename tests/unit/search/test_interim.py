@@ -26,13 +26,15 @@ from tfscaling.search.candidates import (
 )
 from tfscaling.search.interim import USUAL, decide, lacking
 
-TIME = Goal("time", "time_s")
+TIME = Goal("time")
 #: Medians of candidates that take several interim analyses to decide.
 TIMES_S = (100.0, 103.0, 107.0, 112.0, 150.0, 300.0)
 
 
 def candidate(name: str, *times_s: float | None, cost: float | None = None) -> Candidate:
-    return Candidate(name, tuple(None if t is None else {"time_s": t} for t in times_s), cost=cost)
+    return Candidate(
+        name, tuple(None if t is None else {"time": t, "cost": t} for t in times_s), cost=cost
+    )
 
 
 def measured(scatter: float = 0.04, seed: int = 0) -> list[Candidate]:
@@ -130,6 +132,7 @@ def test_fewer_repeats_have_fewer_looks_with_all_of_the_error() -> None:
 
 
 INFINITE = math.inf
+MISSED = {"time": INFINITE, "cost": INFINITE}
 
 
 @pytest.mark.parametrize(
@@ -224,9 +227,14 @@ def test_the_cheapest_of_those_shown_to_be_near() -> None:
 
 def test_two_goals_share_the_runs() -> None:
     # c5 is slow and the cheapest; c0 is fast and dear
-    cost = Goal("cost", "time_s", {f"c{n}": 2.0 ** (6 - 2 * n) for n in range(6)})
-    decisions, _ = run_all(measured(), [TIME, cost])
-    assert decisions[-1] == decide(measured(), [TIME, cost])  # whatever runs there are besides
+    both = [
+        replace(each, runs=tuple({"time": t, "cost": t * 2.0 ** (6 - 2 * n)} for t in times_s))
+        for n, each in enumerate(measured())
+        for times_s in [[run["time"] for run in each.runs if run]]
+    ]
+    goals = [TIME, Goal("cost")]
+    decisions, _ = run_all(both, goals)
+    assert decisions[-1] == decide(both, goals)  # whatever runs there are besides
     time, dollars = decisions[-1].verdicts
     assert (time.best, time.is_decided, dollars.best) == ("c0", True, "c5")
     assert dollars.rounds < time.rounds
@@ -237,7 +245,7 @@ def test_two_goals_share_the_runs() -> None:
 def with_quality(times_s: float, quality: float, name: str) -> Candidate:
     dice = np.random.default_rng([*name.encode()])
     runs = tuple(
-        {"time_s": times_s * math.exp(0.02 * a), "accuracy": quality + 0.001 * b}
+        {"time": times_s * math.exp(0.02 * a), "accuracy": quality + 0.001 * b}
         for a, b in dice.standard_normal((LOOKS[-1], 2))
     )
     return Candidate(name, runs)
@@ -274,7 +282,7 @@ def test_a_run_that_misses_the_limit_is_not_averaged_away() -> None:
 
 def test_what_is_open_goes_on_and_nothing_is_named() -> None:
     def of(name: str, times_s: float, *accuracies: float) -> Candidate:
-        return Candidate(name, tuple({"time_s": times_s, "accuracy": a} for a in accuracies))
+        return Candidate(name, tuple({"time": times_s, "accuracy": a} for a in accuracies))
 
     constraint, settings = Constraint("accuracy", 0.98, 1e-9), Settings(repeats_max=3)
     fast, slow = of("a", 50, 0.981, 0.984, 0.9815), of("b", 100, 0.982, 0.983, 0.981)
@@ -295,7 +303,7 @@ def test_one_candidate_is_the_best_and_what_cannot_be_compared_is_refused() -> N
     with pytest.raises(ValueError, match="above zero"):
         decide([candidate("a", 0.0, 1.0)], [TIME])
     with pytest.raises(ValueError, match="of every run"):
-        decide([candidate("a", 1.0, 1.0)], [Goal("cost", "cost_usd")])
+        decide([candidate("a", 1.0, 1.0)], [Goal("cost_usd")])
     with pytest.raises(ValueError, match="repeats_max"):
         Settings(repeats_max=1)
 
@@ -324,7 +332,7 @@ def test_a_screen_waits_for_the_first_run_of_each_and_the_search_goes_on_after_i
 
 
 BOUNDED = Settings(is_bounded=True)
-COST = Goal("cost", "time_s", is_cost=True)
+COST = Goal("cost", is_cost=True)
 
 
 def on_lines(times_s: dict[str, dict[int, float]], goal: Goal = TIME) -> list[Candidate]:
@@ -380,12 +388,12 @@ def test_on_cost_the_smallest_of_each_line_run_alone() -> None:
 
 def test_a_point_that_may_not_be_named_leaves_out_no_larger_one() -> None:
     unreached = [
-        replace(each, runs=({"time_s": INFINITE},) * 20) if each.name == "fast1" else each
+        replace(each, runs=(MISSED,) * 20) if each.name == "fast1" else each
         for each in on_lines(LINES, COST)
     ]
     assert decide(unreached, [COST], BOUNDED).verdicts[0].best == "fast2"
     once = [
-        replace(each, runs=({"time_s": INFINITE}, *each.runs[1:])) if each.name == "fast1" else each
+        replace(each, runs=(MISSED, *each.runs[1:])) if each.name == "fast1" else each
         for each in on_lines(LINES, COST)
     ]
     left = {each.name: each.reason for each in decide(once, [COST], BOUNDED).verdicts[0].eliminated}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 
@@ -68,14 +68,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric above zero, the smaller the better, times a known factor of each candidate.
+    """A metric above zero, the smaller the better.
 
     `is_cost`: it is a time on all nodes together. `has_target`: runs may miss a target.
     """
 
     name: str
-    metric: str
-    factors: Mapping[str, float] = field(default_factory=dict)
     is_cost: bool = False
     has_target: bool = False
 

@@ -128,12 +128,11 @@ class _Search:
         self.is_screened = not settings.is_screened
 
     def _values(self, goal: Goal) -> Array:
-        found = self._metric(goal.metric)
+        found = self._metric(goal.name)
         runs = (run for each in self.candidates for run in each.runs[: found.shape[1]])
-        if (found <= 0).any() or any(run is not None and goal.metric not in run for run in runs):
-            raise ValueError(f"{goal.metric}: a goal needs a value above zero of every run")
-        factors = [goal.factors.get(name, 1.0) for name in self.names]
-        return found * np.array(factors)[:, None]
+        if (found <= 0).any() or any(run is not None and goal.name not in run for run in runs):
+            raise ValueError(f"{goal.name}: a goal needs a value above zero of every run")
+        return found
 
     def _metric(self, metric: str) -> Array:
         """Values by candidate and block, NaN where there is no run or the run has no value."""

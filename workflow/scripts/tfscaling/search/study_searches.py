@@ -116,7 +116,7 @@ def decision_of(candidates: Sequence[Candidate], search: Search) -> Decision:
         is_bounded=search.at_most_linear,
     )
     goals = [
-        Goal(goal, goal, is_cost=goal.startswith("cost_"), has_target=goal in OF_ALL_RUNS)
+        Goal(goal, is_cost=goal.startswith("cost_"), has_target=goal in OF_ALL_RUNS)
         for goal in search.goals
     ]
     constraint = None
