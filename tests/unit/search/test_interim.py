@@ -10,30 +10,43 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec import structs
+from tfscaling.record.metrics import QUALITY
+from tfscaling.search import interim
 from tfscaling.search.candidates import (
     KEPT_RUNS,
-    LOOKS,
-    SCREEN_SHARE,
     Allowed,
     Candidate,
-    Constraint,
     Decision,
     Elimination,
-    Goal,
     Reason,
     Run,
-    Settings,
 )
-from tfscaling.search.interim import USUAL, decide, lacking
+from tfscaling.search.interim import BOUNDS_SHARE, SCREEN_SHARE, lacking
+from tfscaling.spec.config import LOOKS, Search, SearchLimit
 
-TIME = Goal("time")
+TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
+USUAL = Search()
 #: Medians of candidates that take several interim analyses to decide.
 TIMES_S = (100.0, 103.0, 107.0, 112.0, 150.0, 300.0)
 
 
+def decide(
+    candidates: Sequence[Candidate],
+    goals: Sequence[str],
+    search: Search = USUAL,
+    limit: SearchLimit | None = None,
+) -> Decision:
+    constraint = {QUALITY: limit} if limit else {}
+    asked = structs.replace(search, goal=tuple(goals), constraint=constraint)
+    return interim.decide(candidates, asked)
+
+
 def candidate(name: str, *times_s: float | None, cost: float | None = None) -> Candidate:
     return Candidate(
-        name, tuple(None if t is None else {"time": t, "cost": t} for t in times_s), cost=cost
+        name,
+        tuple(None if t is None else {TIME: t, COST: t, TO_TARGET: t} for t in times_s),
+        cost=cost,
     )
 
 
@@ -86,7 +99,7 @@ def test_the_order_of_candidates_does_not_matter() -> None:
 
 
 def run_all(
-    planned: Sequence[Candidate], goals: Sequence[Goal], settings: Settings = USUAL
+    planned: Sequence[Candidate], goals: Sequence[str], settings: Search = USUAL
 ) -> tuple[list[Decision], int]:
     """Every round of a search that makes the runs it asks for: (decisions, rounds)."""
     made: list[Candidate] = [replace(each, runs=()) for each in planned]
@@ -113,10 +126,11 @@ def test_a_search_that_goes_on_after_any_round_decides_the_same() -> None:
 
 def test_another_indifference_needs_no_other_runs() -> None:
     strict, usual, loose = (
-        decide(measured(), [TIME], Settings(indifference)) for indifference in (0.01, 0.05, 0.3)
+        decide(measured(), [TIME], Search(indifference=indifference))
+        for indifference in (0.01, 0.05, 0.3)
     )
     assert loose.verdicts[0].rounds < usual.verdicts[0].rounds < strict.verdicts[0].rounds
-    again = decide(with_runs(measured(), usual), [TIME], Settings(0.3))
+    again = decide(with_runs(measured(), usual), [TIME], Search(indifference=0.3))
     assert again == loose
     # those that left, and when, are the same as far as both went
     left = usual.verdicts[0].eliminated
@@ -124,15 +138,15 @@ def test_another_indifference_needs_no_other_runs() -> None:
 
 
 def test_fewer_repeats_have_fewer_looks_with_all_of_the_error() -> None:
-    settings = Settings(repeats_max=7)
-    assert settings.analyses == (2, 3, 4, 6)
+    settings = Search(repeats_max=7)
+    assert settings.looks == (2, 3, 4, 6)
     (verdict,) = decide(measured(0.2), [TIME], settings).verdicts
     assert (verdict.has_ended, verdict.is_decided, verdict.rounds) == (True, False, 4)
     assert 0.05 < verdict.bound < math.inf
 
 
 INFINITE = math.inf
-MISSED = {"time": INFINITE, "cost": INFINITE}
+MISSED = {TIME: INFINITE, COST: INFINITE}
 
 
 @pytest.mark.parametrize(
@@ -158,11 +172,10 @@ def test_a_candidate_that_misses_the_target_leaves_and_may_be_better(
 
 def test_what_left_behind_a_candidate_that_then_missed_the_target_runs_again() -> None:
     """`a` is the fastest in two runs, lets all leave, and fails in its third."""
-    target = replace(TIME, has_target=True)
     others = [candidate(f"b{n}", *(200.0 + n, 201.0 + n) * 10) for n in range(3)]
-    begun = decide([candidate("a", 100.0, 101.0), *others], [target])
+    begun = decide([candidate("a", 100.0, 101.0), *others], [TO_TARGET])
     assert begun.wanted == ("a",) and not begun.verdicts[0].is_decided
-    found = decide([candidate("a", 100.0, 101.0, INFINITE), *others], [target])
+    found = decide([candidate("a", 100.0, 101.0, INFINITE), *others], [TO_TARGET])
     (verdict,) = found.verdicts
     assert verdict.best == "b0" and verdict.is_decided and verdict.unresolved == ("a",)
     assert "b0" not in {each.name for each in verdict.eliminated}
@@ -171,7 +184,7 @@ def test_what_left_behind_a_candidate_that_then_missed_the_target_runs_again() -
 def test_with_a_target_a_candidate_is_named_from_enough_runs_on() -> None:
     times = [candidate(f"c{n}", *(100.0 * 2**n, 101.0 * 2**n) * 10) for n in range(3)]
     decided = {
-        has_target: decide(times, [replace(TIME, has_target=has_target)])
+        has_target: decide(times, [TO_TARGET if has_target else TIME])
         for has_target in (False, True)
     }
     assert decided[False].runs["c0"] < KEPT_RUNS <= decided[True].runs["c0"]
@@ -228,11 +241,11 @@ def test_the_cheapest_of_those_shown_to_be_near() -> None:
 def test_two_goals_share_the_runs() -> None:
     # c5 is slow and the cheapest; c0 is fast and dear
     both = [
-        replace(each, runs=tuple({"time": t, "cost": t * 2.0 ** (6 - 2 * n)} for t in times_s))
+        replace(each, runs=tuple({TIME: t, COST: t * 2.0 ** (6 - 2 * n)} for t in times_s))
         for n, each in enumerate(measured())
-        for times_s in [[run["time"] for run in each.runs if run]]
+        for times_s in [[run[TIME] for run in each.runs if run]]
     ]
-    goals = [TIME, Goal("cost")]
+    goals = [TIME, COST]
     decisions, _ = run_all(both, goals)
     assert decisions[-1] == decide(both, goals)  # whatever runs there are besides
     time, dollars = decisions[-1].verdicts
@@ -245,7 +258,7 @@ def test_two_goals_share_the_runs() -> None:
 def with_quality(times_s: float, quality: float, name: str) -> Candidate:
     dice = np.random.default_rng([*name.encode()])
     runs = tuple(
-        {"time": times_s * math.exp(0.02 * a), "accuracy": quality + 0.001 * b}
+        {TIME: times_s * math.exp(0.02 * a), QUALITY: quality + 0.001 * b}
         for a, b in dice.standard_normal((LOOKS[-1], 2))
     )
     return Candidate(name, runs)
@@ -257,14 +270,14 @@ def test_only_what_keeps_the_constraint_is_named() -> None:
         with_quality(100, 0.99, "good"),
         with_quality(200, 0.99, "slow"),
     ]
-    constraint = Constraint("accuracy", 0.98, 0.002)
-    found = decide(candidates, [TIME], constraint=constraint)
+    limit = SearchLimit(at_least=0.98, indifference=0.002)
+    found = decide(candidates, [TIME], limit=limit)
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.is_decided) == ("good", True)
     assert (found.allowed["fast"], found.allowed["good"]) == (Allowed.OUT, Allowed.IN)
     assert {left.name: left.reason for left in verdict.eliminated}["fast"] is Reason.NOT_ALLOWED
-    at_most = replace(constraint, is_most=True)
-    assert decide(candidates, [TIME], constraint=at_most).verdicts[0].best == "fast"
+    at_most = SearchLimit(at_most=0.98, indifference=0.002)
+    assert decide(candidates, [TIME], limit=at_most).verdicts[0].best == "fast"
 
 
 def test_a_run_that_misses_the_limit_is_not_averaged_away() -> None:
@@ -272,26 +285,27 @@ def test_a_run_that_misses_the_limit_is_not_averaged_away() -> None:
     good = with_quality(100, 0.99, "good")
     fast = with_quality(50, 0.995, "fast")
     runs = [dict(run or {}) for run in fast.runs]
-    runs[4]["accuracy"] = 0.96
-    constraint = Constraint("accuracy", 0.98, 0.002)
-    found = decide([replace(fast, runs=tuple(runs)), good], [TIME], constraint=constraint)
+    runs[4][QUALITY] = 0.96
+    limit = SearchLimit(at_least=0.98, indifference=0.002)
+    found = decide([replace(fast, runs=tuple(runs)), good], [TIME], limit=limit)
     assert found.allowed["fast"] is Allowed.OUT and found.verdicts[0].best == "good"
-    whole = decide([fast, good], [TIME], constraint=constraint)
+    whole = decide([fast, good], [TIME], limit=limit)
     assert (whole.verdicts[0].best, whole.runs["fast"]) == ("fast", KEPT_RUNS)
 
 
 def test_what_is_open_goes_on_and_nothing_is_named() -> None:
     def of(name: str, times_s: float, *accuracies: float) -> Candidate:
-        return Candidate(name, tuple({"time": times_s, "accuracy": a} for a in accuracies))
+        return Candidate(name, tuple({TIME: times_s, QUALITY: a} for a in accuracies))
 
-    constraint, settings = Constraint("accuracy", 0.98, 1e-9), Settings(repeats_max=3)
+    limit = SearchLimit(at_least=0.98, indifference=1e-9)
+    settings = Search(repeats_max=3)
     fast, slow = of("a", 50, 0.981, 0.984, 0.9815), of("b", 100, 0.982, 0.983, 0.981)
-    found = decide([fast, slow], [TIME], settings, constraint)
+    found = decide([fast, slow], [TIME], settings, limit)
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.bound, verdict.is_decided) == (None, math.inf, False)
     assert verdict.has_ended and set(found.allowed.values()) == {Allowed.OPEN}
     # nor is one that is open named where a slower one is in; it stays in the race
-    found = decide([fast, of("b", 100, 0.999, 0.998, 0.999)], [TIME], settings, constraint)
+    found = decide([fast, of("b", 100, 0.999, 0.998, 0.999)], [TIME], settings, limit)
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.is_decided) == ("b", False) and "a" in verdict.survivors
 
@@ -303,12 +317,10 @@ def test_one_candidate_is_the_best_and_what_cannot_be_compared_is_refused() -> N
     with pytest.raises(ValueError, match="above zero"):
         decide([candidate("a", 0.0, 1.0)], [TIME])
     with pytest.raises(ValueError, match="of every run"):
-        decide([candidate("a", 1.0, 1.0)], [Goal("cost_usd")])
-    with pytest.raises(ValueError, match="repeats_max"):
-        Settings(repeats_max=1)
+        decide([candidate("a", 1.0, 1.0)], ["cost_to_target_usd"])
 
 
-SCREENED = Settings(is_screened=True)
+SCREENED = Search(screen=True)
 
 
 def test_a_screen_lets_leave_what_is_far_behind_in_its_only_run() -> None:
@@ -331,18 +343,17 @@ def test_a_screen_waits_for_the_first_run_of_each_and_the_search_goes_on_after_i
     assert [left.round for left in verdict.eliminated] == [0, 1]
 
 
-BOUNDED = Settings(is_bounded=True)
-COST = Goal("cost", is_cost=True)
+BOUNDED = Search(at_most_linear=True)
 
 
-def on_lines(times_s: dict[str, dict[int, float]], goal: Goal = TIME) -> list[Candidate]:
+def on_lines(times_s: dict[str, dict[int, float]], goal: str = TIME) -> list[Candidate]:
     """Candidates by line and nodes, with all the runs that a search may ask for, by a goal."""
     dice = np.random.default_rng(3)
     return [
         replace(
             candidate(
                 f"{line}{nodes}",
-                *(t * (nodes if goal.is_cost else 1) * np.exp(0.005 * dice.standard_normal(20))),
+                *(t * (nodes if goal == COST else 1) * np.exp(0.005 * dice.standard_normal(20))),
             ),
             line=line,
             nodes=nodes,
@@ -404,16 +415,16 @@ def test_a_point_that_may_not_be_named_leaves_out_no_larger_one() -> None:
     ]
     assert decide(dead, [COST], BOUNDED).verdicts[0].best == "fast2"
     poor = [
-        replace(each, runs=tuple({**(run or {}), "accuracy": quality} for run in each.runs))
+        replace(each, runs=tuple({**(run or {}), QUALITY: quality} for run in each.runs))
         for each in on_lines(LINES, COST)
         for quality in [0.9 if each.nodes == 1 else 0.99]
     ]
-    found = decide(poor, [COST], BOUNDED, Constraint("accuracy", 0.98, 0.002))
+    found = decide(poor, [COST], BOUNDED, SearchLimit(at_least=0.98, indifference=0.002))
     assert found.verdicts[0].best == "fast2" and found.allowed["fast1"] is Allowed.OUT
 
 
 @pytest.mark.parametrize("goals", [[TIME], [COST], [TIME, COST]])
-def test_a_bounded_search_depends_on_its_runs_alone(goals: list[Goal]) -> None:
+def test_a_bounded_search_depends_on_its_runs_alone(goals: list[str]) -> None:
     lines = {**LINES, "near": {1: 105.0, 2: 62.0, 4: 34.0}}
     candidates = on_lines(lines)
     decisions, _ = run_all(candidates, goals, BOUNDED)
@@ -427,13 +438,13 @@ def test_a_bounded_search_depends_on_its_runs_alone(goals: list[Goal]) -> None:
     ("settings", "before"),
     [
         (USUAL, 0.0),
-        (Settings(repeats_max=7), 0.0),
+        (Search(repeats_max=7), 0.0),
         (SCREENED, SCREEN_SHARE * 0.05),
-        (BOUNDED, 2 * BOUNDED.bounds_error),
+        (BOUNDED, BOUNDS_SHARE * 0.05),
     ],
 )
 def test_the_analyses_have_what_screens_and_bounds_leave_of_the_error(
-    settings: Settings, before: float
+    settings: Search, before: float
 ) -> None:
-    errors = map(settings.error, range(len(settings.analyses)))
+    errors = [interim.error(settings, number) for number in range(len(settings.looks))]
     assert sum(errors) + before == pytest.approx(0.05)

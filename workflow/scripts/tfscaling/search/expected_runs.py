@@ -14,7 +14,8 @@ import numpy as np
 
 from tfscaling.record.metrics import QUALITY
 from tfscaling.search.candidates import Candidate, Run
-from tfscaling.search.study_searches import StudySearch, decision_of
+from tfscaling.search.interim import decide
+from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.estimates import Array
@@ -67,7 +68,7 @@ def expected_runs(
                 zip(search.candidates, points, time_s.tolist(), strict=True)
             )
         ]
-        found = decision_of(filled, search.planned.search)
+        found = decide(filled, search.planned.search)
         sums += [found.runs[each.name] for each in filled]
     return dict(zip(points, (sums / trials).tolist(), strict=True))
 

@@ -5,30 +5,39 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import numpy as np
 from scipy.special import stdtrit
 
+from tfscaling.record.metrics import QUALITY
 from tfscaling.search.candidates import (
-    CLAIM_RUNS,
-    CONSTRAINT_SHARE,
     KEPT_RUNS,
     Allowed,
     Candidate,
-    Constraint,
     Decision,
     Elimination,
-    Goal,
     Reason,
-    Settings,
     Verdict,
 )
+from tfscaling.spec.config import Search, SearchLimit
 from tfscaling.tables import estimates
+from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.estimates import PRIOR_FREEDOM, Array, Estimates
 
 #: Runs at an analysis → the least distance of logarithms that eliminates a candidate.
 EARLY_GAPS = {1: math.log(3.5), 2: math.log(1.45), 3: math.log(1.35), 4: math.log(1.2)}
-USUAL = Settings()
+#: The share of the error of each interim analysis.
+SHARES = (0.4, 0.2, *(0.4 / 6,) * 6)
+#: A screen by one run has this share of the error. It assumes that runs scatter by at most
+#: SCREEN_SCATTER and that no run takes more than SCREEN_DISTURBED times as long as usual.
+SCREEN_SHARE, SCREEN_SCATTER, SCREEN_DISTURBED = 0.2, 0.10, 3.0
+#: The share of bounds by linear speed-up, for both parts of the first round together.
+BOUNDS_SHARE = 0.2
+#: Amounts are claimed from so many runs on.
+CLAIM_RUNS = 4
+#: The constraint's share of the error; the goals divide the rest.
+CONSTRAINT_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -52,24 +61,35 @@ def estimate(values: Array) -> Locations:
     return Locations(**vars(estimates.estimate(values)), gap_min=gaps)
 
 
+def error(search: Search, analysis: int) -> float:
+    """The error that an interim analysis may make, from 0."""
+    share = 1 - SCREEN_SHARE * search.screen - BOUNDS_SHARE * search.at_most_linear
+    shares = SHARES[: len(search.looks)]
+    return share * (1 - search.confidence) * SHARES[analysis] / sum(shares)
+
+
+def screen_factor(search: Search, comparisons: int) -> float:
+    """The least ratio of a single run to the best one that eliminates by the screen."""
+    tail = SCREEN_SHARE * (1 - search.confidence) / max(comparisons, 1)
+    quantile = NormalDist().inv_cdf(1 - tail)
+    return SCREEN_DISTURBED * math.exp(quantile * math.sqrt(2) * SCREEN_SCATTER)
+
+
 def decide(
-    candidates: Sequence[Candidate],
-    goals: Sequence[Goal],
-    settings: Settings = USUAL,
-    constraint: Constraint | None = None,
-    estimator: Estimator = estimate,
+    candidates: Sequence[Candidate], search: Search, estimator: Estimator = estimate
 ) -> Decision:
-    """What the runs show after the last interim analysis that has all its runs."""
-    search = _Search(candidates, goals, settings, constraint, estimator)
-    if (settings.is_screened and not search.screen()) or (
-        settings.is_bounded and not search.bound()
-    ):
-        return search.decision()
-    for number, runs in enumerate(settings.analyses):
-        if not search.is_complete(runs):
+    """What the runs show after the last interim analysis that has all its runs.
+
+    The limit of a constraint is one of the metric QUALITY of the runs.
+    """
+    state = _Search(candidates, search, estimator)
+    if (search.screen and not state.screen()) or (search.at_most_linear and not state.bound()):
+        return state.decision()
+    for number, runs in enumerate(search.looks):
+        if not state.is_complete(runs):
             break
-        search.analyse(number)
-    return search.decision()
+        state.analyse(number)
+    return state.decision()
 
 
 def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
@@ -83,7 +103,7 @@ def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[i
 class _Progress:
     """The state of a goal; the values are (candidates, blocks) with NaN for no run."""
 
-    goal: Goal
+    goal: str
     values: Array
     alive: set[int]
     eliminated: list[Elimination] = field(default_factory=list)
@@ -104,39 +124,35 @@ class _Search:
     """
 
     def __init__(
-        self,
-        candidates: Sequence[Candidate],
-        goals: Sequence[Goal],
-        settings: Settings,
-        constraint: Constraint | None,
-        estimator: Estimator,
+        self, candidates: Sequence[Candidate], search: Search, estimator: Estimator
     ) -> None:
         self.candidates = sorted(candidates, key=lambda each: each.name)
         self.names = [each.name for each in self.candidates]
         self.count = len(self.names)
         if len(set(self.names)) < self.count:
             raise ValueError("two candidates have the same name")
-        self.settings, self.constraint, self.estimator = settings, constraint, estimator
-        self.goals = [_Progress(each, self._values(each), set(range(self.count))) for each in goals]
+        self.search, self.estimator = search, estimator
+        self.limit = next(iter(search.constraint.values()), None)
+        self.goals = [_Progress(g, self._values(g), set(range(self.count))) for g in search.goals]
         self.used = np.zeros(self.count, int)
-        self.seen = np.zeros((self.count, settings.analyses[-1]), bool)
-        self.allowed = [Allowed.OPEN if constraint else Allowed.IN] * self.count
-        shared = 1 - CONSTRAINT_SHARE if constraint else 1.0
-        self.goal_share = shared / max(len(goals), 1)
+        self.seen = np.zeros((self.count, search.looks[-1]), bool)
+        self.allowed = [Allowed.OPEN if self.limit else Allowed.IN] * self.count
+        shared = 1 - CONSTRAINT_SHARE if self.limit else 1.0
+        self.goal_share = shared / max(len(search.goals), 1)
         self.number = 0
         self.waiting: set[int] = set()
-        self.is_screened = not settings.is_screened
+        self.is_screened = not search.screen
 
-    def _values(self, goal: Goal) -> Array:
-        found = self._metric(goal.name)
+    def _values(self, goal: str) -> Array:
+        found = self._metric(goal)
         runs = (run for each in self.candidates for run in each.runs[: found.shape[1]])
-        if (found <= 0).any() or any(run is not None and goal.name not in run for run in runs):
-            raise ValueError(f"{goal.name}: a goal needs a value above zero of every run")
+        if (found <= 0).any() or any(run is not None and goal not in run for run in runs):
+            raise ValueError(f"{goal}: a goal needs a value above zero of every run")
         return found
 
     def _metric(self, metric: str) -> Array:
         """Values by candidate and block, NaN where there is no run or the run has no value."""
-        found = np.full((self.count, self.settings.analyses[-1]), np.nan)
+        found = np.full((self.count, self.search.looks[-1]), np.nan)
         for n, each in enumerate(self.candidates):
             for block, run in enumerate(each.runs[: found.shape[1]]):
                 if run is not None:
@@ -163,7 +179,7 @@ class _Search:
         if not self.is_complete(1):
             return False
         self.is_screened = True
-        factor = self.settings.screen_factor((self.count - 1) * len(self.goals))
+        factor = screen_factor(self.search, (self.count - 1) * len(self.goals))
         for each in self.goals:
             firsts = {n: each.values[n, 0] for n in each.alive if np.isfinite(each.values[n, 0])}
             best = min(firsts, key=firsts.__getitem__, default=-1)
@@ -179,7 +195,8 @@ class _Search:
 
         The smallest candidate of each line runs first, then the largest ones.
         """
-        runs, error = self.settings.analyses[0], self.settings.bounds_error
+        runs = self.search.looks[0]
+        share = BOUNDS_SHARE * (1 - self.search.confidence) / 2  # of each part
         lines: dict[str, list[int]] = {}
         for n, candidate in enumerate(self.candidates):
             lines.setdefault(candidate.line, []).append(n)
@@ -193,23 +210,23 @@ class _Search:
             if len(self.waiting) < len(self.wanted):
                 if not self.is_complete(runs):
                     return False
-                self._use(runs, error)
+                self._use(runs, share)
                 for each in self.goals:
-                    self._eliminate_by_bounds(each, self.goal_share * error)
+                    self._eliminate_by_bounds(each, self.goal_share * share)
         self.waiting = set()
         return True
 
     def analyse(self, number: int) -> None:
         """The interim analysis `number`, from 0."""
-        runs, error = self.settings.analyses[number], self.settings.error(number)
+        runs, share = self.search.looks[number], error(self.search, number)
         self.number = number + 1
-        self._use(runs, error)
+        self._use(runs, share)
         for each in self.goals:
             if not each.has_ended:
-                self._analyse(each, runs, self.goal_share * error)
+                self._analyse(each, runs, self.goal_share * share)
 
     def decision(self) -> Decision:
-        analyses, wanted = self.settings.analyses, self.wanted
+        wanted = self.wanted
         return Decision(
             tuple(map(self._verdict, self.goals)),
             {
@@ -217,7 +234,7 @@ class _Search:
                 for each, used in zip(self.candidates, self.used.tolist(), strict=True)
             },
             tuple(self.names[n] for n in wanted),
-            (analyses[self.number] if self.is_screened else 1) if wanted else 0,
+            (self.search.looks[self.number] if self.is_screened else 1) if wanted else 0,
             dict(zip(self.names, self.allowed, strict=True)),
             tuple(self.names[n] for n in wanted if n in self.waiting),
         )
@@ -229,7 +246,7 @@ class _Search:
         is_compared = bool(ran + bounded >= 2)
         is_decided = goal.is_decided and is_compared
         return Verdict(
-            goal.goal.name,
+            goal.goal,
             best,
             math.expm1(goal.bound),
             is_decided,
@@ -247,10 +264,10 @@ class _Search:
         running = set(self.wanted) - self.waiting
         lost = {n for n in running if self.candidates[n].lacks(runs)}
         for n in running:
-            self._see(n, self.settings.analyses[-1] if n in lost else runs)
+            self._see(n, self.search.looks[-1] if n in lost else runs)
         self._drop(lost, Reason.DOES_NOT_RUN)
-        if self.constraint:
-            self._judge(self.constraint, CONSTRAINT_SHARE * error / self.count)
+        if self.limit:
+            self._judge(self.limit, CONSTRAINT_SHARE * error / self.count)
 
     def _see(self, n: int, runs: int) -> None:
         self.used[n] = max(self.used[n], runs)
@@ -293,13 +310,14 @@ class _Search:
             goal.eliminated = [each for each in goal.eliminated if each.name not in back]
             goal.alive |= {self.names.index(name) for name in back}
 
-    def _judge(self, constraint: Constraint, tail: float) -> None:
+    def _judge(self, asked: SearchLimit, tail: float) -> None:
         """Which candidates are in, out, or open: moderated variances of the quality.
 
         A candidate is out if one of its runs missed the limit by more than the indifference.
         """
-        sign = -1 if constraint.is_most else 1
-        values = self._counted(sign * self._metric(constraint.metric))
+        sign = 1 if asked.at_most is None else -1
+        limit = sign * ((asked.at_least if sign == 1 else asked.at_most) or 0.0)
+        values = self._counted(sign * self._metric(QUALITY))
         known = np.isfinite(values)
         runs = known.sum(axis=1)
         rows = np.flatnonzero(runs >= 2)
@@ -312,7 +330,7 @@ class _Search:
         variance = (prior * squares.sum() / max(pooled, 1) + squares) / (prior + own)
         quantile = -stdtrit(np.minimum(prior + own, pooled), tail)
         half_width = quantile * np.sqrt(variance / runs)
-        limit, near = sign * constraint.limit, constraint.indifference
+        near = asked.indifference
         missed = (np.where(known, values, np.inf) < limit - near).any(axis=1)
         is_out = missed | (mean + half_width <= limit + near)
         is_in = ~missed & (mean - half_width >= limit - near)
@@ -342,7 +360,7 @@ class _Search:
         if not leaders:
             return
         found, tail = self.estimator(values[rows]), error / max(self.count - 1, 1)
-        place = {n: row for row, n in enumerate(rows)}
+        place, is_cost = {n: row for row, n in enumerate(rows)}, goal.goal.startswith("cost_")
         best = min(leaders, key=lambda n: found.high[place[n]])
         for n in sorted(goal.alive & self.waiting):
             own = self.candidates[n]
@@ -356,11 +374,11 @@ class _Search:
             if not smaller:
                 continue
             reference = max(smaller, key=smaller.__getitem__)
-            if goal.goal.is_cost and reference in leaders:
+            if is_cost and reference in leaders:
                 self._eliminate(goal, n, Reason.BOUNDED, reference, 0.0)
                 continue
             row = place[reference]
-            shorter = 0.0 if goal.goal.is_cost else math.log(smaller[reference] / own.nodes)
+            shorter = 0.0 if is_cost else math.log(smaller[reference] / own.nodes)
             ahead = float(found.low[row] + shorter - found.high[place[best]])
             if reference != best and ahead > found.margin(row, place[best], tail):
                 self._eliminate(goal, n, Reason.BOUNDED, best, math.expm1(ahead))
@@ -383,14 +401,14 @@ class _Search:
         if goal.alive - set(rows):  # too few of their runs have a value
             goal.bound = math.inf
         goal.is_decided = self._is_near(goal, goal.best, goal.bound)
-        is_last = runs == self.settings.analyses[-1]
+        is_last = runs == self.search.looks[-1]
         goal.has_ended = goal.is_decided or is_last or not goal.alive
 
     def _is_near(self, goal: _Progress, n: int | None, bound: float) -> bool:
         """Whether a candidate is shown to be near the best, by enough runs to be named."""
-        kept = KEPT_RUNS if self.constraint or goal.goal.has_target else 0
-        is_near = bound <= math.log1p(self.settings.indifference)
-        return n is not None and is_near and self.used[n] >= min(kept, self.settings.analyses[-1])
+        kept = KEPT_RUNS if self.limit or goal.goal in OF_ALL_RUNS else 0
+        is_near = bound <= math.log1p(self.search.indifference)
+        return n is not None and is_near and self.used[n] >= min(kept, self.search.looks[-1])
 
     def _compare(self, goal: _Progress, rows: list[int], found: Locations, error: float) -> None:
         """Eliminate candidates; find the best, its bound, and the cheapest that is as good."""
@@ -407,7 +425,7 @@ class _Search:
         pairs = self.count * (self.count - 1)
         for row, gap in zip(others[is_behind].tolist(), ahead[is_behind].tolist(), strict=True):
             least = gap - float(found.half_width(row, best, error / pairs))
-            is_claimed = self.settings.analyses[self.number - 1] >= CLAIM_RUNS and least > 0
+            is_claimed = self.search.looks[self.number - 1] >= CLAIM_RUNS and least > 0
             at_least = math.expm1(least) if is_claimed else None
             behind = rows[row], Reason.NOT_THE_BEST, rows[best], math.expm1(gap), at_least
             self._eliminate(goal, *behind)

@@ -14,11 +14,8 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.search.candidates import (
     Candidate,
-    Constraint,
     Decision,
-    Goal,
     Run,
-    Settings,
     Verdict,
 )
 from tfscaling.search.interim import decide, lacking
@@ -102,29 +99,8 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
         _candidate(point, rows[point], planned.search, costs[name])
         for name, point in points.items()
     )
-    decision = decision_of(candidates, planned.search)
+    decision = decide(candidates, planned.search)
     return StudySearch(planned, points, tuple(other), candidates, decision)
-
-
-def decision_of(candidates: Sequence[Candidate], search: Search) -> Decision:
-    """What the runs of the candidates show."""
-    settings = Settings(
-        search.indifference,
-        search.confidence,
-        search.repeats_max,
-        is_screened=search.screen,
-        is_bounded=search.at_most_linear,
-    )
-    goals = [
-        Goal(goal, is_cost=goal.startswith("cost_"), has_target=goal in OF_ALL_RUNS)
-        for goal in search.goals
-    ]
-    constraint = None
-    for limit in search.constraint.values():  # one at most
-        is_most = limit.at_most is not None
-        value = limit.at_most if is_most else limit.at_least
-        constraint = Constraint(QUALITY, value or 0.0, limit.indifference, is_most)
-    return decide(candidates, goals, settings, constraint)
 
 
 def work_of(examples: Iterable[float]) -> float:
