@@ -1,6 +1,6 @@
 """Whole trainings from short runs: time and cost with an interval, checked by runs of the whole.
 
-Each short run gives a time of the whole (`records.short_runs`). The interval is one for a run of
+Each short run gives a time of the whole (`record.short_runs`). The interval is one for a run of
 the whole that is made as the short runs were, by Student's t of the logarithms of their projected
 times: it has what differs from run to run, start-up and pace alike, and the scatter of the steps
 within the runs where that is more. It knows nothing of what begins after the short runs end.

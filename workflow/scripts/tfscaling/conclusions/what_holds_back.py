@@ -31,7 +31,7 @@ from tfscaling.tables.estimates import (
     median_rank,
 )
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW
-from tfscaling.tables.table_rows import Row, point_of, points_of
+from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
@@ -155,41 +155,33 @@ def _cells(row: Row) -> dict[str, str]:
     return cells | {"what holds it back": row["text"]}
 
 
-class RunRanks(NamedTuple):
-    """How the ranks of a run differ; `straggler_ratio` is the slowest over the median one's."""
-
-    replicas: int
-    straggler_ratio: float
-    slowest_rank: int
-    slowest_host: str
-
-
 def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> Iterator[Found]:
     """The points, all or some, of which one rank was slow in each run.
 
+    `straggler_ratio` of a run is the time of its slowest rank over the time of the median rank.
     That the same of R equal ranks is the slowest in each of n runs has the probability
     1 / R**(n - 1). It is supported if that is rare among all points with several ranks; with few
     runs it is chance.
     """
     valid = runs[(runs["status"] == "ok") & runs["straggler_ratio"].notna()]
-    columns = (valid[name].tolist() for name in RunRanks._fields)
-    groups: dict[Point, list[RunRanks]] = {}
-    for point, *values in zip(points_of(valid), *columns, strict=True):
+    columns = ("replicas", "straggler_ratio", "slowest_rank", "slowest_host")
+    groups: dict[Point, list[Row]] = {}
+    for point, run in zip(points_of(valid), rows_of(valid, columns), strict=True):
         if points is None or point in points:
-            groups.setdefault(point, []).append(RunRanks(*values))
+            groups.setdefault(point, []).append(run)
     ranks_of = {
-        point: int(own[0].replicas) // max(1, point.geometry.gpus_per_task)
+        point: int(own[0]["replicas"]) // max(1, point.geometry.gpus_per_task)
         for point, own in groups.items()
     }
     comparisons = sum(
         ranks_of[point] > 1 and len(own) >= RUNS_FOR_INTERVAL for point, own in groups.items()
     )
     for point, own in groups.items():
-        ratios = [run.straggler_ratio for run in own]
-        ranks = {run.slowest_rank for run in own}
+        ratios = [run["straggler_ratio"] for run in own]
+        ranks = {run["slowest_rank"] for run in own}
         if len(ranks) > 1 or min(ratios) < RATIO_MIN:
             continue
-        hosts = list(dict.fromkeys(run.slowest_host for run in own))
+        hosts = list(dict.fromkeys(run["slowest_host"] for run in own))
         low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
         ratio = low if low == high else f"{low} to {high}"
         where = f"on {hosts[0]}" if len(hosts) == 1 else f"on {len(hosts)} hosts"
