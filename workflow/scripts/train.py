@@ -3,7 +3,7 @@
 
 INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
          specification (--spec)
-OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/ with every rank's
+OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with every rank's
          log; after a failure failure.json with the cause, and no run.json
 """
 
@@ -15,27 +15,23 @@ from msgspec.structs import asdict, replace
 from tfscaling.files import program_errors
 from tfscaling.launch import attempt as launching
 from tfscaling.launch import (
-    check_step,
     checkpoint_folder,
     finished_attempt,
     provenance,
     rank_files,
-    slurm_job,
 )
-from tfscaling.launch.attempt import Attempt
+from tfscaling.launch.attempt import Attempt, Limits
 from tfscaling.record import (
     attempts,
     checks,
     clock,
     events,
     prepared_data,
-    program_results,
-    resumption,
     run_record,
     run_results,
 )
-from tfscaling.record.failure_report import Cause
-from tfscaling.record.node_check import NodeCheck
+from tfscaling.record.attempts import Cause
+from tfscaling.record.rank_report import NodeCheck
 from tfscaling.record.run_record import Environment, PreparedData
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import RunSpec
@@ -56,11 +52,11 @@ def main() -> None:
         parser.error("--dataset-file: missing")
     if number := finished_attempt.bring_back(args.record, spec, args.dataset_file, os.environ):
         print(f"the run was finished by attempt {number} before its job ended: its record is kept")
-        resumption.remove(args.record.parent)
+        attempts.remove_checkpoints(args.record.parent)
         return
 
     def work(attempt: Attempt) -> Cause | None:
-        limits = launching.limits_of(args)
+        limits = Limits.of(args)
         code = user_code.of_run(spec).checksums()
         script = "program_rank.py" if spec.recipe.program else "train_rank.py"
         data, arguments = None, []
@@ -70,13 +66,13 @@ def main() -> None:
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
             checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
-        checked = check_step.run(attempt, SCRIPTS / "check_rank.py", spec, limits)
+        checked = attempt.check_nodes(SCRIPTS / "check_rank.py", spec, limits)
         if isinstance(checked, Cause):
             return checked
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
         cause = cause or finish(args.record, spec, attempt, data, code, checked)
         if cause is None or cause.kind == "invalid":
-            resumption.remove(attempt.folder)
+            attempts.remove_checkpoints(attempt.folder)
         return cause
 
     launching.run(args.record.parent, spec, work)
@@ -95,20 +91,20 @@ def finish(
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
     checksums of the user's code that they were to load, `checked` what is known of the nodes.
     """
-    reports = rank_files.training_reports(attempt.scratch)
-    if wrong := checks.violations(spec, data, reports):
-        return Cause(kind="invalid", message="; ".join(wrong))
+    reports = rank_files.reports(attempt.scratch, rank_files.TRAINING)
+    problems = checks.problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
-    divergence = checks.divergence(spec, data, reports)
+    divergence = problems.pop(checks.FINITE, "")
+    if problems:
+        return Cause(kind="invalid", message="; ".join(problems.values()))
     passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
-    job = slurm_job.describe(os.environ)
     rank_events = [
         events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r.rank)))
         for r in reports
     ]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
-    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)
+    origin = provenance.describe(SCRIPTS, LAUNCH_S, code)
     changed = user_code.differences(code, user_code.of_run(spec).checksums())
     unchecked = (
         *checks.unchecked(spec, reports),
@@ -118,29 +114,26 @@ def finish(
         data = run_results.counted(data, reports)
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
-    # beside the reports: what belongs to an earlier record stays as long as that does
+    # next to the reports: files of an earlier record stay as long as that record
     events.write(attempt.scratch / run_record.EVENTS, merged)
     run_results.write_steps(attempt.scratch, reports)
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
     timed = run_results.on_one_clock(rank_events, reports)
-    if spec.recipe.program:
-        durations = program_results.measured_phases(*timed, LAUNCH_S, end_s, job)
-    else:
-        durations = run_results.measured_phases(timed[0], LAUNCH_S, end_s, job)
+    durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, origin.slurm_job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
     record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
-    record = run_results.with_moments(record, *timed)
+    record = replace(record, metrics=run_results.with_moments(record.metrics, *timed))
     if checked is not None:
         said = (checked.sentence,) if checked.sentence else ()
         record = replace(record, node_check=checked, warnings=(*record.warnings, *said))
-    record = resumption.told(record, attempt.folder, reports)
+    record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
     finished_attempt.publish(attempt.scratch, path)
     if divergence:
-        print(f"{divergence}: the run takes part in no median")
+        print(f"{divergence}: the run is excluded from all medians")
         return None
     learned = {
         name: getattr(record.metrics, name) for name in ("loss", "accuracy", "test_accuracy")

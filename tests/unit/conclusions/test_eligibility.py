@@ -73,7 +73,7 @@ def test_the_counts_of_the_rows_tell_the_same_as_the_runs() -> None:
     rows = comparison_table(runs, planned).to_dict("records")
     fit, _ = evidence.split(rows, Samples(runs))
     assert [row["nodes"] for row in fit] == [1, 4]
-    assert evidence.taking_part(rows) == fit
+    assert evidence.split(rows)[0] == fit
 
 
 def test_runs_that_diverged_or_failed_are_told() -> None:
@@ -84,7 +84,3 @@ def test_runs_that_diverged_or_failed_are_told() -> None:
     assert evidence.remark(one, samples) == "; 2 of 6 runs diverged"
     assert evidence.remark(two, samples) == "; 1 of 6 runs failed"
     assert samples.diverged() == {point_of(one)}
-
-
-def test_without_an_ineligible_point_there_is_no_sentence() -> None:
-    assert evidence.ineligible_text([]) == ""

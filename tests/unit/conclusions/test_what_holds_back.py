@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, valid_config, write_record
 from measured import NOTHING_PLANNED, around, measured
-from record.test_gradient_noise import measured as measured_norms
-from record.test_gradient_noise import true_scale
+from record.test_step_estimates import measured as measured_norms
+from record.test_step_estimates import true_scale
 from rows import tables_of
 from tfscaling.conclusions import findings, what_holds_back
 from tfscaling.conclusions.evidence import Study

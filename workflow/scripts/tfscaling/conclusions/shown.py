@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from tfscaling.conclusions.sentences import render
 from tfscaling.tables.display import NAMING, TextTable, all_share, cell, naming, rounded
-from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.table_rows import Row, rows_of
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-
-@functools.cache
-def _templates() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    made = Environment(  # nosec: plain text, escaped where it becomes HTML
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["percent"] = lambda fraction: f"{fraction:.0%}"
-    made.globals["confidence"] = f"{CONFIDENCE:.0%}"
-    return made
 
 
 def notes(name: str, **values: object) -> tuple[str, ...]:
-    """The paragraphs of templates/<name>.md.j2, each on one line."""
-    text = _templates().get_template(f"{name}.md.j2").render(values)
+    """The paragraphs of templates/<name>_notes.j2, each on one line."""
+    text = render(f"{name}_notes", **values)
     return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
 
 

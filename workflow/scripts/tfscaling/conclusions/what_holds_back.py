@@ -17,7 +17,7 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
-from tfscaling.record import gradient_noise, run_record
+from tfscaling.record import run_record, step_estimates
 from tfscaling.record.rank_report import GradientNorms
 from tfscaling.record.run_record import Attribution, Metrics, StepParts
 from tfscaling.spec.config import POINT_AXES
@@ -224,7 +224,7 @@ def noise_scale(norms: Sequence[GradientNorms], comparisons: int = 1) -> NoiseSc
     random = np.random.default_rng(0)
     signal, noise, steps = np.zeros(resamples + 1), np.zeros(resamples + 1), 0
     for each in norms:
-        values = np.array(list(gradient_noise.estimates([each])))
+        values = np.array(list(step_estimates.noise_estimates([each])))
         if not len(values):
             continue
         draws = random.integers(0, len(values), (resamples, len(values)))
@@ -246,7 +246,9 @@ def batch_limits(study: Study) -> Iterator[Found]:
     norms: dict[Point, list[GradientNorms]] = {}
     for point, metrics in _measured(study, asked):
         norms.setdefault(point, []).extend(metrics.gradient_norms)
-    found = {p: list(gradient_noise.by_evaluation(own).values()) for p, own in norms.items() if own}
+    found = {
+        p: list(step_estimates.norms_by_evaluation(own).values()) for p, own in norms.items() if own
+    }
     comparisons = sum(min(2, len(evaluations)) for evaluations in found.values())
     for point, evaluations in found.items():
         first, last = evaluations[0], evaluations[-1]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.record import tracebacks
+from tfscaling.record import crashes
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import ModelToCheck, RunSpec
 from tfscaling.train import models, own_step, rank, strategies
@@ -42,7 +42,7 @@ def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
         _build(spec, dataset_file, model.on_several_replicas)
     except Exception as error:
         traceback.print_exc()
-        return tracebacks.sentence(error, Path.cwd())
+        return crashes.sentence(error, Path.cwd())
     return None
 
 

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.datasets.pipelines import PipelineContext
-from tfscaling.launch import missing_gpus
-from tfscaling.launch.rank_process import RankContext, on_gpus
-from tfscaling.record import clock, prepared_data, resumption
+from tfscaling.launch.rank_process import RankContext, let_others_tell, on_gpus
+from tfscaling.record import attempts, clock, prepared_data
 from tfscaling.record.rank_report import (
     AttributionRound,
     Rank,
@@ -53,7 +52,7 @@ def prepare(context: RankContext, spec: JobSpec) -> list[str]:
     try:
         names = strategies.configure(gpus, spec.measured.devices, threads)
     except strategies.DeviceError:
-        missing_gpus.let_others_tell(spec)
+        let_others_tell(spec)
         raise
     # not before: it tells `missing_gpus` that this host has what the run requests
     context.events.add("imported", imported_s)
@@ -218,7 +217,7 @@ def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
     """The run's checkpoints, or None if its recipe asks for none."""
-    beginning = resumption.read_beginning(context.folder)
+    beginning = attempts.read_beginning(context.folder)
     if beginning is None or not spec.recipe.writes_checkpoints:
         return None
     cluster = context.cluster

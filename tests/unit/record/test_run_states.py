@@ -1,0 +1,183 @@
+"""States of runs: stale records, and Slurm's words about runs without one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import all_reduce_records
+import pytest
+from builders import manifest_of, valid_config, write_failure, write_record
+from generator import write_dataset_facts
+from tfscaling.conclusions import communication
+from tfscaling.plan import costed_plan
+from tfscaling.record import run_states
+from tfscaling.spec import user_code
+from tfscaling.spec.manifest import Manifest
+from tfscaling.tables import runs_table
+
+CONFIG = [
+    (("grid", 0, "model"), "net:model"),
+    (("grid", 0, "nodes"), [1, 2, 3]),
+    (("recipes", "weak", "dataset"), "sets.data:data"),
+]
+RUNS = Path("results/runs")
+
+
+@pytest.fixture(autouse=True)
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifest]:
+    """Three runs of own code, all with a record, in the project folder."""
+    monkeypatch.chdir(tmp_path)
+    run_states.now.cache_clear()
+    Path("sets").mkdir()
+    Path("net.py").write_text("def model(): ...\n")
+    Path("sets/data.py").write_text("def data(): ...\n")
+    manifest = manifest_of(valid_config(*CONFIG))
+    for run in manifest.runs:
+        change(write_record(RUNS, run), user_code=user_code.of_run(run.spec).checksums())
+    yield manifest
+    run_states.now.cache_clear()
+
+
+def change(path: Path, **environment: Any) -> None:
+    record = json.loads(path.read_text())
+    record["environment"] |= environment
+    path.write_text(json.dumps(record))
+
+
+def reasons(manifest: Manifest) -> list[tuple[str, str]]:
+    """(status, reason) of each run; the table and the list for `rerun: stale` agree."""
+    run_states.now.cache_clear()
+    table, _ = runs_table.run_tables(manifest.runs, RUNS)
+    specs = [run.spec for run in manifest.runs]
+    listed = run_states.stale(specs, RUNS)
+    is_stale = table["status"] == "stale"
+    assert [spec.path in listed for spec in specs] == is_stale.tolist()
+    assert table["execution_time_s"].isna().tolist() == is_stale.tolist()
+    return list(zip(table["status"], table["reason"], strict=True))
+
+
+def of_node(manifest: Manifest, nodes: int) -> Path:
+    return RUNS / manifest.runs[nodes - 1].spec.path / "run.json"
+
+
+@pytest.mark.parametrize("name", ["net.py", "sets/data.py"])
+def test_runs_of_earlier_code_are_stale_until_the_change_is_undone(
+    name: str, planned: Manifest
+) -> None:
+    before = Path(name).read_text()
+    Path(name).write_text(before + "size = 1\n")
+    for status, reason in reasons(planned):
+        assert status == "stale"
+        assert re.match(
+            rf"made by other code: {name} \([0-9a-f]{{12}}, now [0-9a-f]{{12}}\); ", reason
+        )
+        assert "--config rerun=stale" in reason
+    change(of_node(planned, 2), user_code=user_code.of_run(planned.runs[1].spec).checksums())
+    assert [status for status, _ in reasons(planned)] == ["stale", "ok", "stale"]
+    Path(name).write_text(before)
+    assert [status for status, _ in reasons(planned)] == ["ok", "stale", "ok"]
+
+
+def test_a_comment_makes_no_run_stale(planned: Manifest) -> None:
+    Path("net.py").write_text('"""A net."""\n\ndef model():  # of mine\n    ...\n')
+    assert reasons(planned) == [("ok", "")] * 3
+
+
+def test_a_checksum_of_the_whole_file_is_compared_with_the_whole_file(planned: Manifest) -> None:
+    code = user_code.of_run(planned.runs[0].spec).checksums()
+    whole = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in code}
+    change(of_node(planned, 1), user_code=whole)
+    assert reasons(planned) == [("ok", "")] * 3
+    Path("net.py").write_text("# of mine\n" + Path("net.py").read_text())
+    assert [status for status, _ in reasons(planned)] == ["stale", "ok", "ok"]
+
+
+def test_data_prepared_by_other_code_is_named_too(planned: Manifest) -> None:
+    dataset = json.loads(of_node(planned, 1).read_text())["environment"]["dataset"]
+    change(of_node(planned, 1), dataset={**dataset, "user_code": {"sets/data.py": "a" * 64}})
+    first, *others = reasons(planned)
+    assert first[0] == "stale"
+    assert "sets/data.py (aaaaaaaaaaaa, now" in first[1]
+    assert others == [("ok", "")] * 2
+
+
+def test_what_cannot_be_compared_counts(planned: Manifest) -> None:
+    """Records of before have no checksums; code that is not here has none."""
+    change(of_node(planned, 1), user_code={})
+    Path("net.py").write_text("def model(): return 1\n")
+    assert [status for status, _ in reasons(planned)] == ["ok", "stale", "stale"]
+    Path("net.py").unlink()
+    Path("sets/data.py").unlink()
+    assert [status for status, _ in reasons(planned)] == ["ok"] * 3
+
+
+def test_other_parameters_and_other_data_are_stale_as_before(planned: Manifest) -> None:
+    record = json.loads(of_node(planned, 1).read_text())
+    of_node(planned, 1).write_text(json.dumps(record | {"parameters_hash": "0" * 16}))
+    dataset = record["environment"]["dataset"]
+    change(of_node(planned, 2), dataset={**dataset, "sha256": "b" * 64})
+    write_dataset_facts(Path("results/datasets"), dataset["name"], 3, dataset["sha256"])
+    assert [status for status, _ in reasons(planned)] == ["stale", "stale", "ok"]
+
+
+@pytest.mark.parametrize(("asked", "to_do"), [("none", 0), ("stale", 3)])
+def test_the_plan_has_stale_runs_where_they_are_asked_for(
+    asked: str, to_do: int, planned: Manifest
+) -> None:
+    Path("net.py").write_text("def model(): return 1\n")
+    config = valid_config(*CONFIG, (("rerun",), asked))
+    made = costed_plan.make(config, planned, RUNS)
+    assert (len(made.runs), made.stale, made.finished) == (to_do, 3 - to_do, 0)
+
+
+def test_a_benchmark_of_earlier_code_is_stale_and_kept_until_it_is_asked_for() -> None:
+    config = valid_config(*CONFIG, (("all_reduce_benchmark",), {"enabled": True}))
+    planned = [each for each in manifest_of(config).all_reduce_benchmarks if each.spec]
+    folder = Path("results/all_reduce")
+    for each in planned:
+        assert each.spec
+        code = user_code.of_names(each.spec.point.model)
+        change(all_reduce_records.write(folder, each), user_code=code.checksums())
+    assert communication.to_do(planned, folder, rerun_stale=True) == []
+    Path("net.py").write_text("def model(): return 1\n")
+    run_states.now.cache_clear()
+    assert planned[0].spec
+    made = communication.read(planned[0].spec, folder)
+    assert (made.status, made.is_kept) == ("stale", True)
+    assert made.reason.startswith("made by other code: net.py (")
+    assert communication.to_do(planned, folder) == []
+    assert communication.to_do(planned, folder, rerun_stale=True) == planned
+
+
+QUEUED = manifest_of(valid_config((("grid", 0, "nodes"), [1, 2, 3, 4]))).runs
+
+
+def test_runs_without_a_record_have_slurms_words_as_their_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    made, failed, refused, waiting = QUEUED
+    write_record(folder, made)
+    write_failure(folder, failed)
+    points = {run.spec.point.path: "Slurm refuses it: no" for run in (made, failed, refused)}
+    specs = [run.spec for run in QUEUED]
+    run_states.write_queue_notes(folder, specs, {**points, waiting.spec.path: "waits: Priority"})
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert list(table["status"]) == ["ok", "failed", "missing", "missing"]
+    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "waits: Priority"]
+    run_states.write_queue_notes(folder, [waiting.spec], {})  # by the sweep of another study
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "not run yet"]
+    run_states.write_queue_notes(folder, specs, {})
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert set(table["reason"][2:]) == {"not run yet"}
+    assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"words": 3}'])
+def test_broken_notes_say_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "queue.json").write_text(text)
+    assert run_states.read_queue_notes(tmp_path / "runs").of(QUEUED[0].spec) == ""

@@ -1,0 +1,208 @@
+"""Why a program crashed, from an exception or the end of its output.
+
+A traceback names the line of the user's code. Libraries of communication end the process when an
+operation fails in a thread of their own: Python raises nothing, and faulthandler's dump, which
+has no reason, comes after their words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tfscaling.record.attempts import UserLine
+
+_BEGIN = "Traceback (most recent call last)"
+#: What faulthandler writes; its frames are in the other order.
+_FATAL = "Fatal Python error: "
+_FRAME = re.compile(
+    r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?(?:  \*)?$'
+)
+#: What torch and others put before each line.
+_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+_INSTALLED = ("site-packages", "dist-packages")
+#: The workflow's own files.
+_OWN = Path(__file__).resolve().parents[3]
+#: What TensorFlow makes of a function's code.
+_GENERATED = "__autograph_generated_file"
+#: What TensorFlow and Keras add after an exception's words.
+_COLOUR = re.compile(r"\x1b\[\d*m")
+#: Between what Keras guesses of a layer and its exception.
+_INFERRED = "Error encountered:"
+_APPENDIX = re.compile(r"\n+(?:Call arguments|Arguments) received by |\s*\[\[\{\{node |\s*\[Op:")
+#: The file that users copy to observe a training, and a word that is in it.
+_OBSERVER, _IN_OBSERVER = "observe.py", "TFSCALING_EVENTS"
+#: Names of an abort: by the signal, by faulthandler, by a shell that ran the program.
+_ABORTS = ("killed by SIGABRT", "Aborted", "exit code 134")
+#: Signs in the output that a child process aborted.
+_SIGNS = ("SIGABRT", "Fatal Python error: Aborted")
+#: PyTorch's watchdog of NCCL, NCCL, PyTorch's sockets, Gloo, UCX, JAX. Names of libraries are no
+#: sign: an invalid access to a GPU's memory ends a program in NCCL's watchdog, too.
+_LOST_CONNECTION = re.compile(
+    r"Watchdog caught collective operation timeout|collective timeout from"
+    r"|watchdog got stuck for|Heartbeat monitor timed out"
+    r"|nccl(?:Remote|System)Error|unhandled system error"
+    r"|remote process exited or there was a network error"
+    r"|c10::Dist(?:Network|Store)Error|gloo::(?:Io|Timeout)Exception"
+    r"|connection (?:was )?(?:likely )?(?:closed|reset|refused|aborted|timed out)|socket closed"
+    r"|broken pipe|timed out waiting \d+ ?ms for (?:recv|send)"
+    r"|transport retry count exceeded|stopped sending heartbeats",
+    re.IGNORECASE,
+)
+#: Lines with the reason of an abort: C++'s exception (two lines), a watchdog, a lost connection.
+_REASONS = (
+    *(re.compile(r"terminate called"), re.compile(r"what\(\):")),
+    *(re.compile(r"watchdog", re.IGNORECASE), _LOST_CONNECTION),
+)
+_WORDS_MAX = 500
+
+
+class Blame(NamedTuple):
+    """What failed: the exception's class, its words in one line, and where it was raised."""
+
+    name: str
+    error: str
+    place: UserLine
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: str
+    function: str | None
+
+
+def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
+    """The last traceback among the lines, or None.
+
+    Its place is the innermost frame in the user's files: files below `folder`, or else files that
+    no package installed, except `observe.py`, which passes on what a data set raises. Paths are
+    relative to the folder.
+    """
+    plain = [_PREFIX.sub("", line) for line in lines]
+    begins = [n for n, line in enumerate(plain) if _BEGIN in line or line.startswith(_FATAL)]
+    if not begins:
+        return None
+    block = plain[begins[-1] :]
+    frames = [(n, frame) for n, line in enumerate(block) if (frame := _frame(line))]
+    if block[0].startswith(_FATAL):
+        error, inner_first = block[0], _of_current_thread(block)
+    else:
+        after = block[(frames[-1][0] if frames else 0) + 1 :]
+        error = next((line for line in after if line and not line.startswith(" ")), "")
+        inner_first = [frame for _, frame in reversed(frames)]
+    if not inner_first or not error:
+        return None
+    name = error.removeprefix(_FATAL).partition(":")[0].rpartition(".")[2]
+    place = _place(_of_user(inner_first, folder) or inner_first[0], folder)
+    return Blame(name.strip(), error[:500], place)
+
+
+def of_exception(error: BaseException, folder: Path) -> Blame | None:
+    """The exception with the line of the user's code that raised it; None if no such line is in it.
+
+    TensorFlow and Keras put the way through a traced function into the exception's message: these
+    frames are the innermost.
+    """
+    text = "".join(traceback.format_exception(error))
+    blocks = text.split(_BEGIN)  # of an exception and of those that it came from, it is the last
+    for block in reversed(blocks[1:]):
+        frames = [frame for line in block.splitlines() if (frame := _frame(line))]
+        if found := _of_user(list(reversed(frames)), folder):
+            name = type(error).__name__
+            words = _in_one_line(str(error)).removeprefix(f"{name}: ")
+            return Blame(name, f"{name}: {words}".removesuffix(": "), _place(found, folder))
+    return None
+
+
+def sentence(error: BaseException, folder: Path) -> str:
+    """The exception in one line, after the line of the user's code if it was raised there."""
+    blamed = of_exception(error, folder)
+    if blamed is None:
+        return f"{type(error).__name__}: {error}"
+    return f"{blamed.place}: {blamed.error}"
+
+
+def _in_one_line(message: str) -> str:
+    """An exception's own words, without the frames and the arguments that libraries add."""
+    plain = _APPENDIX.split(_COLOUR.sub("", message).strip())[0]
+    plain = plain.rpartition(_INFERRED)[2]
+    if any(_frame(line) for line in plain.splitlines()):
+        plain = plain.strip().split("\n\n")[-1]  # the words stand after the last frame
+    return " ".join(plain.split())[:500]
+
+
+def _of_current_thread(block: Sequence[str]) -> list[_Frame]:
+    """The frames of the thread that got the signal, the innermost first."""
+    begin = next((n for n, line in enumerate(block) if line.startswith("Current thread")), 0)
+    within = itertools.takewhile(str.strip, block[begin + 1 :])
+    return [frame for line in within if (frame := _frame(line))]
+
+
+def _frame(line: str) -> _Frame | None:
+    found = _FRAME.search(line)
+    return _Frame(found["file"], found["line"], found["function"]) if found else None
+
+
+def _of_user(inner_first: Sequence[_Frame], folder: Path) -> _Frame | None:
+    library = sysconfig.get_path("stdlib")
+    own = [
+        frame
+        for frame in inner_first
+        if not any(f"/{part}/" in frame.file for part in _INSTALLED)
+        and not frame.file.startswith(("<", f"{library}/"))
+        and _GENERATED not in frame.file
+        and not _is_observer(_absolute(frame, folder))
+        and not _absolute(frame, folder).is_relative_to(_OWN)
+    ]
+    below = [frame for frame in own if _absolute(frame, folder).is_relative_to(folder)]
+    return next(iter(below or own), None)
+
+
+def _is_observer(file: Path) -> bool:
+    """Whether it is `workflow/observe/observe.py` or a copy: what it passes on is not its fault."""
+    try:
+        return file.name == _OBSERVER and _IN_OBSERVER in file.read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def _absolute(frame: _Frame, folder: Path) -> Path:
+    return folder / frame.file  # a path that is absolute replaces the folder
+
+
+def _place(frame: _Frame, folder: Path) -> UserLine:
+    path = _absolute(frame, folder)
+    shown = path.relative_to(folder) if path.is_relative_to(folder) else path
+    function = frame.function if frame.function not in (None, "<module>") else None
+    return UserLine(file=str(shown), line=int(frame.line), function=function)
+
+
+def is_abort(error: str | None) -> bool:
+    """Whether an error of this name is an abort."""
+    return error in _ABORTS
+
+
+def has_lost_connection(lines: Iterable[str]) -> bool:
+    """Whether a line reports a lost connection."""
+    return any(_LOST_CONNECTION.search(line) for line in lines)
+
+
+def abort_reason(ended: str, lines: Sequence[str]) -> str:
+    """Why a program or its child process aborted, by the end of its output; "" if unknown.
+
+    `ended` is how the program itself ended.
+    """
+    if not is_abort(ended) and not any(sign in line for line in lines for sign in _SIGNS):
+        return ""
+    terminate, what, watchdog, lost = (_last_line(kind, lines) for kind in _REASONS)
+    found = f"{terminate} {what}".strip() if what else watchdog or lost or terminate
+    return found[:_WORDS_MAX]
+
+
+def _last_line(kind: re.Pattern[str], lines: Sequence[str]) -> str:
+    return next((line.strip() for line in reversed(lines) if kind.search(line)), "")
