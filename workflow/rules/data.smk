@@ -1,0 +1,62 @@
+"""Fetch each dataset once, verify its published checksum, prepare one file for all ranks."""
+
+
+def name_of_dataset(wildcards):
+    """The name or function of the prepared data."""
+    spec = PREPARED.get(wildcards.dataset)
+    return spec.dataset if spec else wildcards.dataset
+
+
+def parameters_of_dataset(wildcards):
+    """The function's parameters as JSON."""
+    spec = PREPARED.get(wildcards.dataset)
+    given = variants.data_parameters(spec.dataset, spec.recipe) if spec else {}
+    return msgspec.json.encode(given).decode()
+
+
+def local_copy(wildcards):
+    """The local copy of a dataset that the configuration names, if any."""
+    copy = CONFIG.datasets.get(wildcards.dataset)
+    return copy.path if copy else []
+
+
+def dataset_checksum(wildcards):
+    """The checksum of the published data; None for a user's function."""
+    return DATASETS[wildcards.dataset].sha256 if wildcards.dataset in DATASETS else None
+
+
+rule prepare_dataset:
+    """Prepare one dataset, from its source to the file that every rank reads."""
+    input:
+        settle,  # no file
+    output:
+        arrays="results/datasets/{dataset}.npz",
+        provenance="results/datasets/{dataset}.json",
+    log:
+        "results/logs/prepare_dataset/{dataset}.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        dataset=name_of_dataset,
+        parameters=parameters_of_dataset,
+        path=local_copy,
+        version=2,  # of the file format: files of an older version are prepared again
+        checksum=dataset_checksum,  # other data under the same name is fetched again
+    shell:
+        r"""
+        python3 "$SCRIPTS/prepare_dataset.py" \
+            --dataset {params.dataset:q} \
+            --parameters {params.parameters:q} \
+            --path {params.path:q} \
+            --output {output.arrays:q} \
+            --provenance {output.provenance:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule prepare_datasets:
+    """Prepare all datasets of the configuration, as before a move to nodes without internet."""
+    input:
+        expand("results/datasets/{dataset}.npz", dataset=PREPARED),
+    localrule: True
