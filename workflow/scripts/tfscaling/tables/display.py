@@ -346,24 +346,6 @@ def all_share(fixed: str, noun: str = "points") -> str:
     return f"All {noun}: {fixed}." if fixed else ""
 
 
-def of_points(
-    table: pd.DataFrame,
-    title: str,
-    cells: Callable[[dict[str, object], Sequence[str]], dict[str, str]],
-    notes: Sequence[str],
-    if_empty: str,
-) -> TextTable:
-    """One row per point: `cells` gives it, heads and texts, from the row and the axes to show.
-
-    The axes that all rows share are named above. An empty table has a note alone.
-    """
-    if table.empty:
-        return TextTable(title, pd.DataFrame(), (if_empty,))
-    axes, fixed = naming(table)
-    shown = pd.DataFrame([cells(row, axes) for row in rows_of(table)], dtype=object)
-    return TextTable(title, shown, tuple(notes), all_share(fixed))
-
-
 # Markdown, LaTeX, HTML
 
 _LATEX = str.maketrans(
