@@ -20,8 +20,8 @@ from tfscaling.launch import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request
 from tfscaling.launch.ports import ReservedPorts
 from tfscaling.spec.geometry import Geometry
-from tfscaling.train.mpi_strategy import BUCKET_BYTES, Part, buckets
-from tfscaling.train.mpi_sums import aligned
+from tfscaling.train.mpi.strategy import BUCKET_BYTES, Part, buckets
+from tfscaling.train.mpi.sums import aligned
 
 RANKS = 2
 SMALL = Part(1000, "float32")

@@ -24,8 +24,7 @@ from strategy_rank import (
 )
 from tfscaling.record.events import EventLog
 from tfscaling.train import optimizers
-from tfscaling.train.all_reduce import Trainer
-from tfscaling.train.example_order import order_of_epoch
+from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.optimizers import learning_rate_factor, make_optimizer
 from tfscaling.train.own_step import OwnStep
 

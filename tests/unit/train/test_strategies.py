@@ -190,7 +190,7 @@ def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
         ("mirrored", ["MirroredStrategy", 2, ["device:CPU:0", "device:CPU:1"], None]),
         (
             "one_worker_with_two_devices",
-            ["CollectiveAllReduceStrategy", 2, ["device:CPU:0", "device:CPU:1"], "RING"],
+            ["OfDevices", 2, ["device:CPU:0", "device:CPU:1"], "RING"],
         ),
         ("two_workers", ["CollectiveAllReduceStrategy", 2, ["device:CPU:0"], "RING"]),
     ],
@@ -201,25 +201,3 @@ def test_tensorflow_makes_one_replica_for_each_device_of_each_task(
     for rank in trainings[training]:
         keys = ("strategy", "replicas", "devices", "communication")
         assert [rank[key] for key in keys] == expected
-
-
-def test_tensorflows_own_rule_for_devices_is_back_after_ours_was_used() -> None:
-    from tensorflow.python.distribute import collective_all_reduce_strategy as theirs
-
-    extended = theirs.CollectiveAllReduceExtended
-    before = extended._initialize_local_devices
-    with strategies._local_devices(["CPU:0", "CPU:1"]):
-        assert extended._initialize_local_devices is not before
-    assert extended._initialize_local_devices is before
-    with pytest.raises(RuntimeError, match="no"), strategies._local_devices(["CPU:0", "CPU:1"]):
-        raise RuntimeError("no")
-    assert extended._initialize_local_devices is before
-
-
-@pytest.mark.parametrize("devices", [["CPU:0"], ["GPU:0", "GPU:1"]])
-def test_tensorflows_own_rule_is_kept_where_it_is_right(devices: list[str]) -> None:
-    from tensorflow.python.distribute import collective_all_reduce_strategy as theirs
-
-    before = theirs.CollectiveAllReduceExtended._initialize_local_devices
-    with strategies._local_devices(devices):
-        assert theirs.CollectiveAllReduceExtended._initialize_local_devices is before

@@ -238,18 +238,19 @@ def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
 
     In the order in which the objects have them; a variable of Keras counts as TensorFlow's below.
     """
+    import keras
     import tensorflow as tf
 
     found: dict[int, Any] = {}
     for root in roots:
         listed = [getattr(root, name, ()) for name in ("variables", "metrics_variables")]
-        raw = [getattr(v, "_value", v) for each in listed for v in each]
-        if isinstance(root, tf.__internal__.tracking.Trackable):
-            raw += tf.train.TrackableView(root).descendants()
-        for each in raw:
-            each = getattr(each, "_value", each)
-            if isinstance(each, tf.Variable) or hasattr(each, "_distributed_container"):
-                found.setdefault(id(each), each)
+        parts = [part for each in listed for part in each]
+        if root is not None:  # a model may be trained without an optimizer that it has
+            parts += tf.train.TrackableView(root).descendants()
+        for part in parts:
+            variable = part.value if isinstance(part, keras.Variable) else part
+            if isinstance(variable, tf.Variable):
+                found.setdefault(id(variable), variable)
     return [(v, list(strategy.experimental_local_results(v))) for v in found.values()]
 
 
