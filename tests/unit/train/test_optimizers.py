@@ -198,9 +198,7 @@ def test_updates_that_cast_are_those_of_keras(
     shapes = [(7, 5), (optimizers.COMPILED_ELEMENTS_MIN // 64, 64)]
     random = np.random.default_rng(0)
     starts = [random.normal(size=shape).astype(np.float32) for shape in shapes]
-    made = make_optimizer(training_spec(1, learning_rate=0.1, **asked).recipe, 1)
-    optimizers.update_alone(made)
-    optimizers.cast_in_update(made)
+    made = make_optimizer(training_spec(1, learning_rate=0.1, **asked).recipe, 1, casts=True)
     found, compiled = updated(made, starts)
     expected, _ = updated(keras_own(), starts)
     assert compiled == 1  # the small one is not worth it
@@ -333,11 +331,10 @@ def weights_after_an_update(rounds: bool, own: bool) -> np.ndarray:
             def update() -> None:
                 step.train(batch, tf.constant(2), tf.constant(2))
         else:
-            if rounds:
-                optimizers.exchange_rounded(model.optimizer)
 
             def update() -> None:
-                model.optimizer.apply([tf.constant(x[:1].T)], model.trainable_variables)
+                gradients = optimizers.summed([tf.constant(x[:1].T)], rounds)
+                model.optimizer.apply(gradients, model.trainable_variables)
 
     tf.function(lambda: strategy.run(update), autograph=False)()
     return np.ravel(model.get_weights()[0])
