@@ -36,7 +36,7 @@ from tfscaling.spec import configuration, grid  # noqa: E402
 from tfscaling.spec.config import MPI_STRATEGY  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
 from tfscaling.spec.run_spec import RunSpec  # noqa: E402
-from tfscaling.tables.intervals import ratio_interval  # noqa: E402
+from tfscaling.tables.estimates import ratio_interval  # noqa: E402
 from tfscaling.train import rank, strategies  # noqa: E402
 from tfscaling.train.all_reduce import Trainer  # noqa: E402
 from tfscaling.train.all_reduce_timing import AllReduce  # noqa: E402

@@ -29,7 +29,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import measured_page
-from tfscaling.tables import intervals, runs_table
+from tfscaling.tables import estimates, table_rows
 
 #: The peers that a training is compared with, by recipe.
 PUBLISHED, PYTORCH = "legacy_fit", "pytorch"
@@ -149,11 +149,11 @@ def reached(target: Target, found: Trainings) -> tuple[str, ...]:
     if above is None or below is None:
         return (str(target.workers), name, target.beside, asked, "", "not measured")
     shown = times(above.step_ms, below.step_ms)
-    interval = intervals.ratio_interval(above.step_ms, below.step_ms)
+    interval = estimates.ratio_interval(above.step_ms, below.step_ms)
     return (str(target.workers), name, target.beside, asked, shown, verdict(target, interval))
 
 
-def verdict(target: Target, interval: intervals.Interval | None) -> str:
+def verdict(target: Target, interval: estimates.Interval | None) -> str:
     """Whether a ratio reaches the target: open unless its whole interval is on one side."""
     if interval is None:
         return "open"
@@ -166,7 +166,7 @@ def verdict(target: Target, interval: intervals.Interval | None) -> str:
 
 def measured(values: Sequence[float], digits: int) -> str:
     """The median, with its interval where there are enough runs."""
-    interval = intervals.median_interval(values)
+    interval = estimates.median_interval(values)
     shown = f"{median(values):.{digits}f}"
     if interval is None:
         return shown
@@ -180,7 +180,7 @@ def times(numerators: Sequence[float] | None, denominators: Sequence[float] | No
     if numerators is denominators:
         return "1"
     shown = f"{median(numerators) / median(denominators):.2f}"
-    interval = intervals.ratio_interval(numerators, denominators)
+    interval = estimates.ratio_interval(numerators, denominators)
     return shown if interval is None else f"{shown} ({interval[0]:.2f}–{interval[1]:.2f})"
 
 
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="runs.csv of the sweep")
     parser.add_argument("--page", type=Path, help="write between the markers of this page")
     args = parser.parse_args()
-    measured_page.show(tables(runs_table.read_table(args.runs)), args.page)
+    measured_page.show(tables(table_rows.read_table(args.runs)), args.page)
 
 
 if __name__ == "__main__":

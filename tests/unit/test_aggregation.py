@@ -11,8 +11,8 @@ import pytest
 from builders import manifest_of, raw_config
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import display, formats, runs_table
-from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables import display, runs_table
+from tfscaling.tables.comparison import as_text, comparison_table
 from tfscaling.tables.display import TextTable
 
 REPEATS = 6
@@ -59,7 +59,7 @@ def comparison(planned: Manifest, folder: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def shown(comparison: pd.DataFrame) -> TextTable:
-    return display.comparison(comparison, "Many", COLUMNS)
+    return as_text(comparison, "Many", COLUMNS)
 
 
 def test_every_run_is_a_row_and_every_epoch(planned: Manifest, folder: Path) -> None:
@@ -90,7 +90,7 @@ def test_times_are_near_those_that_were_made_up(
 
 
 def test_every_point_is_a_row_of_the_markdown_table(shown: TextTable) -> None:
-    lines = [line for line in formats.markdown(shown).splitlines() if line.startswith("|")]
+    lines = [line for line in display.markdown(shown).splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     names = ["status", "runs", "replicas", "global_batch_size"]
     assert rows[0] == [*VARYING[:3], "devices", *COLUMNS, *names]
@@ -99,21 +99,21 @@ def test_every_point_is_a_row_of_the_markdown_table(shown: TextTable) -> None:
 
 
 def test_every_point_is_a_row_of_the_latex_table(shown: TextTable) -> None:
-    body = formats.latex(shown).split("\\midrule\n")[1].split("\\bottomrule")[0]
+    body = display.latex(shown).split("\\midrule\n")[1].split("\\bottomrule")[0]
     rows = [line.removesuffix(" \\\\").split(" & ") for line in body.splitlines()]
     assert [tuple(row[:4]) for row in rows] == SHOWN
 
 
 def test_every_point_is_a_row_of_the_html_page(shown: TextTable) -> None:
-    rows = re.findall(r"<tr>\s*(<td.*?)</tr>", formats.html_page(shown), re.DOTALL)
+    rows = re.findall(r"<tr>\s*(<td.*?)</tr>", display.html_page(shown), re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
     assert [tuple(row[:4]) for row in cells] == SHOWN
 
 
 def test_every_point_is_in_the_table_of_its_platform(comparison: pd.DataFrame) -> None:
     for platform in ("cluster", "other"):
-        parts = display.platform(comparison, platform)
+        parts = comparison.platform_texts(comparison, platform)
         assert len(parts) == 10  # recipes × GPUs
         for part in parts:
             assert part.cells["Number of nodes"].tolist() == ["1", "2", "3", "4", "5"]
-            assert formats.markdown(part, 2).count(" seconds |") == 5
+            assert display.markdown(part, 2).count(" seconds |") == 5

@@ -29,7 +29,7 @@ each_noise = pytest.mark.parametrize("kind", NOISES, ids=lambda kind: f"{kind[0]
 
 def supported(comparison: pd.DataFrame, runs: pd.DataFrame, topic: str) -> list[str]:
     """The supported sentences of a topic."""
-    found = findings.find(Study(comparison, runs, NOTHING_PLANNED))
+    found = findings.table(Study(comparison, runs, NOTHING_PLANNED))
     return list(found.loc[(found["topic"] == topic) & (found["support"] == SUPPORTED), "text"])
 
 

@@ -16,7 +16,7 @@ from project import REPOSITORY
 from rows import published_result, tables_of
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import comparison, runs_table
+from tfscaling.tables import comparison, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.runs_table import PROJECTED
 
@@ -73,7 +73,7 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]
     comparison_table(runs, planned, {"nodes": 1}, [PUBLISHED]).to_csv(
         tmp_path / "comparison.csv", index=False
     )
-    table = runs_table.read_table(tmp_path / "comparison.csv")
+    table = table_rows.read_table(tmp_path / "comparison.csv")
     return [
         {str(key): None if pd.isna(value) else value for key, value in row.items()}
         for row in table.to_dict("records")

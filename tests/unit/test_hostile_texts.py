@@ -21,7 +21,7 @@ from tfscaling.page.html_page import render
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import clock
 from tfscaling.spec import configuration
-from tfscaling.tables import display, formats, runs_table, table_files
+from tfscaling.tables import comparison, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 
 #: A page would run it, a spreadsheet would calculate it, matplotlib would set it as a formula.
@@ -80,28 +80,28 @@ def test_the_page_has_no_element_of_theirs(study: Study) -> None:
 
 
 def test_the_comparison_as_html_and_markdown_has_no_element_of_theirs(study: Study) -> None:
-    shown = display.comparison(study.comparison, HOSTILE, ["execution_time_s"])
-    tags = {tag for tag, _ in Elements(formats.html_page(shown)).found}
+    shown = comparison.as_text(study.comparison, HOSTILE, ["execution_time_s"])
+    tags = {tag for tag, _ in Elements(display.html_page(shown)).found}
     assert not tags & {"script", "img"}
-    cells = [line for line in formats.markdown(shown).splitlines() if line.startswith("|")]
+    cells = [line for line in display.markdown(shown).splitlines() if line.startswith("|")]
     assert not re.search(r"(?<!\\)<(img|/?script)", "\n".join(cells))
 
 
 def test_no_text_of_theirs_is_a_formula_of_a_spreadsheet(study: Study, tmp_path: Path) -> None:
     for name, table in (("runs", study.runs), ("comparison", study.comparison)):
-        table_files.write(table, tmp_path / f"{name}.csv")
+        table_rows.write_csv(table, tmp_path / f"{name}.csv")
         with (tmp_path / f"{name}.csv").open(newline="") as file:
             cells = [cell for row in csv.reader(file) for cell in row]
         assert any("onerror" in cell for cell in cells)
         risky = [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "\r"))]
         assert not risky
-    read = runs_table.read_table(tmp_path / "runs.csv")
+    read = table_rows.read_table(tmp_path / "runs.csv")
     assert read["hosts"][0] == f"'{HOSTILE}" or HOSTILE in read["hosts"][0]
 
 
 def test_whole_numbers_beside_missing_values_stay_whole(tmp_path: Path) -> None:
     table = pd.DataFrame({"hours": [1, None, 0.5, "-x"], "text": "a"}, dtype=object)
-    table_files.write(table, tmp_path / "table.csv")
+    table_rows.write_csv(table, tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_text() == "hours,text\n1,a\n,a\n0.5,a\n'-x,a\n"
 
 

@@ -27,7 +27,7 @@ from known_truth import (
 )
 from tfscaling.conclusions import clouds, decision, findings
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import runs_table
+from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import SUPPORTED
 
@@ -80,7 +80,7 @@ def _made(writer: Writer, folder: Path) -> Iterator[Made]:
         comparison = _as_read(comparison_table(runs, planned), folder)
         study = Study(comparison, runs, planned)
         between = clouds.table(study)
-        found = findings.find(study, between)
+        found = findings.table(study, between)
         yield Made(truth, runs, comparison, between, found, decision.decide(study))
 
 
@@ -88,7 +88,7 @@ def _as_read(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """The table as the next program reads it."""
     path = folder / "table.csv"
     table.to_csv(path, index=False)
-    return runs_table.read_table(path)
+    return table_rows.read_table(path)
 
 
 def points(one: Made) -> Iterator[tuple[known_truth.TruePoint, dict[str, Any]]]:

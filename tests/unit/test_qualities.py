@@ -21,10 +21,9 @@ from tfscaling.record.rank_report import Epoch
 from tfscaling.spec import configuration, run_spec
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import data_warnings, display, runs_table
+from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.pareto import pareto_set
-from tfscaling.tables.significance import SUPPORTED, Samples
+from tfscaling.tables.significance import SUPPORTED, Samples, pareto_set
 from tfscaling.tables.table_rows import point_of
 
 ERROR = "test_mean_absolute_error"
@@ -123,7 +122,7 @@ def make(folder: Path, planned: Manifest) -> Made:
     read = []
     for table in (runs, epochs, comparison_table(runs, planned)):
         table.to_csv(folder / "table.csv", index=False)
-        read.append(runs_table.read_table(folder / "table.csv"))
+        read.append(table_rows.read_table(folder / "table.csv"))
     return Made(planned, *read)
 
 
@@ -184,7 +183,7 @@ def test_points_of_different_qualities_beat_each_other_in_nothing(made: Made) ->
 
 
 def test_what_the_fastest_loses_is_told_in_its_own_quality(made: Made) -> None:
-    found = findings.find(made.study, clouds.table(made.study))
+    found = findings.table(made.study, clouds.table(made.study))
     texts = found.loc[found["topic"] == "quality", "text"]
     accuracy, error = ([t for t in texts if word in t] for word in ("accuracy", "absolute error"))
     assert len(accuracy) == len(error) == 2
@@ -205,17 +204,19 @@ def test_clouds_are_compared_by_each_quality(made: Made) -> None:
 
 def test_tables_say_what_is_compared_where_it_differs(made: Made) -> None:
     columns = ["execution_time_s", "quality"]
-    shown = display.comparison(made.comparison, "Title", columns)
+    shown = comparison.as_text(made.comparison, "Title", columns)
     assert {"quality", "quality_metric", "quality_direction", "quality_unit"} <= set(shown.cells)
     assert any("not compared with each other" in note for note in shown.notes)
     for recipe, heading in (("weak", "test_accuracy"), ("taxi", f"{ERROR} (min)")):
-        alone = display.comparison(made.of(recipe).comparison, "Title", columns).cells
+        alone = comparison.as_text(made.of(recipe).comparison, "Title", columns).cells
         assert heading in alone
         assert not any(name.startswith("quality") for name in alone)
     both = ["test_accuracy", "quality"]
-    alone = display.comparison(made.of("weak").comparison, "Title", both).cells
+    alone = comparison.as_text(made.of("weak").comparison, "Title", both).cells
     assert list(alone).count("test_accuracy") == 1
-    headings = [list(table.cells)[-1] for table in display.platform(made.comparison, "east")]
+    headings = [
+        list(table.cells)[-1] for table in comparison.platform_texts(made.comparison, "east")
+    ]
     assert headings == ["Accuracy", "Test mean absolute error (min)"]
 
 
@@ -248,7 +249,7 @@ def test_losses_and_epochs_have_a_panel_for_each_quality(made: Made) -> None:
 
 
 def test_methodology_judges_each_quality_by_itself(made: Made) -> None:
-    table = methodology.rules(made.study)
+    table = methodology.table(made.study)
     rows = dict(zip(methodology.RULES, rows_of(table), strict=True))
     evidence = rows["target"]["evidence"]
     # of the baseline, one node, two nodes are better with `taxi` and worse with `weak`

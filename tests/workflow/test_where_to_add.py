@@ -22,13 +22,15 @@ LIBRARY = "workflow/scripts/tfscaling"
 class Addition(NamedTuple):
     """`entry` becomes the last one of a registry; `code` is the function that it names.
 
-    A registry is a mapping, or a class with fields.
+    A registry is a mapping, or a class with fields. The code is in a new module, if `module` names
+    one, or else in the file of the registry.
     """
 
     file: str
     registry: str
     entry: str
     code: str
+    module: str = ""
 
 
 ADDITIONS = {
@@ -106,22 +108,22 @@ ADDITIONS = {
     "conclusion": Addition(
         f"{LIBRARY}/conclusions/base.py",
         "CONCLUSIONS",
-        '"slowest": Conclusion("The slowest point", "Where a run takes longest.", _slowest,'
-        " _slowest_page, _slowest_table),",
+        '"slowest": Conclusion("slowest", "The slowest point", "Where a run takes longest."),',
         """
-        def _slowest(study: Study) -> pd.DataFrame:
+        import pandas as pd
+
+        from tfscaling.conclusions.evidence import Study
+        from tfscaling.tables.display import TextTable
+
+
+        def table(study: Study) -> pd.DataFrame:
             return study.comparison.nlargest(1, "execution_time_s")[["platform", "nodes"]]
 
 
-        def _slowest_table(table: pd.DataFrame) -> "TextTable":
-            from tfscaling.tables.display import TextTable
-
+        def as_text(table: pd.DataFrame) -> TextTable:
             return TextTable("The slowest point", table.astype(str))
-
-
-        def _slowest_page(table: pd.DataFrame, study: Study) -> str:
-            return formats.markdown(_slowest_table(table))
         """,
+        f"{LIBRARY}/conclusions/slowest.py",
     ),
 }
 PLATFORM = """
@@ -180,7 +182,11 @@ def add(folder: Path, addition: Addition) -> None:
     # the comment above a registry stays with it
     while text[:start].rsplit("\n", 1)[1].startswith("#:"):
         start = text[:start].rindex("\n")
-    path.write_text(f"{text[:start]}\n\n{dedented(addition.code)}\n{text[start:]}")
+    if addition.module:
+        (folder / addition.module).write_text(dedented(addition.code))
+        path.write_text(text)
+    else:
+        path.write_text(f"{text[:start]}\n\n{dedented(addition.code)}\n{text[start:]}")
 
 
 @pytest.fixture(scope="module")

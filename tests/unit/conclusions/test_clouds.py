@@ -12,7 +12,7 @@ from builders import REPOSITORY
 from measured import NOTHING_PLANNED, around, measured
 from tfscaling.conclusions import clouds
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import formats, published_results
+from tfscaling.tables import display, published_results
 
 
 def rows_of(table: pd.DataFrame, **values: Any) -> list[dict[Any, Any]]:
@@ -126,4 +126,4 @@ def test_people_read_winner_margin_and_doubt() -> None:
     east, west = shown.cells["execution_time_s"]
     assert re.fullmatch(r"gcp \(1\.50, 1\.4\d–1\.5\d\)", east)
     assert west == "aws (3.00): too few runs"
-    assert "| aws (3.00): too few runs" in formats.markdown(shown)
+    assert "| aws (3.00): too few runs" in display.markdown(shown)

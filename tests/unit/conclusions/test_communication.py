@@ -15,7 +15,7 @@ from tfscaling.conclusions import communication, methodology
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.benchmark_record import folder_beside
 from tfscaling.spec import configuration
-from tfscaling.tables import formats, runs_table
+from tfscaling.tables import display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 
 GRADIENT_S = 1e-3 + all_reduce_records.GRADIENT_BYTES / 5e8
@@ -158,7 +158,7 @@ def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Timed
     row = of_nodes(study, 2)
     assert pd.isna(row["latency_s"]) and "larger sizes are needed" in row["fit_reason"]
     assert row["all_reduce_time_s"] > 0
-    page = formats.markdown(communication.as_text(study.tables()[2]))
+    page = display.markdown(communication.as_text(study.tables()[2]))
     assert "no latency and bandwidth: 16777216 bytes take only" in page
 
 
@@ -166,7 +166,7 @@ def test_the_table_for_people(study: Timed, tmp_path: Path) -> None:
     all_reduce_records.write(study.folder, study.benchmark[2], scatter=[0.9, 1.0, 1.1] * 3)
     csv = tmp_path / "communication.csv"
     study.tables()[2].to_csv(csv, index=False)
-    shown = communication.as_text(runs_table.read_table(csv))
+    shown = communication.as_text(table_rows.read_table(csv))
     row = shown.cells[shown.cells["status"] == "ok"].iloc[0]
     assert row["gradient_bytes"] == "11082536"
     assert row["all_reduce_time_s"] == "0.0232 (0.0208–0.0255)"
@@ -179,7 +179,7 @@ def test_the_table_for_people(study: Timed, tmp_path: Path) -> None:
 def test_without_benchmarks_there_is_a_word_and_no_row(tmp_path: Path) -> None:
     made = Timed(tmp_path, enabled=False).tables()[2]
     assert made.empty and tuple(made) == communication.COLUMNS
-    assert "`all_reduce_benchmark.enabled` is false" in formats.markdown(
+    assert "`all_reduce_benchmark.enabled` is false" in display.markdown(
         communication.as_text(made)
     )
 
@@ -189,7 +189,7 @@ def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Timed) ->
     for nodes in (2, 3, 4, 5) if is_complete else (2, 3):
         all_reduce_records.write(study.folder, study.benchmark[nodes])
     runs, comparison, made = study.tables()
-    rules = methodology.rules(Study(comparison, runs, study.planned), made)
+    rules = methodology.table(Study(comparison, runs, study.planned), made)
     row = rules.iloc[[*methodology.RULES].index("bounds")]
     steps = "5 of 5" if is_complete else "3 of 5"
     assert f"{steps} steps are compared with computation plus all-reduce" in row["evidence"]

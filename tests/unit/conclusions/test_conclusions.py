@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -10,9 +12,11 @@ from measured import around, measured
 from tfscaling.conclusions import base as conclusions
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import runs_table
+from tfscaling.tables import table_rows
 from tfscaling.tables.display import TextTable
 
+#: Conclusions that are text alone.
+WITHOUT_TABLE = ("headline", "decision", "findings", "next_steps")
 TIMES = {(platform, nodes): around(40 / nodes) for platform in ("east", "west") for nodes in (1, 2)}
 
 
@@ -33,22 +37,19 @@ def test_a_page_begins_with_a_heading_and_a_table_is_shown_from_its_file(
     name: str, study: Study, tmp_path: Path
 ) -> None:
     table = dict(conclusions.tables(study))[name]
-    assert CONCLUSIONS[name].text(table, study).startswith("# ") or name == "headline"
+    conclusion = CONCLUSIONS[name]
+    assert conclusion.page(table, study).startswith("# ") or name == "headline"
     table.to_csv(tmp_path / "table.csv", index=False)
-    if shown := CONCLUSIONS[name].shown:
-        assert isinstance(shown(runs_table.read_table(tmp_path / "table.csv")), TextTable)
+    shown = conclusion.shown(table_rows.read_table(tmp_path / "table.csv"))
+    assert isinstance(shown, TextTable) == (name not in WITHOUT_TABLE)
 
 
 def test_a_conclusion_gets_the_tables_that_it_uses(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = Conclusion(
-        "Count",
-        "How many rows of clouds there are.",
-        lambda _, clouds: pd.DataFrame({"rows": [len(clouds)]}),
-        lambda table, _: f"# Count\n\n{table['rows'][0]}\n",
-        uses=("clouds",),
-    )
+    made_of = SimpleNamespace(table=lambda _, clouds: pd.DataFrame({"rows": [len(clouds)]}))
+    monkeypatch.setitem(sys.modules, "tfscaling.conclusions.count", made_of)
+    count = Conclusion("count", "Count", "How many rows of clouds there are.", uses=("clouds",))
     monkeypatch.setattr(conclusions, "CONCLUSIONS", {"count": count, **CONCLUSIONS})
     made = dict(conclusions.tables(study))
     assert next(iter(made)) == "count"

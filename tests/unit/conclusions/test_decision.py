@@ -401,7 +401,7 @@ def test_a_choice_names_a_point_of_the_comparison() -> None:
 def test_where_nothing_is_measured_nothing_is_chosen() -> None:
     comparison, runs = nothing_measured()
     assert decision.decide(Study(comparison, runs, NOTHING_PLANNED)) == []
-    table = decision.table([])
+    table = decision.of_choices([])
     assert table.empty and list(table.columns) == list(decision.COLUMNS)
 
 
@@ -410,7 +410,7 @@ def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
                         ("east", 4): around(10.0, 0.1), ("east", 8): [9.0]})  # fmt: skip
     rows = {
         row["goal"]: row
-        for row in decision.table(decision.decide(Study(*tables, NOTHING_PLANNED))).to_dict(
+        for row in decision.of_choices(decision.decide(Study(*tables, NOTHING_PLANNED))).to_dict(
             "records"
         )
     }

@@ -23,7 +23,7 @@ def tables_of(*arguments: Any, **settings: Any) -> tuple[pd.DataFrame, pd.DataFr
 
 def markdown(comparison: pd.DataFrame, runs: pd.DataFrame) -> str:
     study = Study(comparison, runs, NOTHING_PLANNED)
-    return decision_page.markdown(decision.table(decision.decide(study)), study)
+    return decision_page.page(decision.of_choices(decision.decide(study)), study)
 
 
 def test_where_nothing_is_measured_the_page_says_what_is_missing() -> None:

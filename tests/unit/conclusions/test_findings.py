@@ -21,7 +21,7 @@ def find(*arguments: Any, **settings: Any) -> pd.DataFrame:
 def find_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
     comparison, runs, planned = made
     study = Study(comparison, runs, planned)
-    return findings.find(study, clouds.table(study))
+    return findings.table(study, clouds.table(study))
 
 
 def one(found: pd.DataFrame, topic: str, start: str = "") -> tuple[str, str]:
@@ -91,7 +91,7 @@ def test_a_flat_line_of_scattered_runs_shows_nothing_of_where_nodes_stop_paying(
 def test_what_one_line_shows_among_many_can_be_chance(lines: int, support: str) -> None:
     times = np.array([around(10.0, 0.1), around(8.7, 0.1)] * lines)
     tables = Sweeps([("east", 1), ("east", 2)], lines).tables(execution_time_s=times)
-    found = findings.find(Study(*tables, NOTHING_PLANNED))
+    found = findings.table(Study(*tables, NOTHING_PLANNED))
     of_scaling = found[found["topic"] == "scaling"]
     assert of_scaling["support"].tolist() == [support] * lines
     assert of_scaling["comparisons"].unique().tolist() == [2 * lines]
@@ -128,9 +128,9 @@ def test_what_the_fastest_point_loses_is_found_beside_a_point_without_times() ->
 
 def test_a_larger_indifference_is_sooner_satisfied() -> None:
     tables = measured({("east", 1): around(10.4), ("east", 2): around(10.0)})[:2]
-    (row,) = findings.find(Study(*tables, NOTHING_PLANNED, indifference=0.1)).to_dict("records")
+    (row,) = findings.table(Study(*tables, NOTHING_PLANNED, indifference=0.1)).to_dict("records")
     assert row["text"].startswith("More nodes than 1 do not pay") and row["comparisons"] == 2
-    (row,) = findings.find(Study(*tables, NOTHING_PLANNED, indifference=0.01)).to_dict("records")
+    (row,) = findings.table(Study(*tables, NOTHING_PLANNED, indifference=0.01)).to_dict("records")
     assert row["text"].startswith("More nodes pay up to the largest")
 
 
@@ -140,7 +140,7 @@ def test_points_that_take_no_part_are_named_in_a_finding_of_their_line() -> None
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     reason = "does not do the same work: trained 576 examples, another point 60,000"
     runs.loc[(runs["nodes"] == 4) & (runs["repeat"] > 2), "status"] = "diverged"
-    found = findings.find(Study(comparison, runs, NOTHING_PLANNED))
+    found = findings.table(Study(comparison, runs, NOTHING_PLANNED))
     text, support = one(found, "scaling", "Not compared")
     assert support == "not compared" and reason in text and "4 of 6 runs diverged" in text
     text, support = one(found, "scaling", "More nodes pay up to the largest number measured, 2 ")
@@ -161,12 +161,12 @@ def test_a_point_that_diverged_sometimes_is_no_finding_without_saying_so() -> No
     comparison, runs, _ = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
     gone = (runs["nodes"] == 2) & (runs["repeat"] == 1)
     runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
-    text, _ = one(findings.find(Study(comparison, runs, NOTHING_PLANNED)), "scaling")
+    text, _ = one(findings.table(Study(comparison, runs, NOTHING_PLANNED)), "scaling")
     assert "1 of 6 runs diverged" in text
 
 
 def test_where_nothing_is_measured_nothing_is_found() -> None:
-    assert findings.find(Study(*nothing_measured(), NOTHING_PLANNED)).empty
+    assert findings.table(Study(*nothing_measured(), NOTHING_PLANNED)).empty
 
 
 def test_clouds_win_points_not_the_match() -> None:
@@ -186,6 +186,6 @@ def test_clouds_win_points_not_the_match() -> None:
 def test_findings_are_shown_by_topic(topic: str) -> None:
     found = find({("east", 1): around(10.0), ("west", 1): around(12.0), ("east", 2): around(8.0),
                   ("west", 2): around(4.0)})  # fmt: skip
-    shown = findings.as_text(found, topic)
+    shown = findings.topic_table(found, topic)
     assert list(shown.cells.columns) == ["subject", "finding", "support"]
     assert len(shown.cells) == (found["topic"] == topic).sum()

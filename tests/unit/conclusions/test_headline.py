@@ -62,7 +62,7 @@ def test_a_point_that_no_other_is_shown_to_beat_may_have_its_like() -> None:
     near = study({("east", 1): around(10.48, 0.05), ("east", 2): around(10.0, 0.05)})
     far = study({("east", 1): around(11.0, 0.05), ("east", 2): around(10.0, 0.05)})
     for made, is_best in ((near, False), (far, True)):
-        time = decision.table(decision.decide(made)).iloc[0]
+        time = decision.of_choices(decision.decide(made)).iloc[0]
         assert (time["support"], time["is_best"]) == (SUPPORTED, is_best)
         assert bool(time["bound"] == 0) is is_best
         _, text = said(made)
@@ -214,6 +214,6 @@ def test_every_work_has_a_headline_of_its_own() -> None:
 def test_the_text_is_short_lines_with_the_serious_warnings(severity: str, is_said: bool) -> None:
     made = study({("east", 1): [10.0], ("east", 2): [15.0]})
     warning = DataWarning("kind", severity, "A long text.", "one machine for all", (), 1)
-    text = headline.with_warnings(headline.text(table(made), made), [warning] * 9)
+    text = headline.with_warnings(headline.page(table(made), made), [warning] * 9)
     assert max(map(len, text.splitlines())) <= 100
     assert ("one machine for all" in text) == is_said and "A long text" not in text

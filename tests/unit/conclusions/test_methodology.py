@@ -20,7 +20,7 @@ from tfscaling.conclusions.methodology import FAIL, NOT_APPLICABLE, PASS, RULES,
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point, RunSpec
-from tfscaling.tables import runs_table
+from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
@@ -30,7 +30,7 @@ GPUS = {"gpus": '["A GPU", "A GPU"]', "gpu_driver": "550.1"}
 def judged(made: Tables, name: str) -> tuple[str, str]:
     """(verdict, evidence) of one rule."""
     runs, comparison, planned = made
-    row = methodology.rules(Study(comparison, runs, planned)).iloc[[*RULES].index(name)]
+    row = methodology.table(Study(comparison, runs, planned)).iloc[[*RULES].index(name)]
     return row["verdict"], row["evidence"]
 
 
@@ -278,7 +278,7 @@ def test_the_order_of_few_runs_shows_nothing(copy: Tables) -> None:
 def test_a_rule_that_the_data_cannot_decide_is_not_applicable(copy: Tables) -> None:
     runs, _, planned = copy
     one = runs[(runs["nodes"] == 1) & (runs["repeat"] == 1)].copy()
-    table = methodology.rules(Study(comparison_table(one, planned), one, planned))
+    table = methodology.table(Study(comparison_table(one, planned), one, planned))
     verdicts = dict(zip(RULES, table["verdict"], strict=True))
     undecided = ("normality", "comparison", "order", "lines")
     assert {verdicts[name] for name in undecided} == {NOT_APPLICABLE}
@@ -288,7 +288,7 @@ def test_a_rule_that_the_data_cannot_decide_is_not_applicable(copy: Tables) -> N
 def test_without_what_a_rule_asks_for_it_never_passes() -> None:
     """Made-up runs have times and accuracies only."""
     comparison, runs, planned = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
-    table = methodology.rules(Study(comparison, runs, planned))
+    table = methodology.table(Study(comparison, runs, planned))
     verdicts = dict(zip(RULES, table["verdict"], strict=True))
     assert {verdicts[name] for name in ("setup", "time", "clock", "system")} == {FAIL}
     assert not table["evidence"].str.contains("nan").any()
@@ -297,7 +297,7 @@ def test_without_what_a_rule_asks_for_it_never_passes() -> None:
 def test_nothing_measured_decides_nothing() -> None:
     _, runs, planned = measured({("east", 1): [], ("east", 2): [], ("west", 1): [1.0]})
     runs = runs.assign(status="failed", reason="rank 1 died")
-    table = methodology.rules(Study(comparison_table(runs, planned), runs, planned))
+    table = methodology.table(Study(comparison_table(runs, planned), runs, planned))
     assert set(table["verdict"]) == {NOT_APPLICABLE}
     assert set(table["evidence"]) == {"Nothing is measured yet."}
 
@@ -307,16 +307,16 @@ def test_tables_from_files_give_the_same(sweep: Tables, tmp_path: Path) -> None:
     read = []
     for number, table in enumerate((runs, comparison)):
         table.to_csv(tmp_path / f"{number}.csv", index=False)
-        read.append(runs_table.read_table(tmp_path / f"{number}.csv"))
+        read.append(table_rows.read_table(tmp_path / f"{number}.csv"))
     pd.testing.assert_frame_equal(
-        methodology.rules(Study(read[1], read[0], planned)),
-        methodology.rules(Study(comparison, runs, planned)),
+        methodology.table(Study(read[1], read[0], planned)),
+        methodology.table(Study(comparison, runs, planned)),
     )
 
 
 def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path) -> None:
     small = study(tmp_path)
-    table = methodology.rules(Study(small.comparison, small.runs, small.planned))
+    table = methodology.table(Study(small.comparison, small.runs, small.planned))
     evidence = dict(zip(RULES, table["evidence"], strict=True))
     assert "My cluster (3)" in evidence["intervals"]
     assert list(table.columns) == ["source", "rule", "verdict", "evidence"]
@@ -325,6 +325,6 @@ def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path)
 
 def test_the_table_for_people_counts_the_verdicts(sweep: Tables) -> None:
     runs, comparison, planned = sweep
-    found = methodology.as_text(methodology.rules(Study(comparison, runs, planned)))
+    found = methodology.as_text(methodology.table(Study(comparison, runs, planned)))
     assert found.notes == (f"Rules: {len(RULES)} pass.",)
     assert found.cells["source"].str.startswith("Hoefler and Belli, rule ").sum() == 10

@@ -23,7 +23,7 @@ def steps(times: Any, statuses: tuple[str, ...] = (), **platforms: Any) -> pd.Da
 
 def steps_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
     study = Study(*made)
-    return next_steps.table(study, decision.table(decision.decide(study)))
+    return next_steps.table(study, decision.of_choices(decision.decide(study)))
 
 
 def test_too_few_runs_take_so_many_repeats_more() -> None:

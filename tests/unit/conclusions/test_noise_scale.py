@@ -45,7 +45,7 @@ def found_for(
         write_record(folder, run, gradient_norms=norms)
     runs, _ = runs_table.run_tables(planned.runs, folder)
     comparison = comparison_table(runs, planned)
-    found = findings.find(Study(comparison, runs, planned))
+    found = findings.table(Study(comparison, runs, planned))
     own = found[found["topic"] == "batch"]
     if is_asked:
         is_known = comparison["gradient_noise_scale"].notna().all()

@@ -19,7 +19,7 @@ from tfscaling.record import run_record
 from tfscaling.record.run_record import ShortRun, StepBlock
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import data_warnings, display, runs_table
+from tfscaling.tables import comparison, data_warnings, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.table_rows import is_known, rows_of
 
@@ -107,7 +107,7 @@ def test_a_run_of_the_whole_checks_the_projection(
     assert len(projection.as_text(table).cells) == 1
     choice, *_ = (c for c in decision.decide(study) if c.work.endswith("short"))
     answer, *_ = rows_of(headline.table(study))
-    decided, *_ = rows_of(decision.table([choice]))
+    decided, *_ = rows_of(decision.of_choices([choice]))
     if len(paces) > 2:
         assert choice.whole_run == (row["execution_time_s_low"], row["execution_time_s_high"])
         assert str(choice.whole_run) in choice.text and str(choice.whole_run) in answer["sure"]
@@ -148,7 +148,7 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     assert set(epochs["recipe"]) == {"whole"}
     found = {warning.kind: warning for warning in data_warnings.find(study.comparison, study.runs)}
     assert [point.recipe for point in found["projected"].points] == ["short"]
-    shown = display.comparison(study.comparison, "T", ["execution_time_s"])
+    shown = comparison.as_text(study.comparison, "T", ["execution_time_s"])
     assert shown.cells[display.PROJECTED].tolist()[0] == "100 of 1,000"
     assert shown.cells[display.PROJECTED].tolist()[2] == display.MISSING
     choices = {(c.work, c.goal): c for c in decision.decide(study)}

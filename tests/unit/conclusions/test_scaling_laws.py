@@ -11,7 +11,7 @@ from measured import NOTHING_PLANNED, around, measured, runs_of
 from tfscaling.conclusions import scaling_laws
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.scaling_laws import MODELS
-from tfscaling.tables import runs_table
+from tfscaling.tables import runs_table, table_rows
 
 
 def swept(kappa: float = 0.02, **west: float) -> pd.DataFrame:
@@ -37,7 +37,7 @@ def rows_by_line(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, object]
 def test_the_table_has_a_row_for_each_line_and_law(tmp_path: Path) -> None:
     runs = swept()
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    table = laws(runs_table.read_table(tmp_path / "runs.csv"))
+    table = laws(table_rows.read_table(tmp_path / "runs.csv"))
     assert list(table.columns) == list(scaling_laws.COLUMNS)
     assert set(scaling_laws.LAW_AXES) == {
         *("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"),

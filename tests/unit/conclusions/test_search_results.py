@@ -29,7 +29,7 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 def choice_of(study: Study) -> pd.Series:
-    table = decision.table(decision.decide(study))
+    table = decision.of_choices(decision.decide(study))
     return table[table["goal"] == "execution_time_s"].iloc[0]
 
 
@@ -61,14 +61,14 @@ def test_an_undecided_one_names_the_bound(tmp_path: Path) -> None:
     assert choice["support"] == INCONCLUSIVE and 0.05 < choice["bound"] < 0.1
     table = search_results.table(study)
     assert table["place"].tolist()[:2] == [TAKEN, IN]
-    steps = next_steps.table(study, decision.table(decision.decide(study)))
+    steps = next_steps.table(study, decision.of_choices(decision.decide(study)))
     assert steps["runs"].tolist() == [2]
 
 
 def test_one_that_has_ended_says_what_may_decide_it(tmp_path: Path) -> None:
     study = made_after(tmp_path, 3, repeats_max=3)
     assert "; undecided: within" in choice_of(study)["text"]
-    (step,) = next_steps.table(study, decision.table(decision.decide(study)))["text"]
+    (step,) = next_steps.table(study, decision.of_choices(decision.decide(study)))["text"]
     assert "indifference" in step
 
 
@@ -89,9 +89,9 @@ def test_points_left_out_by_a_bound_are_named_and_their_saving_is_a_least_one(
     # at linear speed-up as many node-hours as the smallest point of the line
     for _, full in table.groupby("platform")["full_node_hours"]:
         assert full.tolist() == pytest.approx([full.iloc[0]] * 3)
-    page = search_results.markdown(table, study)
+    page = search_results.page(table, study)
     assert "4 runs instead of the 36" in page and "89% less" in page
-    assert next_steps.table(study, decision.table(decision.decide(study))).empty
+    assert next_steps.table(study, decision.of_choices(decision.decide(study))).empty
 
 
 def test_before_the_first_look_there_is_no_answer(tmp_path: Path) -> None:
@@ -102,12 +102,12 @@ def test_before_the_first_look_there_is_no_answer(tmp_path: Path) -> None:
 
 def test_no_page_says_slower_than(decided: Study) -> None:
     table = search_results.table(decided)
-    page = search_results.markdown(table, decided)
+    page = search_results.page(table, decided)
     assert "slower" not in page and "95%" in page
     shown = search_results.as_text(table)
     assert len(shown.cells) == 6 and "ahead of it" in shown.cells
-    chosen = decision.table(decision.decide(decided))
-    assert "fewer than" not in decision_page.markdown(chosen, decided)
+    chosen = decision.of_choices(decision.decide(decided))
+    assert "fewer than" not in decision_page.page(chosen, decided)
 
 
 def test_a_constraint_is_a_column_and_a_sentence(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_constraint_is_a_column_and_a_sentence(tmp_path: Path) -> None:
     table = search_results.table(study)
     assert set(table["constraint"]) == {"in"}
     assert "constraint" in search_results.as_text(table).cells
-    page = search_results.markdown(table, study)
+    page = search_results.page(table, study)
     assert "test_accuracy of at least 0.8" in page
     unmet = {"constraint": {"test_accuracy": {"at_least": 0.99}}}
     assert "no point" in choice_of(study_of(planned_of(unmet), study.runs))["text"]
@@ -136,4 +136,4 @@ def test_studies_without_a_search_have_an_empty_table(decided: Study) -> None:
     planned = msgspec.structs.replace(decided.manifest, searches=())
     study = study_of(planned, decided.runs)
     assert search_results.table(study).empty
-    assert "No block" in search_results.markdown(search_results.table(study), study)
+    assert "No block" in search_results.page(search_results.table(study), study)

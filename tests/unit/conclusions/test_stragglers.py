@@ -69,7 +69,7 @@ def test_runs_without_such_a_measurement_have_none() -> None:
 
 def test_a_straggler_is_a_finding_about_its_point() -> None:
     comparison, _, _ = measured({("east", 4): around(10.0)})
-    found = findings.find(Study(comparison, runs_of(*[(2, 3.0)] * 6), NOTHING_PLANNED))
+    found = findings.table(Study(comparison, runs_of(*[(2, 3.0)] * 6), NOTHING_PLANNED))
     (row,) = found[found["topic"] == "stragglers"].to_dict("records")
     assert row["subject"] == "4 nodes"
     assert row["support"] == "supported"

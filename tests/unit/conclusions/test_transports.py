@@ -12,7 +12,7 @@ from tfscaling.conclusions import transports
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import formats
+from tfscaling.tables import display
 
 STRATEGIES = ["multi_worker_mirrored", "mpi_all_reduce"]
 SCATTER = [0.9, 0.95, 1.0, 1.0, 1.05, 1.1]
@@ -107,4 +107,4 @@ def test_the_transport_is_that_of_strategy_and_devices(
 def test_without_benchmarks_there_is_a_word_and_no_row(planned: Manifest, tmp_path: Path) -> None:
     made = table(planned, tmp_path)
     assert made.empty and tuple(made) == transports.COLUMNS
-    assert "No all-reduce was timed" in formats.markdown(transports.as_text(made))
+    assert "No all-reduce was timed" in display.markdown(transports.as_text(made))

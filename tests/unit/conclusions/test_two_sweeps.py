@@ -22,7 +22,7 @@ from tfscaling.conclusions.change import judge
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.stages import check_regressions as regressions
-from tfscaling.tables import runs_table
+from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import comparison_table
 
 USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
@@ -285,7 +285,7 @@ def test_failures_that_are_spread_over_the_points_are_a_regression_together(
     assert not set(verdicts(rows)) & set(two_sweeps.REGRESSIONS)
     path = tmp_path / "regressions.csv"
     pd.DataFrame(rows).to_csv(path, index=False)
-    found = runs_table.read_table(path)
+    found = table_rows.read_table(path)
     failures = two_sweeps.failures(found)
     assert (failures.points, failures.here, failures.there) == (7, (points, 42), (0, 42))
     assert failures.are_more is are_more
@@ -313,7 +313,7 @@ def test_the_table_to_read_names_each_point_and_what_differed(tmp_path: Path) ->
     before = written(study_of(USUAL, tensorflow="2.20.0"), tmp_path / "before")
     found = two_sweeps.table(replace(now, reference=before))
     found.to_csv(tmp_path / "regressions.csv", index=False)
-    shown = two_sweeps.as_text(runs_table.read_table(tmp_path / "regressions.csv"))
+    shown = two_sweeps.as_text(table_rows.read_table(tmp_path / "regressions.csv"))
     assert shown.cells["verdict"].tolist() == ["slower", "same", "same"]
     assert "differs" not in shown.cells and any("2.20.0, now 2.21.0" in n for n in shown.notes)
     assert "1 slower" in shown.above and str(tmp_path / "before") in shown.above

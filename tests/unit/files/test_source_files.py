@@ -21,13 +21,15 @@ def test_what_is_imported_from_the_folder_is_found_whole(tmp_path: Path) -> None
         "script.py",
         "import os, sibling as s\nfrom library import (\n    one,  # a, b\n    two,\n)\n",
     )
-    write("sibling.py", "")
+    write("sibling.py", 'import_module(f"named.{each}")')
     write("unused.py", "import other")
     write("other.py", "")
     write("library/__init__.py", "")
     write("library/one.py", "def f():\n    from library.deep import three as t  # later\n")
     write("library/two.py", "from library import one")
     write("library/four.py", "")
+    write("named/__init__.py", "")
+    write("named/five.py", "")
     write("library/deep/__init__.py", "")
     write("library/deep/three.py", "import pandas")
     found = {
@@ -41,6 +43,8 @@ def test_what_is_imported_from_the_folder_is_found_whole(tmp_path: Path) -> None
         "library/two.py",
         "library/deep/__init__.py",
         "library/deep/three.py",
+        "named/__init__.py",
+        "named/five.py",
     }
 
 

@@ -8,9 +8,11 @@ import hashlib
 import itertools
 import os
 import re
+import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -290,7 +292,9 @@ def test_a_new_conclusion_is_a_section_with_title_caption_and_table(
     def as_text(table: pd.DataFrame) -> TextTable:
         return TextTable.of("Another title", ["what"], [[text] for text in table["what"]])
 
-    new = Conclusion("Queues & waits", "How long <runs> wait.", pd.DataFrame, str, as_text)
+    module = SimpleNamespace(as_text=as_text)
+    monkeypatch.setitem(sys.modules, "tfscaling.conclusions.queues", module)
+    new = Conclusion("queues", "Queues & waits", "How long <runs> wait.")
     monkeypatch.setitem(CONCLUSIONS, "queues", new)
     tables = {**CONCLUDED, "queues": pd.DataFrame({"what": ["an hour"]})}
     page = Page(rendered(tmp_path, conclusions=tables))

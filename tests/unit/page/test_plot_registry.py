@@ -23,7 +23,7 @@ from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.page.plot_series import Tables
 from tfscaling.spec import configuration
 from tfscaling.spec.config import PlotOptions, Quality
-from tfscaling.tables import comparison, data_warnings, runs_table
+from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
 
 FILES = ("comparison.csv", "epochs.csv", "warnings.json")
 TIMES = {1: 60.0, 2: 40.0, 4: 20.0}
@@ -53,7 +53,7 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
 
 
 def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
-    read = [runs_table.read_table(path) for path in (comparison, epochs, published)]
+    read = [table_rows.read_table(path) for path in (comparison, epochs, published)]
     return Tables(*read, data_warnings.footnotes(data_warnings.read(warnings)), read[2])
 
 

@@ -13,7 +13,7 @@ def orders(table: TextTable, name: str) -> list[float | None]:
 
 
 def test_clouds_show_values_with_the_digits_of_their_metric() -> None:
-    table = clouds.page_table(report_inputs.clouds())
+    table = clouds.as_text(report_inputs.clouds())
     assert table.cells["value_a"].tolist() == ["20.000", "0.2000"]
     assert table.cells["margin"].tolist() == ["1.50 (1.40–1.60)", "2.00"]
     assert orders(table, "margin") == [1.5, 2.0]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rows import planned_of
 from tfscaling.plan import extra_repeats
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables.intervals import median_interval, median_rank
+from tfscaling.tables.estimates import median_interval, median_rank
 
 UNTIL = {"relative_interval": 0.05, "repeats_max": 11}
 #: Six runs each; their intervals are their ranges.

@@ -21,9 +21,9 @@ from tfscaling.record.metrics import METRICS
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
 from tfscaling.stages import compare as script
-from tfscaling.tables import comparison, display, runs_table
+from tfscaling.tables import comparison, display, table_rows
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.intervals import median_interval, ratio_interval
+from tfscaling.tables.estimates import median_interval, ratio_interval
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.table_rows import columns_of
 
@@ -238,30 +238,30 @@ def test_a_point_that_reached_the_target_at_unknown_times_has_no_time_to_it(
     assert (row["runs"], row["runs_at_target"]) == (2, 2)
     assert comparison.all_at_target(row)
     assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
-    notes = display.comparison(table, "Title", ["time_to_target_s"]).notes
+    notes = comparison.as_text(table, "Title", ["time_to_target_s"]).notes
     assert not any("not reached" in note for note in notes)
 
 
 def test_without_a_target_nothing_is_said_of_it(tmp_path: Path) -> None:
     table = at_target(tmp_path, [[0.9]], None)
     assert table[["target", "runs_at_target", "time_to_target_s"]].isna().all(axis=None)
-    shown = display.comparison(table, "Title", ["time_to_target_s"])
+    shown = comparison.as_text(table, "Title", ["time_to_target_s"])
     assert not any("is at least" in note for note in shown.notes)
 
 
 def test_a_note_says_how_many_runs_reached_the_target(tmp_path: Path) -> None:
     table = at_target(tmp_path, [[0.9], [0.9], [0.1]])
-    shown = display.comparison(table, "Title", ["execution_time_s", "time_to_target_s"])
+    shown = comparison.as_text(table, "Title", ["execution_time_s", "time_to_target_s"])
     assert "time_to_target_s" not in shown.cells  # it has no value
     assert any("test accuracy is at least 0.9;" in note for note in shown.notes)
     end = "was not reached by every run: 2 nodes: reached by 2 of 3 runs."
     assert f"Test accuracy 0.9 {end}" in shown.notes
     # it belongs to columns that are not shown here
-    assert not any("0.9" in note for note in display.comparison(table, "T", ["loss"]).notes)
+    assert not any("0.9" in note for note in comparison.as_text(table, "T", ["loss"]).notes)
 
 
 def test_no_note_names_points_that_reached_the_target(tmp_path: Path) -> None:
-    shown = display.comparison(at_target(tmp_path, [[0.9]]), "T", ["cost_to_target_usd"])
+    shown = comparison.as_text(at_target(tmp_path, [[0.9]]), "T", ["cost_to_target_usd"])
     assert shown.cells["cost_to_target_usd"].tolist() == ["0.0405"]
     assert not any("not reached" in note for note in shown.notes)
 
@@ -274,7 +274,7 @@ def test_a_grid_of_which_nothing_has_run_is_still_a_table(tmp_path: Path) -> Non
 
 def write_and_read(runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     runs.to_csv(folder / "runs.csv", index=False)
-    return runs_table.read_table(folder / "runs.csv")
+    return table_rows.read_table(folder / "runs.csv")
 
 
 def test_the_comparison_is_the_same_after_the_runs_went_through_a_file(tmp_path: Path) -> None:
@@ -658,7 +658,7 @@ def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: P
 
 
 def formats_of(table: pd.DataFrame) -> dict[str, str]:
-    shown = display.comparison(table, "Title", ["execution_time_s", "loss"])
+    shown = comparison.as_text(table, "Title", ["execution_time_s", "loss"])
     return {ending: write(shown, []) for ending, write in script.FORMATS.items()}
 
 
@@ -681,7 +681,7 @@ def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Pat
     ]
     assert chosen.point is None and 2 in [each.row["nodes"] for each in chosen.not_covered]
     assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
-    notes = display.comparison(table, "Title", ["time_to_target_s"]).notes
+    notes = comparison.as_text(table, "Title", ["time_to_target_s"]).notes
     assert any("2 nodes: reached by 5 of 6 runs." in note for note in notes)
 
 
@@ -720,7 +720,7 @@ def test_without_a_measured_baseline_the_most_of_the_line_is_the_work(tmp_path: 
 def test_same_work_survives_the_file(tmp_path: Path) -> None:
     table = work(tmp_path, {1: [1024], 6: [768], 7: []})
     table.to_csv(tmp_path / "comparison.csv", index=False)
-    read = runs_table.read_table(tmp_path / "comparison.csv")
+    read = table_rows.read_table(tmp_path / "comparison.csv")
     assert [row["same_work"] is True for row in rows_of(read)] == [True, False, False]
     assert read["same_work"].isna().tolist() == [False, False, True]
 

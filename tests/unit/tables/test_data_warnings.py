@@ -19,7 +19,7 @@ from tfscaling.spec import configuration
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.stages import make_partial
-from tfscaling.tables import data_warnings, formats, runs_table
+from tfscaling.tables import data_warnings, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 
@@ -213,12 +213,12 @@ def test_serious_warnings_come_first_and_only_a_few_before_the_table(tmp_path: P
         DataWarning(str(number), severity, f"Text {number}.", "", (), 1)
         for number, severity in enumerate([LIMITED] * 3 + [SERIOUS] * 3)
     ]
-    before, after = data_warnings.placed(made)
-    assert len(before) <= 4 and [*before, *after] == [warning.text for warning in made]
-    page = formats.with_warnings("# Heading\n\nThe table.\n", made)
+    texts = [warning.text for warning in made]
+    before, after = texts[:4], texts[4:]
+    page = display.with_warnings("# Heading\n\nThe table.\n", made)
     places = [page.index(text) for text in ("# Heading", *before, "The table.", *after)]
     assert places == sorted(places)
-    assert formats.with_warnings("# Heading\n\nThe table.\n", []) == "# Heading\n\nThe table.\n"
+    assert display.with_warnings("# Heading\n\nThe table.\n", []) == "# Heading\n\nThe table.\n"
 
 
 def test_the_list_is_the_same_after_it_went_through_its_file(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_list_is_the_same_after_it_went_through_its_file(tmp_path: Path) -> 
     comparison, runs = frames(planned, tmp_path)
     comparison.to_csv(tmp_path / "comparison.csv", index=False)
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    read = [runs_table.read_table(tmp_path / f"{name}.csv") for name in ("comparison", "runs")]
+    read = [table_rows.read_table(tmp_path / f"{name}.csv") for name in ("comparison", "runs")]
     warnings = data_warnings.find(comparison, runs)
     assert data_warnings.find(*read) == warnings
     data_warnings.write(tmp_path / "warnings.json", warnings)
@@ -292,7 +292,7 @@ def test_every_output_has_every_warning_about_its_data(
         "communication.md", "report.html", *(f"{name}.svg" for name in DRAWN),
     }  # fmt: skip
     read = [
-        runs_table.read_table(folder / "tables" / f"{name}.csv") for name in ("comparison", "runs")
+        table_rows.read_table(folder / "tables" / f"{name}.csv") for name in ("comparison", "runs")
     ]
     for name, text in texts.items():
         path, said = Path(name), squeezed(text)
@@ -341,10 +341,10 @@ def test_no_sentence_calls_logical_devices_gpus(warned: tuple[Path, dict[str, st
     folder, texts = warned
     assert "logical device" in texts["tables/platforms/laptop.md"]
     for name in ("decision", "findings"):
-        table = runs_table.read_table(folder / "tables" / f"{name}.csv")
+        table = table_rows.read_table(folder / "tables" / f"{name}.csv")
         words = " ".join(map(str, table.to_numpy().ravel()))
         assert not re.search(r"\d GPUs?( each)? of laptop", words)
-    points = runs_table.read_table(folder / "tables" / "comparison.csv")
+    points = table_rows.read_table(folder / "tables" / "comparison.csv")
     kinds = points.drop_duplicates(["platform", "gpus_per_node"])
     assert kinds["devices"].tolist() == ["CPU", "logical", "CPU", "GPU"]
 

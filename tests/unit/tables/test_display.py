@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, write_failure, write_record
 from tfscaling.spec import configuration
-from tfscaling.tables import display, runs_table
+from tfscaling.tables import comparison, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable
 
@@ -42,8 +42,8 @@ def table_of(
     return comparison_table(runs, planned, baseline)
 
 
-def comparison(table: pd.DataFrame, columns: Sequence[str] = COLUMNS) -> TextTable:
-    return display.comparison(table, "Title", columns)
+def shown_of(table: pd.DataFrame, columns: Sequence[str] = COLUMNS) -> TextTable:
+    return comparison.as_text(table, "Title", columns)
 
 
 def rows_of(shown: TextTable) -> list[dict[str, str]]:
@@ -53,14 +53,14 @@ def rows_of(shown: TextTable) -> list[dict[str, str]]:
 
 
 def comparison_rows(table: pd.DataFrame) -> list[dict[str, str]]:
-    return rows_of(comparison(table))
+    return rows_of(shown_of(table))
 
 
 ALL = {1: 60.0, 2: 40.0, 4: 20.0}
 
 
 def test_axes_that_are_the_same_everywhere_stand_above_the_table(tmp_path: Path) -> None:
-    shown = display.comparison(table_of(tmp_path, ALL), "My comparison", COLUMNS)
+    shown = comparison.as_text(table_of(tmp_path, ALL), "My comparison", COLUMNS)
     assert shown.title == "My comparison"
     assert shown.above == (
         "All points: cluster, mnist_cnn, multi_worker_mirrored, recipe weak, CPU, 1 task per node."
@@ -79,7 +79,7 @@ def test_logical_devices_are_no_gpus_in_any_table(tmp_path: Path) -> None:
     table = table_of(tmp_path, ALL, platform="laptop", nodes=[2], gpus_per_node=[0, 1, 2])
     shown = [row["devices"] for row in comparison_rows(table)]
     assert shown == ["CPU", "1 logical device", "2 logical devices"]
-    titles = [part.title.split(": ")[1] for part in display.platform(table, "laptop")]
+    titles = [part.title.split(": ")[1] for part in comparison.platform_texts(table, "laptop")]
     assert titles == ["CPU", "1 logical device per node", "2 logical devices per node"]
 
 
@@ -148,20 +148,20 @@ def test_six_runs_of_which_one_failed_show_their_range(tmp_path: Path) -> None:
 
 
 def test_only_the_metrics_asked_for_are_shown_in_their_order(tmp_path: Path) -> None:
-    shown = comparison(table_of(tmp_path, ALL), ["accuracy", "loss"])
+    shown = shown_of(table_of(tmp_path, ALL), ["accuracy", "loss"])
     assert list(shown.cells)[:3] == ["nodes", "accuracy", "loss"]
     assert "execution_time_s" not in shown.cells
 
 
 @pytest.mark.parametrize("columns", [["loss"], ["test_accuracy", "execution_time_s"], ["speedup"]])
 def test_only_columns_that_are_shown_are_defined(columns: list[str], tmp_path: Path) -> None:
-    notes = " ".join(comparison(table_of(tmp_path, ALL), columns).notes)
+    notes = " ".join(shown_of(table_of(tmp_path, ALL), columns).notes)
     known = ("loss", "accuracy", "test_loss", "test_accuracy", "execution_time_s")
     assert {name for name in known if name in re.findall(r"\w+", notes)} == {*columns} & {*known}
 
 
 def test_columns_without_any_value_are_left_out(tmp_path: Path) -> None:
-    shown = comparison(table_of(tmp_path, ALL))
+    shown = shown_of(table_of(tmp_path, ALL))
     assert "cost_usd" not in shown.cells  # there is no price
     assert "reason" not in shown.cells  # nothing went wrong
 
@@ -180,9 +180,9 @@ def test_failed_missing_and_excluded_points_are_shown_with_their_reasons(tmp_pat
 def test_the_table_is_the_same_after_the_comparison_went_through_a_file(tmp_path: Path) -> None:
     table = table_of(tmp_path, {1: 60.0}, {2: "out of memory"}, nodes=[1, 2, 4, 9], repeats=6)
     table.to_csv(tmp_path / "comparison.csv", index=False)
-    back = comparison(runs_table.read_table(tmp_path / "comparison.csv"))
+    back = shown_of(table_rows.read_table(tmp_path / "comparison.csv"))
     assert rows_of(back) == comparison_rows(table)
-    assert back.notes == comparison(table).notes
+    assert back.notes == shown_of(table).notes
 
 
 NASTY = "UnavailableError: first line\nsecond | line\n\nAdditional GRPC error"
@@ -195,7 +195,7 @@ def test_a_message_of_several_lines_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_baseline_of_the_speedup_is_told_with_its_time(tmp_path: Path) -> None:
-    shown = comparison(table_of(tmp_path, ALL))
+    shown = shown_of(table_of(tmp_path, ALL))
     assert (
         "Speed-up of cluster, mnist_cnn, multi_worker_mirrored, recipe weak: relative to "
         "1 node, CPU (60.0 s)."
@@ -205,7 +205,7 @@ def test_the_baseline_of_the_speedup_is_told_with_its_time(tmp_path: Path) -> No
 def test_a_named_baseline_is_told_for_each_series_with_its_time(tmp_path: Path) -> None:
     both = {"platform": ["cluster", "laptop"]}
     table = table_of(tmp_path, ALL, baseline={"platform": "laptop", "nodes": 2}, **both)
-    notes = [note for note in comparison(table).notes if note.startswith("Speed-up")]
+    notes = [note for note in shown_of(table).notes if note.startswith("Speed-up")]
     assert [note.split(",")[0] for note in notes] == ["Speed-up of cluster", "Speed-up of laptop"]
     end = "laptop, 2 nodes, CPU (40.0 s)."
     assert all(note.endswith(f"relative to {end}") for note in notes)
@@ -214,18 +214,18 @@ def test_a_named_baseline_is_told_for_each_series_with_its_time(tmp_path: Path) 
 def test_a_baseline_that_failed_is_told(tmp_path: Path) -> None:
     table = table_of(tmp_path, {2: 40.0, 4: 20.0}, {1: "killed"})
     table["speedup"] = [None, 1.0, 2.0]  # shown whatever the reason for a value may be
-    notes = " ".join(comparison(table).notes)
+    notes = " ".join(shown_of(table).notes)
     assert "1 node, CPU (not measured: no speed-up)" in notes
 
 
 def test_no_baseline_is_told_where_no_speedup_is_shown(tmp_path: Path) -> None:
-    notes = comparison(table_of(tmp_path, ALL), ["loss"]).notes
+    notes = shown_of(table_of(tmp_path, ALL), ["loss"]).notes
     assert not any("Speed-up" in note for note in notes)
 
 
 @pytest.mark.parametrize(("repeats", "few"), [(1, True), (5, True), (6, False)])
 def test_what_stands_in_brackets_is_noted(tmp_path: Path, repeats: int, few: bool) -> None:
-    notes = " ".join(comparison(table_of(tmp_path, ALL, repeats=repeats)).notes)
+    notes = " ".join(shown_of(table_of(tmp_path, ALL, repeats=repeats)).notes)
     assert ("too few for a confidence interval" in notes) is few
     assert ("95% interval of the median" in notes) is not few
 
@@ -241,19 +241,19 @@ def test_a_single_time_has_no_range_though_more_runs_count() -> None:
 def test_six_runs_of_which_few_have_times_have_both_kinds_of_brackets(tmp_path: Path) -> None:
     table = table_of(tmp_path, ALL, repeats=6)
     table.loc[table["nodes"] == 2, "runs_timed"] = 2
-    notes = " ".join(comparison(table).notes)
+    notes = " ".join(shown_of(table).notes)
     assert "too few for a confidence interval" in notes and "95% interval" in notes
 
 
 def test_both_kinds_of_brackets_are_noted_where_there_are_both(tmp_path: Path) -> None:
     table = table_of(tmp_path, {1: 60.0, 2: 40.0}, repeats=6)
     table.loc[table["nodes"] == 2, "runs"] = 5
-    notes = " ".join(comparison(table).notes)
+    notes = " ".join(shown_of(table).notes)
     assert "too few for a confidence interval" in notes and "95% interval" in notes
 
 
 def test_the_published_form_has_four_columns(tmp_path: Path) -> None:
-    (shown,) = display.platform(table_of(tmp_path, ALL), "cluster")
+    (shown,) = comparison.platform_texts(table_of(tmp_path, ALL), "cluster")
     assert shown.title == "mnist_cnn, multi_worker_mirrored, weak: CPU"
     assert list(shown.cells) == ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
     assert shown.cells.to_numpy().tolist() == [
@@ -272,8 +272,8 @@ def test_the_published_form_has_a_dash_for_what_is_not_known(
     table.loc[table["nodes"] == 2, "loss"] = None
     if through_a_file:
         table.to_csv(tmp_path / "comparison.csv", index=False)
-        table = runs_table.read_table(tmp_path / "comparison.csv")
-    (shown,) = display.platform(table, "cluster")
+        table = table_rows.read_table(tmp_path / "comparison.csv")
+    (shown,) = comparison.platform_texts(table, "cluster")
     assert shown.cells.to_numpy().tolist()[:2] == [
         ["1", "–", "0.2500", "0.9000"],
         ["2", "40.000 seconds", "–", "0.9000"],
@@ -282,7 +282,7 @@ def test_the_published_form_has_a_dash_for_what_is_not_known(
 
 def test_the_published_form_has_one_table_for_each_number_of_gpus(tmp_path: Path) -> None:
     table = table_of(tmp_path, ALL, gpus_per_node=[0, 2, 4], tasks_per_node=[1, 2])
-    shown = display.platform(table, "cluster")
+    shown = comparison.platform_texts(table, "cluster")
     assert [part.title.split(": ")[1] for part in shown] == [
         "CPU",
         "CPU, 2 tasks per node",
@@ -296,7 +296,9 @@ def test_the_published_form_has_one_table_for_each_number_of_gpus(tmp_path: Path
 
 def test_the_published_form_has_one_table_for_each_strategy_and_recipe(tmp_path: Path) -> None:
     strategies = ["multi_worker_mirrored", "parameter_server"]
-    shown = display.platform(table_of(tmp_path, ALL, strategy=strategies, nodes=[4]), "cluster")
+    shown = comparison.platform_texts(
+        table_of(tmp_path, ALL, strategy=strategies, nodes=[4]), "cluster"
+    )
     assert [part.title for part in shown] == [
         f"mnist_cnn, {name}, weak: CPU" for name in strategies
     ]
@@ -304,7 +306,7 @@ def test_the_published_form_has_one_table_for_each_strategy_and_recipe(tmp_path:
 
 def test_the_published_form_shows_what_failed_or_was_left_out(tmp_path: Path) -> None:
     table = table_of(tmp_path, {1: 60.0}, {2: NASTY}, nodes=[1, 2, 9])
-    (shown,) = display.platform(table, "cluster")
+    (shown,) = comparison.platform_texts(table, "cluster")
     rows = shown.cells.to_numpy().tolist()
     assert [row[0] for row in rows] == ["1", "2", "9"]
     assert rows[1][1].startswith("failed: repeat 1 failed: rank_died: rank 1 on node1: ")
@@ -315,7 +317,7 @@ def test_the_published_form_shows_what_failed_or_was_left_out(tmp_path: Path) ->
 def test_the_published_form_is_of_one_platform_only(tmp_path: Path) -> None:
     table = table_of(tmp_path, {1: 60.0}, platform=["cluster", "laptop"], nodes=[1])
     table["execution_time_s"] = [60.0, 50.0]
-    (shown,) = display.platform(table, "laptop")
+    (shown,) = comparison.platform_texts(table, "laptop")
     assert shown.cells["Code execution time"].tolist() == ["50.000 seconds"]
 
 
@@ -327,7 +329,7 @@ def test_the_published_form_shows_what_diverged_beside_the_time_and_why(tmp_path
         divergence = "diverged: loss is infinite from epoch 2" if is_diverged else ""
         write_record(tmp_path, run, 40.0, divergence)
     runs, _ = runs_table.run_tables(planned.runs, tmp_path)
-    (shown,) = display.platform(comparison_table(runs, planned), "cluster")
+    (shown,) = comparison.platform_texts(comparison_table(runs, planned), "cluster")
     first, second = shown.cells.to_numpy().tolist()
     assert first[1] == "40.000 seconds (1 of 3 diverged)"
     assert second[1].startswith("diverged: 3 of 3 diverged (repeat 1: loss is infinite from ")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from builders import manifest_of, raw_config, write_failure, write_record
 from tfscaling.spec import configuration
-from tfscaling.tables import display, formats, runs_table
+from tfscaling.tables import comparison, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import Number, TextTable
 
@@ -30,7 +30,7 @@ def failed(runs_dir: Path, message: str) -> TextTable:
     write_failure(runs_dir, planned.runs[1], message=message)
     runs, _ = runs_table.run_tables(planned.runs, runs_dir)
     table = comparison_table(runs, planned)
-    return display.comparison(table, "T", ["execution_time_s", "loss"])
+    return comparison.as_text(table, "T", ["execution_time_s", "loss"])
 
 
 def markdown_cells(text: str) -> list[list[str]]:
@@ -51,7 +51,7 @@ ONE_LINE = " ".join(NASTY.split())
 
 
 def test_markdown_has_heading_table_and_notes() -> None:
-    text = formats.markdown(shown(["gcp", "2", "none"], above="All points: x."))
+    text = display.markdown(shown(["gcp", "2", "none"], above="All points: x."))
     heading, above, table, notes = text.strip().split("\n\n")
     assert heading == "# A table"
     assert above == "All points: x."
@@ -64,24 +64,24 @@ def test_markdown_has_heading_table_and_notes() -> None:
 
 
 def test_markdown_headings_have_the_level_asked_for() -> None:
-    assert formats.markdown(shown(["gcp", "2", ""]), 3).startswith("### A table\n\n")
+    assert display.markdown(shown(["gcp", "2", ""]), 3).startswith("### A table\n\n")
 
 
 def test_a_table_without_rows_says_none() -> None:
-    assert formats.markdown(shown(notes=())) == "# A table\n\nNone.\n"
-    assert formats.latex(shown()).count(r"\\") == 1  # the header
-    assert Page(formats.html_page(shown())).rows == [HEADER]
+    assert display.markdown(shown(notes=())) == "# A table\n\nNone.\n"
+    assert display.latex(shown()).count(r"\\") == 1  # the header
+    assert Page(display.html_page(shown())).rows == [HEADER]
 
 
 def test_numbers_stay_as_they_are_written() -> None:
     values = ["0.10", "1e5", "007"]
-    rows = markdown_cells(formats.markdown(shown(*(["gcp", value, ""] for value in values))))[2:]
+    rows = markdown_cells(display.markdown(shown(*(["gcp", value, ""] for value in values))))[2:]
     assert [row[1] for row in rows] == values
 
 
 def test_bars_and_lines_of_a_reason_cannot_break_a_markdown_table(tmp_path: Path) -> None:
     table = failed(tmp_path, NASTY)
-    header, _, *rows = markdown_cells(formats.markdown(table))
+    header, _, *rows = markdown_cells(display.markdown(table))
     assert [len(row) for row in rows] == [len(header)] * 2
     reason = rows[1][header.index("reason")]
     assert reason == f"repeat 1 failed: rank_died: rank 1 on node1: {ONE_LINE}"
@@ -89,7 +89,7 @@ def test_bars_and_lines_of_a_reason_cannot_break_a_markdown_table(tmp_path: Path
 
 
 def test_markdown_does_not_take_a_text_for_html() -> None:
-    text = formats.markdown(shown(["gcp", "2", "<class 'int'> <script>"]))
+    text = display.markdown(shown(["gcp", "2", "<class 'int'> <script>"]))
     assert r"\<class 'int'> \<script>" in text
 
 
@@ -113,7 +113,7 @@ def test_latex_escapes_what_it_takes_for_commands(text: str, place: str) -> None
         "title": f"\\caption{{{LATEX_TEXTS[text]}.}}",
         "note": f"{LATEX_TEXTS[text]}\\par",
     }[place]
-    assert line in formats.latex(table).splitlines()
+    assert line in display.latex(table).splitlines()
 
 
 def check_latex(text: str, columns: int) -> None:
@@ -135,7 +135,7 @@ def check_latex(text: str, columns: int) -> None:
 
 def test_latex_is_complete_whatever_the_reason_of_a_failure(tmp_path: Path) -> None:
     table = failed(tmp_path, NASTY + r" \end{table} }")
-    text = formats.latex(table)
+    text = display.latex(table)
     assert text.startswith("% needs \\usepackage{booktabs}\n\\begin{table}\n")
     assert text.endswith("\\end{table}\n")
     check_latex(text, len(table.cells.columns))
@@ -180,7 +180,7 @@ EVIL = "<script>alert('&')</script>"
 
 def test_html_escapes_scripts_everywhere() -> None:
     table = shown(["gcp", "2", EVIL], title=EVIL, above=EVIL, notes=(EVIL,))
-    text = formats.html_page(table)
+    text = display.html_page(table)
     page = Page(text)
     assert "<script" not in text and "script" not in page.seen
     assert html.unescape(text).count(EVIL) == 5
@@ -189,7 +189,7 @@ def test_html_escapes_scripts_everywhere() -> None:
 
 def test_an_html_page_has_title_table_and_notes_and_loads_nothing(tmp_path: Path) -> None:
     table = failed(tmp_path, NASTY)
-    text = formats.html_page(table)
+    text = display.html_page(table)
     page = Page(text)
     assert text.startswith("<!DOCTYPE html>\n")
     assert "<title>T</title>" in text and "<h1>T</h1>" in text
@@ -202,20 +202,20 @@ def test_an_html_page_has_title_table_and_notes_and_loads_nothing(tmp_path: Path
 
 
 def test_html_aligns_texts_to_the_left() -> None:
-    text = formats.html_page(shown(["gcp", "2", "none"]))
+    text = display.html_page(shown(["gcp", "2", "none"]))
     (rule,) = [line for line in text.splitlines() if line.endswith("{ text-align: left; }")]
     assert re.findall(r"td:nth-child\((\d)\)", rule) == ["1", "3"]
 
 
 def test_braces_in_a_text_do_no_harm_to_the_page() -> None:
-    assert Page(formats.html_page(shown(["{body}", "{}", "{0}"]))).rows[1] == [
+    assert Page(display.html_page(shown(["{body}", "{}", "{0}"]))).rows[1] == [
         "{body}",
         "{}",
         "{0}",
     ]
 
 
-@pytest.mark.parametrize("write", [formats.markdown, formats.latex, formats.html_page])
+@pytest.mark.parametrize("write", [display.markdown, display.latex, display.html_page])
 def test_every_format_has_all_points(tmp_path: Path, write: object) -> None:
     table = failed(tmp_path, "out of memory")
     text = write(table)  # type: ignore[operator]

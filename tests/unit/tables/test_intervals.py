@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binom, bootstrap, quantile_test
-from tfscaling.tables.intervals import (
+from tfscaling.tables.estimates import (
     CONFIDENCE,
     RESAMPLES,
     RUNS_FOR_INTERVAL,

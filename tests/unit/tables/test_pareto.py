@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tfscaling.tables.pareto import pareto_set
+from tfscaling.tables.significance import pareto_set
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tfscaling.spec import configuration
 from tfscaling.spec.config import Recipe
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import published, published_results, runs_table
+from tfscaling.tables import published, published_results, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult
 from tfscaling.train.strategies import STRATEGIES
@@ -386,7 +386,7 @@ def test_published_against_measured_is_the_same_after_a_file(tmp_path: Path) -> 
     rows = [published_result(loss=0.8), published_result(nodes=2, global_batch_size=128)]
     table = table_of_losses(tmp_path, *rows)
     table.to_csv(tmp_path / "published.csv", index=False)
-    back = published.as_text(runs_table.read_table(tmp_path / "published.csv"), 0.25)
+    back = published.as_text(table_rows.read_table(tmp_path / "published.csv"), 0.25)
     assert (
         back.cells.to_numpy().tolist() == published.as_text(table, 0.25).cells.to_numpy().tolist()
     )

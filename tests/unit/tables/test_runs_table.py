@@ -19,7 +19,7 @@ from tfscaling.record.failure_report import Cause, FailureReport
 from tfscaling.spec import configuration
 from tfscaling.spec.config import AXES
 from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.tables import runs_table
+from tfscaling.tables import runs_table, table_rows
 
 
 def runs_of(planned: Manifest, runs_dir: Path) -> pd.DataFrame:
@@ -265,7 +265,7 @@ def test_both_tables_survive_their_files(tmp_path: Path) -> None:
     write_all(planned, tmp_path, 60.0, 40.0)
     for table in tables_of(planned, tmp_path):
         table.to_csv(tmp_path / "table.csv", index=False)
-        back = runs_table.read_table(tmp_path / "table.csv")
+        back = table_rows.read_table(tmp_path / "table.csv")
         known = table.dropna(axis="columns", how="all")
         pd.testing.assert_frame_equal(back[known.columns], known, check_dtype=False)
         assert back.drop(columns=known.columns).isna().all(axis=None)
@@ -276,7 +276,7 @@ def test_a_reason_is_a_text_after_the_file_even_where_there_is_none(tmp_path: Pa
     write_record(tmp_path, planned.runs[0])
     runs = runs_of(planned, tmp_path)
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    back = runs_table.read_table(tmp_path / "runs.csv")
+    back = table_rows.read_table(tmp_path / "runs.csv")
     assert back["reason"].tolist() == ["", "not run yet", "not run yet"]
 
 
@@ -290,7 +290,7 @@ def test_warnings_of_a_run_are_one_cell_and_an_empty_text_where_there_are_none(
     write_record(tmp_path, planned.runs[1])
     runs = runs_of(planned, tmp_path)
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    for table in (runs, runs_table.read_table(tmp_path / "runs.csv")):
+    for table in (runs, table_rows.read_table(tmp_path / "runs.csv")):
         assert table["warnings"].tolist() == ["one thing; another; thing", "", ""]
 
 
@@ -378,7 +378,7 @@ def test_examples_trained_are_whole_numbers_in_the_file_beside_runs_without(tmp_
     write_record(tmp_path, planned.runs[0], 40.0)
     runs_of(planned, tmp_path).to_csv(tmp_path / "runs.csv", index=False)
     assert pd.read_csv(tmp_path / "runs.csv", dtype=str)["examples_trained"].tolist()[0] == "768"
-    read = runs_table.read_table(tmp_path / "runs.csv")["examples_trained"]
+    read = table_rows.read_table(tmp_path / "runs.csv")["examples_trained"]
     assert read[0] == 768 and pd.isna(read[1])
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from measured import around, measured
-from tfscaling.tables.intervals import ratio_interval
+from tfscaling.tables.estimates import ratio_interval
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_MEASURED,

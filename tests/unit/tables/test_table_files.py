@@ -13,7 +13,7 @@ import pytest
 from builders import write_failure
 from jsonschema import Draft202012Validator
 from rows import planned_of, tables_of
-from tfscaling.tables import comparison, runs_table, table_files
+from tfscaling.tables import comparison, runs_table, table_rows
 from tfscaling.tables.columns import Column, columns
 from tfscaling.tables.rows import EpochRow, RunRow
 from tfscaling.tables.table_rows import is_known
@@ -57,7 +57,7 @@ def test_types_in_parquet_do_not_depend_on_the_values(
 ) -> None:
     runs, _ = tables
     for name, rows in {"all": runs, "without": runs[runs["status"] == "missing"]}.items():
-        table_files.write_parquet(rows, tmp_path / f"{name}.parquet")
+        table_rows.write_parquet(rows, tmp_path / f"{name}.parquet")
     found, without = (
         pyarrow.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("all", "without")
     )
@@ -76,7 +76,7 @@ def test_types_in_parquet_do_not_depend_on_the_values(
 
 def test_the_data_package_has_the_columns_of_the_files(tmp_path: Path) -> None:
     own = [*runs_table.EPOCH_COLUMNS, "f1", "test_f1"]
-    table_files.write_data_package(tmp_path / "datapackage.json", own)
+    table_rows.write_data_package(tmp_path / "datapackage.json", own)
     package = json.loads((tmp_path / "datapackage.json").read_text())
     fields = {each["path"]: each["schema"]["fields"] for each in package["resources"]}
     assert {path: [field["name"] for field in each] for path, each in fields.items()} == {

@@ -7,9 +7,8 @@ from typing import Any, Literal
 import pytest
 from tfscaling.record.metrics import METRICS, Metric, of_quality
 from tfscaling.spec.config import Quality
-from tfscaling.tables.display import axis_text
-from tfscaling.tables.significance import SUPPORTED, Difference
-from tfscaling.tables.wording import (
+from tfscaling.tables.display import (
+    axis_text,
     counted,
     listed,
     percent,
@@ -20,6 +19,7 @@ from tfscaling.tables.wording import (
     within,
     worse,
 )
+from tfscaling.tables.significance import SUPPORTED, Difference
 
 ROW: dict[str, Any] = {
     "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform": "a-cluster",

@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfscaling.tables.estimates import Array, estimate
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
 
 #: More failures than in the other sweep are shown where chance gives so many more seldom than this:
 #: the half of the error of two-sided verdicts, as of "slower".

@@ -16,12 +16,21 @@ from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.spec import platforms
 from tfscaling.spec.config import POINT_AXES, Platform
 from tfscaling.spec.platforms import device_kind
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, rounded
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables import display
+from tfscaling.tables.display import (
+    MISSING,
+    NAMING,
+    Number,
+    TextTable,
+    cell,
+    naming,
+    rounded,
+    varying,
+)
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, as_costs, difference
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
-from tfscaling.tables.wording import varying
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 #: Published results have no other quality.
@@ -152,7 +161,7 @@ def _row(
     }
 
 
-def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTable:
+def pair_table(table: pd.DataFrame, source: str, first: str, second: str) -> TextTable:
     """The winners of one pair of platforms: one row per point, one column per metric."""
     own = table[
         (table["source"] == source)
@@ -183,10 +192,19 @@ def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTa
 def text_tables(table: pd.DataFrame) -> list[TextTable]:
     """One table for each pair of platforms, measured ones first."""
     pairs = table[["source", "platform_a", "platform_b"]].drop_duplicates()
-    return [as_text(table, *pair) for pair in pairs.itertuples(index=False)]
+    return [pair_table(table, *pair) for pair in pairs.itertuples(index=False)]
 
 
-def page_table(table: pd.DataFrame) -> TextTable:
+def page(table: pd.DataFrame, study: Study) -> str:
+    """The page clouds.md: a table for each pair of platforms, and how to read them."""
+    shown = [display.markdown(pair, 2) for pair in text_tables(table)]
+    below = ["No two clouds to compare."]
+    if shown:
+        below = [f"- {note}" for note in notes(table, study)]
+    return "\n".join(["# Clouds against each other\n", *shown, *below])
+
+
+def as_text(table: pd.DataFrame) -> TextTable:
     """One row per metric of every point that platforms of two clouds have both."""
     sides = ["platform_a", "platform_b", "cloud_a", "cloud_b"]
     varying, fixed = naming(table, [*sides, *NAMING[1:], "source"])

@@ -30,7 +30,7 @@ from tfscaling.spec.manifest import NO_ALL_REDUCE, OF_PROGRAM, SINGLE, PlannedBe
 from tfscaling.spec.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, of_points, one_line, rounded
-from tfscaling.tables.intervals import CONFIDENCE, median_interval
+from tfscaling.tables.estimates import CONFIDENCE, median_interval
 from tfscaling.tables.table_rows import Row, is_known, point_of
 
 _Sizes = TypeVar("_Sizes", float, np.ndarray)

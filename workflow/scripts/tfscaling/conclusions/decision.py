@@ -30,8 +30,8 @@ from tfscaling.search.terms import Verdict, Why
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, all_at_target
-from tfscaling.tables.display import target_text
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.display import listed, point_name, target_text, value, varying, within
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -51,7 +51,6 @@ from tfscaling.tables.table_rows import (
     point_of,
     qualities_of,
 )
-from tfscaling.tables.wording import listed, point_name, value, varying, within
 
 #: Metric → the cost that decides between points that are equally good by it.
 COSTS = {
@@ -208,7 +207,7 @@ class Choice:
         return any(each.is_open for each in self.not_covered)
 
 
-def table(choices: Sequence[Choice]) -> pd.DataFrame:
+def of_choices(choices: Sequence[Choice]) -> pd.DataFrame:
     """COLUMNS: one row for each choice; the axes are those of the point to take, if there is one.
 
     `alike` is the number of points that are not shown to be worse than the best estimate.

@@ -6,16 +6,25 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from tfscaling.conclusions import decision
 from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES
-from tfscaling.tables import formats
+from tfscaling.tables import display
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
-from tfscaling.tables.display import TextTable, cell, headed, quality_name
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.pareto import pareto_set
-from tfscaling.tables.significance import INCONCLUSIVE
+from tfscaling.tables.display import (
+    TextTable,
+    cell,
+    counted,
+    headed,
+    listed,
+    point_name,
+    quality_name,
+    varying,
+)
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import INCONCLUSIVE, pareto_set
 from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     Row,
@@ -24,7 +33,6 @@ from tfscaling.tables.table_rows import (
     point_of,
     rows_of,
 )
-from tfscaling.tables.wording import counted, listed, point_name, varying
 
 _WEIGHED = ("execution_time_s", "cost_usd", QUALITY)
 #: Status of points without a valid run that could have one → words for one, for several.
@@ -77,15 +85,20 @@ def _weighed(measured: Sequence[Row]) -> list[str]:
     return [name for name in _WEIGHED if name not in out]
 
 
-def markdown(table: pd.DataFrame, study: Study) -> str:
-    """The page decision.md of `decision.table`: choices, Pareto set, what would change them."""
+def table(study: Study) -> pd.DataFrame:
+    """One row for each choice: see `decision.of_choices`."""
+    return decision.of_choices(decision.decide(study))
+
+
+def page(table: pd.DataFrame, study: Study) -> str:
+    """The page decision.md of `table`: choices, Pareto set, what would change them."""
     start = "Nothing is measured yet." if table.empty else rule(study.indifference)
     parts = ["# Which point to take", start]
     for work, choices in table.groupby("work", sort=False):
         named = zip(choices["title"], choices["support"], choices["text"], strict=True)
         lines = [f"- **{title}** ({support}): {text}" for title, support, text in named]
         parts += [f"## {work}", "\n".join(lines).replace("<", "\\<")]
-    parts += [] if table.empty else [formats.markdown(_as_text(study), 2).rstrip()]
+    parts += [] if table.empty else [display.markdown(_as_text(study), 2).rstrip()]
     parts += ["## What would change this", _open(table, study).replace("<", "\\<")]
     return "\n\n".join(parts) + "\n"
 

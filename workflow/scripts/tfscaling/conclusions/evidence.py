@@ -24,18 +24,18 @@ from tfscaling.spec.config import POINT_AXES, Comparison, Published
 from tfscaling.spec.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import frames, runs_table
+from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import (
     OTHER_WORK,
     SAME_WORK_TOLERANCE,
     is_same_work,
     runs_differ,
 )
+from tfscaling.tables.display import listed, point_name
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
-from tfscaling.tables.wording import listed, point_name
 
 #: Points that share these do the same work.
 WORK_AXES = ("model", "recipe")
@@ -174,7 +174,7 @@ Parameters = Mapping[str, object]
 class Sweep:
     """What was measured: `comparison` has one row per point and `runs` one per run.
 
-    Both are as `runs_table.read_table` gives them.
+    Both are as `table_rows.read_table` gives them.
     """
 
     comparison: pd.DataFrame
@@ -188,7 +188,7 @@ class Sweep:
     @cached_property
     def run_rows(self) -> Sequence[RunRow]:
         """The rows of the table of runs."""
-        return frames.rows(RunRow, self.runs)
+        return table_rows.typed(RunRow, self.runs)
 
     @cached_property
     def points(self) -> Sequence[Row]:
@@ -222,8 +222,8 @@ class Reference(Sweep):
         manifest, comparison, runs = (folder / name for name in REFERENCE_FILES)
         try:
             return cls(
-                runs_table.read_table(comparison, POINT_AXES),
-                runs_table.read_table(runs, POINT_AXES),
+                table_rows.read_table(comparison, POINT_AXES),
+                table_rows.read_table(runs, POINT_AXES),
                 folder,
                 _parameters(manifest),
             )

@@ -19,9 +19,18 @@ from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.spec.config import LINE_AXES
-from tfscaling.tables.display import TextTable, axis_text
-from tfscaling.tables.estimates import Estimates
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables import display
+from tfscaling.tables.display import (
+    TextTable,
+    axis_text,
+    percent,
+    point_name,
+    times,
+    value,
+    varying,
+    worse,
+)
+from tfscaling.tables.estimates import CONFIDENCE, Estimates
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -32,7 +41,6 @@ from tfscaling.tables.significance import (
     weakest,
 )
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
-from tfscaling.tables.wording import percent, point_name, times, value, varying, worse
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "batch", "stragglers", "clouds")
@@ -74,7 +82,7 @@ class Line:
         return [row for row in self.points if is_known(row[metric])]
 
 
-def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
+def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     """All findings: columns COLUMNS. Which point to take: `decision`."""
     samples, rows = study.samples, study.points
     lines = []
@@ -96,7 +104,14 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     return pd.DataFrame([asdict(finding) for finding in found], columns=list(COLUMNS))
 
 
-def as_text(findings: pd.DataFrame, topic: str) -> TextTable:
+def page(table: pd.DataFrame, _: Study) -> str:
+    """The page findings.md: one table for each topic."""
+    topics = [topic for topic in TOPICS if topic in set(table["topic"])]
+    shown = [display.markdown(topic_table(table, topic), 2) for topic in topics]
+    return "\n".join(["# Findings\n", *shown])
+
+
+def topic_table(findings: pd.DataFrame, topic: str) -> TextTable:
     """The findings of one topic as a table of subject, finding, support."""
     own = findings.loc[findings["topic"] == topic]
     cells = own[["subject", "text", "support"]].rename(columns={"text": "finding"}).astype(object)

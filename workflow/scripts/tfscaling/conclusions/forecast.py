@@ -37,8 +37,7 @@ from tfscaling.tables.display import (
     naming,
     three_digits,
 )
-from tfscaling.tables.estimates import Array
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 
 #: A model that misses a point that was left out by more than this fraction forecasts nothing.

@@ -22,11 +22,10 @@ from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import axis_text
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.display import GPUS, axis_text, percent, point_name, times, value, varying
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, TOO_FEW, Samples
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, is_known, point_of, rows_of
-from tfscaling.tables.wording import GPUS, percent, point_name, times, value, varying
 
 #: `badge` is one of significance.WEAKEST_FIRST, `sure` what that means here, or empty; `work` is
 #: empty where there is only one.
@@ -199,7 +198,7 @@ def _others(number: int, one: str, several: str) -> str:
     return f"1 {noun} {one}" if number == 1 else f"{number} {noun}s {several}"
 
 
-def text(table: pd.DataFrame, study: Study) -> str:
+def page(table: pd.DataFrame, study: Study) -> str:
     """Plain text, a paragraph for each work, of lines of at most 100 characters."""
     paragraphs = [
         f"{row['work']}: {row['text']} {row['sure']}".removeprefix(": ").strip()

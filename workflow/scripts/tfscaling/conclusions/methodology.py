@@ -28,7 +28,7 @@ from tfscaling.spec.run_spec import Point, RunSpec
 from tfscaling.tables import data_warnings, environments
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable, quality_name, rounded, target_text
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, Difference
 from tfscaling.tables.table_rows import points_of, rows_of
 
@@ -399,7 +399,7 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
 }
 
 
-def rules(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
+def table(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
     """COLUMNS: one row per rule, with the verdict on these data and what decides it."""
     data, rows = Data(study, communication), []
     for source, text, check in RULES.values():

@@ -17,10 +17,10 @@ from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
-from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
+from tfscaling.tables.display import listed, point_name, varying
+from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
 from tfscaling.tables.table_rows import is_projected, point_of, points_of, rows_of
-from tfscaling.tables.wording import listed, point_name, varying
 
 COLUMNS = ("text", "runs", "duration_s", "node_hours", "cost_usd")
 #: Statuses of runs that another start of the sweep makes.
@@ -218,7 +218,7 @@ def _prices(study: Study) -> Iterator[Step]:
         yield Step(f"Give {platforms} a `usd_per_node_hour` under `platforms`, for costs.")
 
 
-def text(table: pd.DataFrame, study: Study) -> str:
+def page(table: pd.DataFrame, study: Study) -> str:
     """The page next_steps.md."""
     steps: Sequence[str] = [f"- {row['text']}" for row in rows_of(table)]
     return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])

@@ -13,7 +13,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record import gradient_noise, run_record
 from tfscaling.record.rank_report import GradientNorms
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES
+from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
 from tfscaling.tables.table_rows import points_of
 

@@ -23,7 +23,7 @@ from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, three_digits
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import Row, is_known, is_projected, point_of, rows_of
 

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.optimize import brentq, nnls
 from scipy.special import fdtrc, stdtrit
 
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.estimates import CONFIDENCE
 
 #: Above this level of the test for lack of fit, runs and points are pooled to one scatter.
 POOLING_LEVEL = 0.25

@@ -19,7 +19,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.scaling_fits import Estimate, Fit, Refusal, Times
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, rounded
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 
 #: A law is refused if it misses a point that was left out of its fit by more than this fraction.

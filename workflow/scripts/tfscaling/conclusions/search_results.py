@@ -17,10 +17,18 @@ from tfscaling.search.terms import KEPT_RUNS, Claim, Left, Verdict, Why
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES, POINT_AXES, SearchLimit
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import formats
-from tfscaling.tables.display import TextTable, cell, naming, rounded
+from tfscaling.tables import display
+from tfscaling.tables.display import (
+    TextTable,
+    cell,
+    listed,
+    naming,
+    percent,
+    point_name,
+    rounded,
+    varying,
+)
 from tfscaling.tables.table_rows import Row, columns_of, is_known, points_of, rows_of
-from tfscaling.tables.wording import listed, percent, point_name, varying
 
 TAKEN, IN, LEFT = "the answer", "not excluded", "left"
 OTHER_WORK = "trains fewer examples than others"
@@ -346,8 +354,8 @@ def _cell(name: str, row: Row) -> str:
     return cell(name, row) if name in POINT_AXES else str(row[name])
 
 
-def markdown(table: pd.DataFrame, _: Study) -> str:
+def page(table: pd.DataFrame, _: Study) -> str:
     """The page search.md."""
     if table.empty:
         return "# The search\n\nNo block of the grid has a `search`.\n"
-    return formats.markdown(as_text(table))
+    return display.markdown(as_text(table))

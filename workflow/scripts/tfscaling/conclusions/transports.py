@@ -18,7 +18,7 @@ from tfscaling.spec.config import MPI_STRATEGY, POINT_AXES
 from tfscaling.spec.platforms import GPU, device_kind
 from tfscaling.spec.run_spec import BenchmarkSpec
 from tfscaling.tables.display import TextTable, cell, of_points, rounded
-from tfscaling.tables.intervals import CONFIDENCE, median_interval, ratio_interval
+from tfscaling.tables.estimates import CONFIDENCE, median_interval, ratio_interval
 from tfscaling.tables.table_rows import Row, columns_of
 
 GRPC, MPI, NCCL, IN_PROCESS = "gRPC", "MPI", "NCCL", "in process"

@@ -26,8 +26,7 @@ from tfscaling.spec.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import environments
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, cell, naming, one_line, rounded
-from tfscaling.tables.estimates import Array
-from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 
 TITLE = "Against another sweep"

@@ -20,7 +20,7 @@ from tfscaling.record.run_record import Attribution, StepParts
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import TextTable, cell, of_points
-from tfscaling.tables.intervals import (
+from tfscaling.tables.estimates import (
     CONFIDENCE,
     RUNS_FOR_INTERVAL,
     median_interval,

@@ -15,6 +15,8 @@ _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#(]*))",
     re.MULTILINE,
 )
+#: `import_module(f"a.b.{name}")`: each module of the package a.b.
+_ANY_OF = re.compile(r"import_module\(f\"([\w.]+)\.\{")
 _COMMENT = re.compile(r"#[^\n]*")
 
 
@@ -22,7 +24,7 @@ def source_files(module: Path, folder: Path) -> list[Path]:
     """The module and all files below `folder` that it imports, directly or not; sorted.
 
     Files of other packages, such as those of the environment, are not among them. An import inside
-    a function counts.
+    a function counts, and so does each module of a package from which one is imported by its name.
     """
     found: set[Path] = set()
     ahead = {module}
@@ -41,6 +43,8 @@ def _imported(path: Path, folder: Path) -> frozenset[Path]:
         imported = _words(modules) or [module, *(f"{module}.{name}" for name in _words(names))]
         for name in imported:
             files |= _files_of(name, folder)
+    for package in _ANY_OF.findall(path.read_text()):
+        files |= {*folder.joinpath(*package.split(".")).glob("*.py")}
     return frozenset(files)
 
 

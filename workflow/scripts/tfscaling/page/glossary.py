@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 
 GLOSSARY: Mapping[str, str] = {
     "point": "one combination of platform, model, strategy, recipe, nodes, GPUs and tasks per "

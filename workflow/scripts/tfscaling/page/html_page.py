@@ -24,10 +24,10 @@ from tfscaling.page import inline_svg, interactive_tables, sections
 from tfscaling.page.glossary import GLOSSARY
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import display, environments
+from tfscaling.tables import comparison, display, environments
 from tfscaling.tables.data_warnings import DataWarning
+from tfscaling.tables.display import listed
 from tfscaling.tables.table_rows import QUALITY_COLUMNS, qualities_of, rows_of
-from tfscaling.tables.wording import listed
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -118,13 +118,13 @@ def _tables(
     results: Results, metrics: Sequence[str], folder: Path
 ) -> Iterator[interactive_tables.Table]:
     """The tables to sort and filter, in the order of the page; none of an empty conclusion."""
-    points = display.comparison(results.comparison, "Comparison: one row per point", metrics)
+    points = comparison.as_text(results.comparison, "Comparison: one row per point", metrics)
     yield interactive_tables.table("comparison", points)
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)
-        if conclusion.shown is not None and frame is not None and len(frame):
-            shown = replace(conclusion.shown(frame), title=conclusion.title)
-            yield interactive_tables.table(name, shown, conclusion.caption)
+        if frame is not None and len(frame) and (shown := conclusion.shown(frame)):
+            titled = replace(shown, title=conclusion.title)
+            yield interactive_tables.table(name, titled, conclusion.caption)
     yield interactive_tables.runs(results.runs, metrics, folder)
     differences = environments.as_text(environments.differences(results.runs))
     yield interactive_tables.table("differences", differences)

@@ -15,7 +15,7 @@ import pandas as pd
 from tfscaling.files import atomic
 from tfscaling.page.plot_axes import FONT_SIZE, WIDTH
 from tfscaling.page.plot_series import COLOURS, Style, Tables, absent, colour_numbers, values
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.table_rows import counted_by
 
 if TYPE_CHECKING:

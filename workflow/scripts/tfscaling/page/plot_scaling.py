@@ -14,7 +14,7 @@ from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.tables.display import axis_text
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.runs_table import SERIES_AXES
 from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
 

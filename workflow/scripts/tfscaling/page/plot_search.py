@@ -10,8 +10,8 @@ from tfscaling.page import plot_figure
 from tfscaling.page.plot_axes import FONT_SIZE
 from tfscaling.page.plot_series import COLOURS, Tables
 from tfscaling.record.metrics import METRICS
+from tfscaling.tables.display import point_name, varying
 from tfscaling.tables.table_rows import Row, is_known, rows_of
-from tfscaling.tables.wording import point_name, varying
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.spec.config import LINE_AXES, POINT_AXES, Quality
-from tfscaling.tables.display import axis_text
+from tfscaling.tables.display import axis_text, value
 from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     counted_by,
@@ -21,7 +21,6 @@ from tfscaling.tables.table_rows import (
     qualities_of,
     rows_of,
 )
-from tfscaling.tables.wording import value
 
 #: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
 #: them. Black and yellow are left out: black is for published values, yellow is too pale.

@@ -16,7 +16,7 @@ from tfscaling.page.plot_series import Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import LINE_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
-from tfscaling.tables.pareto import pareto_set
+from tfscaling.tables.significance import pareto_set
 from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tfscaling.spec.config import POINT_AXES, Platform, Quality
 from tfscaling.spec.platforms import SHOWN
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, naming, one_line, rounded
-from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import SUPPORTED, TOO_FEW
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, rows_of
 

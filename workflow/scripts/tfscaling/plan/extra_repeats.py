@@ -23,8 +23,8 @@ from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import frames, runs_table
-from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
+from tfscaling.tables import runs_table, table_rows
+from tfscaling.tables.estimates import RUNS_FOR_INTERVAL, median_interval, median_rank
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import is_known, point_of
 
@@ -163,4 +163,4 @@ def next_number(runs: int) -> int:
 def _done(runs: pd.DataFrame) -> dict[tuple[Point, int], RunRow]:
     """Point and repeat → row of the runs that the tables count as results, valid or diverged."""
     done = runs[runs["status"].isin([*FINISHED])]
-    return {(point_of(row), row.repeat): row for row in frames.rows(RunRow, done)}
+    return {(point_of(row), row.repeat): row for row in table_rows.typed(RunRow, done)}

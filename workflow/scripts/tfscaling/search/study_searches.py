@@ -25,7 +25,7 @@ from tfscaling.search.terms import (
 from tfscaling.spec.config import LINE_AXES, Search
 from tfscaling.spec.manifest import Manifest, PlannedSearch
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import frames
+from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import is_known, point_of
@@ -82,7 +82,7 @@ def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
     if not planned.searches:
         return []
     by_point: dict[Point, list[RunRow]] = {}
-    for row in frames.rows(RunRow, runs):
+    for row in table_rows.typed(RunRow, runs):
         by_point.setdefault(point_of(row), []).append(row)
     return [_search(each, by_point) for each in planned.searches]
 

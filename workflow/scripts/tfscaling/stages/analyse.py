@@ -13,7 +13,7 @@ from tfscaling.conclusions.base import CONCLUSIONS, tables
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.files import atomic
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.tables import data_warnings, published_results, table_files
+from tfscaling.tables import data_warnings, published_results, table_rows
 
 
 def run(study: StudyFolder) -> None:
@@ -21,9 +21,8 @@ def run(study: StudyFolder) -> None:
     warnings = data_warnings.read(study.tables / "warnings.json")
     evidence = evidence_of(study)
     for name, table in tables(evidence):
-        table_files.write(table, study.table(name))
-        conclusion = CONCLUSIONS[name]
-        page = conclusion.with_warnings(conclusion.text(table, evidence), warnings)
+        table_rows.write_csv(table, study.table(name))
+        page = CONCLUSIONS[name].page(table, evidence, warnings)
         atomic.write_text(study.tables / f"{name}.md", page)
 
 

@@ -14,13 +14,13 @@ import pandas as pd
 from tfscaling.conclusions import two_sweeps
 from tfscaling.console import text_lines
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.tables import formats
+from tfscaling.tables import display
 
 
 def run(study: StudyFolder) -> None:
     """Print the table. Raises SystemExit with the reasons against the change."""
     found = study.read("regressions")
-    print(formats.markdown(two_sweeps.as_text(found)))
+    print(display.markdown(two_sweeps.as_text(found)))
     if reason := refusal(found):
         sys.exit(reason)
 

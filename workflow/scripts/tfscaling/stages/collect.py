@@ -12,7 +12,7 @@ import pandas as pd
 from tfscaling.console import text_lines
 from tfscaling.record.run_states import RunState
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.tables import runs_table, table_files
+from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.table_rows import rows_of
 
 
@@ -20,10 +20,10 @@ def run(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
     manifest = study.manifest
     runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
-    table_files.write(runs, study.table("runs"))
-    table_files.write_parquet(runs, study.tables / "runs.parquet")
-    table_files.write(epochs, study.table("epochs"))
-    table_files.write_data_package(study.tables / "datapackage.json", epochs.columns)
+    table_rows.write_csv(runs, study.table("runs"))
+    table_rows.write_parquet(runs, study.tables / "runs.parquet")
+    table_rows.write_csv(epochs, study.table("epochs"))
+    table_rows.write_data_package(study.tables / "datapackage.json", epochs.columns)
     print("\n".join(told(runs)))
 
 

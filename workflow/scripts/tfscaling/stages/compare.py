@@ -14,11 +14,11 @@ import pandas as pd
 
 from tfscaling.files import atomic
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.tables import data_warnings, display, formats, published_results, table_files
+from tfscaling.tables import comparison, data_warnings, display, published_results, table_rows
 from tfscaling.tables.comparison import comparison_table
 
 #: Ending of a file → how the comparison is written into it.
-FORMATS = {".md": formats.markdown_page, ".tex": formats.latex, ".html": formats.html_page}
+FORMATS = {".md": display.markdown_page, ".tex": display.latex, ".html": display.html_page}
 
 
 def run(study: StudyFolder) -> None:
@@ -26,13 +26,13 @@ def run(study: StudyFolder) -> None:
     shown, runs = study.config.comparison, study.read("runs")
     published = published_results.read(study.config.published.path)
     table = comparison_table(runs, study.manifest, shown.baseline.axes, published)
-    table_files.write(table, study.table("comparison"))
+    table_rows.write_csv(table, study.table("comparison"))
     warnings = data_warnings.find(table, runs)
     data_warnings.write(study.tables / "warnings.json", warnings)
-    comparison = display.comparison(table, shown.title, shown.columns)
+    points = comparison.as_text(table, shown.title, shown.columns)
     for ending, written in FORMATS.items():
         path = study.table("comparison").with_suffix(ending)
-        atomic.write_text(path, written(comparison, warnings))
+        atomic.write_text(path, written(points, warnings))
     write_platforms(study, table, runs)
 
 
@@ -41,11 +41,11 @@ def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame)
     folder = study.tables / "platforms"
     folder.mkdir(exist_ok=True)
     for name, platform in study.manifest.platforms.items():
-        parts = [formats.markdown(part, 2) for part in display.platform(table, name)]
+        parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
         page = "\n".join([f"# {platform.title}\n", *parts])
         own = (frame[frame["platform"] == name] for frame in (table, runs))
         warnings = data_warnings.find(*own)
-        atomic.write_text(folder / f"{name}.md", formats.with_warnings(page, warnings))
+        atomic.write_text(folder / f"{name}.md", display.with_warnings(page, warnings))
     remove_others(folder, study.manifest.platforms)
 
 

@@ -13,7 +13,7 @@ from tfscaling.files import program_errors
 from tfscaling.record import benchmark_record
 from tfscaling.spec.config import POINT_AXES, Config
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import runs_table
+from tfscaling.tables import table_rows
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,4 @@ class StudyFolder:
 
     def read(self, name: str, axes: Sequence[str] = POINT_AXES) -> pd.DataFrame:
         """A table; the columns `axes` are read as texts and whole numbers."""
-        return runs_table.read_table(self.table(name), axes)
+        return table_rows.read_table(self.table(name), axes)

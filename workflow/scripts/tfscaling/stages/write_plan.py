@@ -37,7 +37,7 @@ from tfscaling.search import expected_runs
 from tfscaling.spec.config import Budget, Config
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.tables import formats, table_files
+from tfscaling.tables import display, table_rows
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
 SHOWN = (
@@ -69,7 +69,7 @@ def run(study: StudyFolder) -> None:
         points = [refused(row) if row.point in without else row for row in points]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(plan_rows.COLUMNS), dtype=object)
-    table_files.write(table, study.folder / "plan.csv")
+    table_rows.write_csv(table, study.folder / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
     atomic.write_text(study.folder / "plan.md", text)
     print(text)
@@ -125,12 +125,12 @@ def markdown(
         head = "Slurm refuses what these points ask for; nothing of this plan would be submitted:"
         keys = f"Change the platform ({preflight.KEYS}), or leave the points out (`exclude`)."
         parts.append("\n".join([head, "", *(f"- {line}" for line in refused), "", keys, ""]))
-    parts += [formats.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
+    parts += [display.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
     for line, number in lines.items():
         parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
-    parts.append(formats.markdown(totals_shown(made, points, config, warnings), level=2))
+    parts.append(display.markdown(totals_shown(made, points, config, warnings), level=2))
     if made.searches:
-        parts.append(formats.markdown(searches_shown(made.searches), level=2))
+        parts.append(display.markdown(searches_shown(made.searches), level=2))
     return "\n".join(parts)
 
 

@@ -1,6 +1,6 @@
 """One row per run, one row per point: medians, intervals, significance, published values, warnings.
 
-What conclusions are drawn from belongs here; the conclusions themselves belong to `analysis`.
+What conclusions are drawn from belongs here; the conclusions themselves belong to `conclusions`.
 """
 
 #: Modules that other packages may import.
@@ -10,16 +10,10 @@ __all__ = [
     "display",
     "environments",
     "estimates",
-    "formats",
-    "frames",
-    "intervals",
-    "pareto",
     "published",
     "published_results",
     "rows",
     "runs_table",
     "significance",
-    "table_files",
     "table_rows",
-    "wording",
 ]

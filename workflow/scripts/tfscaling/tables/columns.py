@@ -14,16 +14,36 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from tfscaling.record.metrics import Metric
 from tfscaling.spec.configuration import Schema
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern": "pattern"}
+
+
+class Cells(Protocol):
+    """A row whose cells are read by the names of its columns: a mapping, or a `TypedRow`."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
+
+    def __contains__(self, column: object, /) -> bool: ...
+
+
+class TypedRow:
+    """Base of row types, so that a column that is known by its name only can be read."""
+
+    __slots__ = ()
+
+    def __getitem__(self, column: str, /) -> Any:
+        return getattr(self, column)
+
+    def __contains__(self, column: object, /) -> bool:
+        return column in columns(type(self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -97,8 +117,10 @@ def _ordered(kind: type[msgspec.Struct]) -> list[str]:
 
 @functools.cache
 def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
-    """The columns of a field: one, or those of a mapping."""
+    """The columns of a field: one, or those of a mapping; a plain field needs no description."""
     hint = _hints(kind)[name]
+    if typing.get_origin(hint) is not typing.Annotated:
+        hint = typing.Annotated[hint, Column("")]
     said = hint.__metadata__[-1]
     if isinstance(said, Columns):
         value = _rules(typing.get_args(hint.__origin__)[1], ())
@@ -146,7 +168,8 @@ def _or_null(rules: Schema) -> Schema:
 
 def enumeration(kind: type[msgspec.Struct], name: str) -> type[enum.Enum] | None:
     """The type of a field whose values are members of an enumeration."""
-    own = _hints(kind)[name].__origin__
+    hint = _hints(kind)[name]
+    own = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     return own if isinstance(own, type) and issubclass(own, enum.Enum) else None
 
 
@@ -163,73 +186,40 @@ def schema(kind: type[msgspec.Struct], title: str) -> Schema:
     }
 
 
-class Constraints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The values that a field may have."""
-
-    required: bool = False
-    enum: tuple[str, ...] = ()
-
-
-class Field(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A column in a Table Schema; `unit` is an extension, empty for pure numbers and texts."""
-
-    name: str
-    type: str
-    description: str
-    format: str = "default"
-    unit: str = ""
-    constraints: Constraints | UnsetType = UNSET
-
-
-class TableSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The columns of a table; an empty cell is a missing value."""
-
-    fields: tuple[Field, ...]
-    missing_values: tuple[str, ...] = ("",)
-
-
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """A table, by the name of its file."""
-
-    name: str
-    path: str
-    description: str
-    schema: TableSchema
-    profile: str = "tabular-data-resource"
-    format: str = "csv"
-    encoding: str = "utf-8"
-
-
-class DataPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables of a study."""
-
-    resources: tuple[Resource, ...]
-    profile: str = "tabular-data-package"
-
-
-def data_package(tables: Mapping[str, tuple[str, Mapping[str, Column]]]) -> DataPackage:
-    """The description of tables: name → (description of the table, its columns)."""
-    return DataPackage(
-        resources=tuple(
-            Resource(
-                name=name,
-                path=f"{name}.csv",
-                description=description,
-                schema=TableSchema(fields=tuple(_field(key, each) for key, each in found.items())),
-            )
+def data_package(tables: Mapping[str, tuple[str, Mapping[str, Column]]]) -> dict[str, object]:
+    """The Data Package of tables: name → (description of the table, its columns)."""
+    return {
+        "resources": [
+            {
+                "name": name,
+                "path": f"{name}.csv",
+                "description": description,
+                "schema": {
+                    "fields": [_field(key, column) for key, column in found.items()],
+                    "missingValues": [""],
+                },
+                "profile": "tabular-data-resource",
+                "format": "csv",
+                "encoding": "utf-8",
+            }
             for name, (description, found) in tables.items()
-        )
-    )
+        ],
+        "profile": "tabular-data-package",
+    }
 
 
-def _field(name: str, column: Column) -> Field:
-    choices = tuple(each for each in column.rules.get("enum", ()) if each is not None)
-    constraints = Constraints(required=not column.is_optional, enum=choices)
-    return Field(
-        name=name,
-        type="datetime" if column.is_time else column.kind,
-        format="any" if column.is_time else "default",
-        description=column.description,
-        unit=column.unit,
-        constraints=constraints if constraints != Constraints() else UNSET,
-    )
+def _field(name: str, column: Column) -> dict[str, object]:
+    """The field of a Table Schema; `unit` is an extension."""
+    found: dict[str, object] = {
+        "name": name,
+        "type": "datetime" if column.is_time else column.kind,
+        "description": column.description,
+    }
+    if column.is_time:
+        found["format"] = "any"
+    if column.unit:
+        found["unit"] = column.unit
+    constraints: dict[str, object] = {} if column.is_optional else {"required": True}
+    if choices := [each for each in column.rules.get("enum", ()) if each is not None]:
+        constraints["enum"] = choices
+    return found | ({"constraints": constraints} if constraints else {})

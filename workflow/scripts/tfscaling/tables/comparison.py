@@ -10,17 +10,29 @@ import pandas as pd
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec import platforms, variants
-from tfscaling.spec.config import POINT_AXES
+from tfscaling.spec.config import LINE_AXES, POINT_AXES
 from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import frames, published
-from tfscaling.tables.columns import columns
-from tfscaling.tables.display import axis_text
-from tfscaling.tables.intervals import median_interval, ratio_interval
+from tfscaling.tables import display, published, table_rows
+from tfscaling.tables.columns import Cells, columns
+from tfscaling.tables.display import MISSING, Number, TextTable, axis_text
+from tfscaling.tables.estimates import (
+    CONFIDENCE,
+    RUNS_FOR_INTERVAL,
+    median_interval,
+    ratio_interval,
+)
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, by_point
 from tfscaling.tables.rows import PointRow, PointStatus, RunRow
 from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, is_known, point_of
+from tfscaling.tables.table_rows import (
+    QUALITY_COLUMNS,
+    is_known,
+    is_projected,
+    metric_of,
+    point_of,
+    qualities_of,
+)
 
 #: Axis → value: of a baseline, those that the configuration names.
 AxisValues = Mapping[str, str | int]
@@ -68,7 +80,7 @@ def comparison_table(
     None where it is not known: a user's program then has a speed-up by its recipe.
     `undefined_ratios` are those whose denominator is 0 or does other work.
     """
-    points = _by_point(frames.rows(RunRow, runs))
+    points = _by_point(table_rows.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
     for row in (*rows, *excluded):
@@ -78,7 +90,7 @@ def comparison_table(
     _add_speedup(rows, points, baseline or {})
     rows += excluded
     _add_published(rows, manifest, published_results)
-    return frames.frame(PointRow, rows)
+    return table_rows.frame(PointRow, rows)
 
 
 def _by_point(runs: Iterable[RunRow]) -> dict[Point, list[RunRow]]:
@@ -165,7 +177,7 @@ def _status(valid: Sequence[RunRow], others: Sequence[RunRow]) -> PointStatus:
     return "incomplete" if valid else max(statuses, key=statuses.count).value
 
 
-def all_at_target(row: Row) -> bool:
+def all_at_target(row: Cells) -> bool:
     """Whether all runs of a point with a target reached it; one that diverged did not."""
     return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
 
@@ -329,3 +341,143 @@ def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> l
             row = rows[out.point] = _row_of(out.point)
             row.status, row.reason = "excluded", out.reason
     return list(rows.values())
+
+
+def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTable:
+    """The comparison with these metrics, in this order.
+
+    Axes that all rows share are named above the table; columns without any value are left out.
+    """
+    axes, fixed = display.naming(table)
+    rows = table_rows.typed(PointRow, table)
+    names = [*axes, *(name for name in metrics if any(is_known(row[name]) for row in rows))]
+    names += ["status", "runs", *[display.PROJECTED] * any(map(is_projected, rows))]
+    names += ["replicas", "global_batch_size", *["reason"] * any(row.reason for row in rows)]
+    heads = display.headed(table, names)
+    cells = [[display.cell(name, row) for name in heads] for row in rows]
+    notes = [*_notes_on_targets(rows, axes, metrics), *_notes(rows, list(heads))]
+    return TextTable.of(title, list(heads.values()), cells, notes, display.all_share(fixed))
+
+
+def _notes_on_targets(
+    rows: Sequence[PointRow], axes: Sequence[str], metrics: Sequence[str]
+) -> Iterator[str]:
+    """What the targets are, and the points at which not all runs reached theirs."""
+    if not {"time_to_target_s", "cost_to_target_usd"} & set(metrics):
+        return
+    by_quality: dict[str | None, list[PointRow]] = {}
+    for row in rows:
+        if is_known(row.target) and row.runs:
+            by_quality.setdefault(row.quality_metric, []).append(row)
+    for own in by_quality.values():
+        target = display.target_text(own[0])
+        bound = "least" if metric_of(QUALITY, own[0]).is_higher_better else "most"
+        yield (
+            "time_to_target_s is the trainer's first line to the end of the first evaluation whose "
+            f"{target.name} is at {bound} {target.value}; it has a value only where all runs "
+            "reached it and tell when."
+        )
+        short = [
+            f"{', '.join(axis_text(display.axis_of(name), row) for name in axes)}: reached by "
+            f"{row.runs_at_target} of {display.count(row.runs + (row.runs_diverged or 0), 'run')}"
+            for row in own
+            if not all_at_target(row)
+        ]
+        if short:
+            yield f"{target.sentence} was not reached by every run: {'; '.join(short)}."
+
+
+def _notes(rows: Sequence[PointRow], names: Sequence[str]) -> Iterator[str]:
+    """What a reader has to know about the values in these columns."""
+    if "speedup" in names:
+        baselines: dict[str, float] = {}
+        for row in rows:
+            if row.baseline is not None:
+                series = f"{row.platform}, {row.model}, {row.strategy}, recipe {row.recipe}"
+                compared = f"Speed-up of {series}: relative to {row.baseline}"
+                baselines.setdefault(compared, row.baseline_execution_time_s)
+        for compared, time_s in baselines.items():
+            known = f"{time_s:.1f} s" if is_known(time_s) else "not measured: no speed-up"
+            yield f"{compared} ({known})."
+    if any(row.runs_diverged for row in rows):
+        yield (
+            "diverged: the loss became NaN or infinite; such runs are results, but are in no "
+            "median, interval or speed-up."
+        )
+    if any(row.runs >= RUNS_FOR_INTERVAL for row in rows):
+        yield (
+            f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "
+            f"the ratio of medians (bootstrap) where there are at least {RUNS_FOR_INTERVAL} runs."
+        )
+    if any(row.runs and row.runs_timed < RUNS_FOR_INTERVAL for row in rows):
+        yield (
+            f"Values are medians over the valid runs (minimum–maximum in brackets); points with "
+            f"fewer than {RUNS_FOR_INTERVAL} runs are too few for a confidence interval."
+        )
+    defined = "; ".join(_definitions(names))
+    yield f"{defined}{'. ' * bool(defined)}Raw data: tables/runs.csv and the records it names."
+    if "quality_metric" in names:
+        yield (
+            "quality is what each recipe is compared by, its quality_metric after training: values "
+            "of different metrics are not compared with each other."
+        )
+
+
+def _definitions(names: Sequence[str]) -> Iterator[str]:
+    """What the values in these columns are."""
+    if trained := [name for name in ("loss", "accuracy") if name in names]:
+        are = "are means" if len(trained) > 1 else "is a mean"
+        yield f"{' and '.join(trained)} {are} over the last epoch while it is trained"
+    if held_out := [name for name in ("test_loss", "test_accuracy") if name in names]:
+        are = "are" if len(held_out) > 1 else "is"
+        yield f"{' and '.join(held_out)} {are} of held-out examples after training"
+    if TIME in names:
+        yield "execution_time_s is the trainer's first line to the end of training"
+
+
+def platform_texts(table: pd.DataFrame, name: str) -> list[TextTable]:
+    """The published form, one table per series: nodes, code execution time, loss, accuracy.
+
+    A series that is compared by a metric other than an accuracy has that in the last column.
+    """
+    series: dict[tuple[str, ...], list[PointRow]] = {}
+    for row in table_rows.typed(PointRow, table[table["platform"] == name]):
+        series.setdefault(tuple(str(row[axis]) for axis in LINE_AXES[1:]), []).append(row)
+    tables = []
+    for (model, strategy, recipe, gpus, tasks), points in series.items():
+        trained_on = display.devices(points[0]) + " per node" * (gpus != "0")
+        per_node = f", {tasks} tasks per node" if tasks != "1" else ""
+        title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
+        learned, heading = _learned(points)
+        rows = [_published_form(row, learned) for row in points]
+        header = ["Number of nodes", "Code execution time", "Loss", heading]
+        notes = [
+            f"{display.count(row.nodes, 'node')}: {display.one_line(row.reason)}."
+            for row in points
+            if row.runs and row.reason
+        ]
+        tables.append(TextTable.of(title, header, rows, notes))
+    return tables
+
+
+def _learned(rows: Sequence[PointRow]) -> tuple[str, str]:
+    """(the column that says what a series learned, its heading)."""
+    for quality in qualities_of(rows).values():
+        if not quality.is_accuracy and quality.in_training != "loss":
+            unit = f" ({quality.unit})" if quality.unit else ""
+            return QUALITY, f"{quality.title[0].upper()}{quality.title[1:]}{unit}"
+    return "accuracy", "Accuracy"
+
+
+def _published_form(row: PointRow, learned: str) -> list[str]:
+    nodes = Number(str(row.nodes), row.nodes)
+    if not row.runs:
+        return [nodes, display.one_line(f"{row.status}: {row.reason}"), MISSING, MISSING]
+    time_s = row.execution_time_s
+    seconds = MISSING
+    if is_known(time_s):
+        seconds = f"{time_s:.3f} seconds{', projected' * is_projected(row)}"
+    if row.runs_diverged:
+        seconds += f" ({row.runs_diverged} of {row.runs_asked} diverged)"
+    values = (display.rounded(row[name], 4) for name in ("loss", learned))
+    return [nodes, Number(seconds, time_s) if is_known(time_s) else seconds, *values]

@@ -23,18 +23,15 @@ from tfscaling.record.run_states import FINISHED, RERUN_STALE, RunState
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import environments, frames
-from tfscaling.tables.display import axis_text
-from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
+from tfscaling.tables import environments, table_rows
+from tfscaling.tables.display import NAMED_MAX, axis_text, count
+from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 from tfscaling.tables.rows import PointRow, RunRow
 from tfscaling.tables.table_rows import is_known, point_of
-from tfscaling.tables.wording import NAMED_MAX
 
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
 #: or they are less sure.
 SERIOUS, LIMITED = "serious", "limited"
-#: Warnings before a table, at most: the table must stay in view. The others come after it.
-BEFORE_MAX = 4
 
 
 class DataWarning(msgspec.Struct, frozen=True):
@@ -61,11 +58,11 @@ class Tables:
 
     def __init__(self, comparison: pd.DataFrame, runs: pd.DataFrame) -> None:
         self.runs = runs
-        rows = frames.rows(PointRow, comparison)
+        rows = table_rows.typed(PointRow, comparison)
         self.points: dict[Point, PointRow] = {point_of(row): row for row in rows}
         self.planned = {p: row for p, row in self.points.items() if row.status != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row.runs > 0}
-        self.all_runs: Sequence[RunRow] = frames.rows(RunRow, runs)
+        self.all_runs: Sequence[RunRow] = table_rows.typed(RunRow, runs)
         self.valid = [run for run in self.all_runs if run.status == RunState.OK]
         #: Those that have a record: what it warns of may explain why a run diverged.
         self.ended = [r for r in self.all_runs if r.status in FINISHED]
@@ -105,134 +102,124 @@ class Tables:
         names = dict.fromkeys(row.platform for row in rows)
         if len(names) == len({row.platform for row in self.points.values()}):
             return ""
-        return f" of {_listed([self.title(name) for name in names], 'and')}"
+        return f" of {_listed([self.title(name) for name in names])}"
+
+    def about(
+        self, kind: str, severity: str, points: Sequence[Point], text: str, short: str
+    ) -> DataWarning:
+        """A warning that concerns all runs of these points."""
+        runs = sum(self.points[point].runs for point in points)
+        return DataWarning(kind, severity, text, short, tuple(points), runs)
 
 
 def find(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[DataWarning]:
     """The warnings of these points and runs, serious ones first."""
     tables = Tables(comparison, runs)
-    found = [warning for rule in RULES for warning in rule(tables)]
+    found = [warning for rule in RULES for warning in rule(tables) if warning.points]
     return sorted(found, key=lambda warning: warning.severity != SERIOUS)
+
+
+def _about_runs(
+    kind: str, severity: str, runs: Sequence[RunRow], text: str, short: str
+) -> DataWarning:
+    return DataWarning(kind, severity, text, short, _points(runs), len(runs))
 
 
 def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
     points = [point for point, row in tables.planned.items() if row.devices == LOGICAL]
     every = len(points) == len(tables.planned)
-    counted = (
-        _all(len(points), "point") if every else f"{len(points)} of {len(tables.planned)} points"
+    at = _all(len(points), "point") if every else f"{len(points)} of {len(tables.planned)} points"
+    yield tables.about(
+        "logical_devices",
+        SERIOUS,
+        points,
+        f"Logical devices, which are parts of a CPU, replace GPUs at {at}: no GPU took "
+        "part there, and the times say nothing about any GPU.",
+        f"logical devices, parts of a CPU, at {at}",
     )
-    if points:
-        yield DataWarning(
-            "logical_devices",
-            SERIOUS,
-            f"Logical devices, which are parts of a CPU, replace GPUs at {counted}: no GPU took "
-            "part there, and the times say nothing about any GPU.",
-            f"logical devices, parts of a CPU, at {counted}",
-            tuple(points),
-            sum(tables.planned[point].runs for point in points),
-        )
 
 
 def _projected(tables: Tables) -> Iterator[DataWarning]:
-    points = [
-        point for point, row in tables.measured.items() if row.projected_from_steps is not None
-    ]
-    if points:
-        of = tables.of_points(points, tables.measured, "measured")
-        yield DataWarning(
-            "projected",
-            SERIOUS,
-            f"Times and costs of the whole training are projected from short runs at {of} (column "
-            "projected_from_steps). Quality is not projected, nor is time or cost to a target.",
-            f"times and costs are projected from short runs at {_count(len(points), 'point')}",
-            tuple(points),
-            sum(tables.measured[point].runs for point in points),
-        )
+    points = [p for p, row in tables.measured.items() if row.projected_from_steps is not None]
+    yield tables.about(
+        "projected",
+        SERIOUS,
+        points,
+        "Times and costs of the whole training are projected from short runs at "
+        f"{tables.of_points(points, tables.measured, 'measured')} (column projected_from_steps). "
+        "Quality is not projected, nor is time or cost to a target.",
+        f"times and costs are projected from short runs at {count(len(points), 'point')}",
+    )
 
 
 def _one_machine(tables: Tables) -> Iterator[DataWarning]:
     """With the local launcher, or on a virtual cluster, whose nodes are processes."""
     several = [run for run in tables.ended if run.nodes > 1 and machines_of(run.machines)]
     runs = [run for run in several if len(machines_of(run.machines)) < run.nodes]
-    if runs:
-        machines = {machine for run in runs for machine in machines_of(run.machines)}
-        cpus = {f"{run.cpus_online}" for run in runs if is_known(run.cpus_online)}
-        with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
-        one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
-        yield DataWarning(
-            "one_machine",
-            SERIOUS,
-            f"{one[0].upper()}{one[1:]} stood for the nodes of {tables.of_runs(runs, several)} on "
-            "several nodes: they shared cores, and the times say nothing about a cluster.",
-            f"{one} stood for the nodes: the times say nothing about a cluster",
-            _points(runs),
-            len(runs),
-        )
+    machines = {machine for run in runs for machine in machines_of(run.machines)}
+    cpus = {f"{run.cpus_online}" for run in runs if is_known(run.cpus_online)}
+    with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
+    one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
+    yield _about_runs(
+        "one_machine",
+        SERIOUS,
+        runs,
+        f"{one[0].upper()}{one[1:]} stood for the nodes of {tables.of_runs(runs, several)} on "
+        "several nodes: they shared cores, and the times say nothing about a cluster.",
+        f"{one} stood for the nodes: the times say nothing about a cluster",
+    )
 
 
 def _shared_machine(tables: Tables) -> Iterator[DataWarning]:
     runs = [run for run in tables.ended if is_known(run.shared_with) and run.shared_with > 0]
-    if runs:
-        yield DataWarning(
-            "shared_machine",
-            SERIOUS,
-            f"Runs took each other's time: {tables.of_runs(runs, tables.ended)} shared a machine "
-            "with another of these runs at the same time (column shared_with of runs.csv).",
-            f"{_count(len(runs), 'run')} shared a machine with another at the same time",
-            _points(runs),
-            len(runs),
-        )
+    yield _about_runs(
+        "shared_machine",
+        SERIOUS,
+        runs,
+        f"Runs took each other's time: {tables.of_runs(runs, tables.ended)} shared a machine "
+        "with another of these runs at the same time (column shared_with of runs.csv).",
+        f"{count(len(runs), 'run')} shared a machine with another at the same time",
+    )
 
 
 def _other_work(tables: Tables) -> Iterator[DataWarning]:
-    measured = tables.measured
-    points = [point for point, row in measured.items() if not _is_same_work(row)]
-    if points:
-        yield DataWarning(
-            "other_work",
-            SERIOUS,
-            "Another number of examples than at the baseline was trained at "
-            f"{tables.of_points(points, measured, 'measured')}: they have no speed-up, and no law, "
-            "finding or decision has those that trained fewer than others (column "
-            "examples_trained).",
-            "another number of examples was trained at "
-            f"{tables.of_points(points, measured, 'measured')}",
-            tuple(points),
-            sum(measured[point].runs for point in points),
-        )
+    points = [point for point, row in tables.measured.items() if row.same_work is False]
+    at = tables.of_points(points, tables.measured, "measured")
+    yield tables.about(
+        "other_work",
+        SERIOUS,
+        points,
+        f"Another number of examples than at the baseline was trained at {at}: they have no "
+        "speed-up, and no law, finding or decision has those that trained fewer than others "
+        "(column examples_trained).",
+        f"another number of examples was trained at {at}",
+    )
 
 
 def _unknown_work(tables: Tables) -> Iterator[DataWarning]:
-    measured = tables.measured
-    points = [point for point, row in measured.items() if not is_known(row.examples_trained)]
-    if points:
-        yield DataWarning(
-            "unknown_work",
-            LIMITED,
-            "A program told no number of examples at "
-            f"{tables.of_points(points, measured, 'measured')}: that it does the same work at all "
-            "of them is taken from its recipe.",
-            f"{_count(len(points), 'point')} tell no number of examples",
-            tuple(points),
-            sum(measured[point].runs for point in points),
-        )
+    points = [p for p, row in tables.measured.items() if not is_known(row.examples_trained)]
+    yield tables.about(
+        "unknown_work",
+        LIMITED,
+        points,
+        "A program told no number of examples at "
+        f"{tables.of_points(points, tables.measured, 'measured')}: that it does the same work at "
+        "all of them is taken from its recipe.",
+        f"{count(len(points), 'point')} tell no number of examples",
+    )
 
 
 def _diverged(tables: Tables) -> Iterator[DataWarning]:
-    everything = tables.all_runs
-    runs = [run for run in everything if run.status == RunState.DIVERGED]
-    if runs:
-        points = _points(runs)
-        yield DataWarning(
-            "diverged",
-            SERIOUS,
-            f"The loss of {tables.of_runs(runs, everything)} became NaN or infinite, at "
-            f"{tables.of_points(points, tables.planned, '')}: medians are of the other runs alone, "
-            "and look better than the training is.",
-            f"{len(runs)} of {_count(len(everything), 'run')} diverged",
-            points,
-            len(runs),
-        )
+    runs = [run for run in tables.all_runs if run.status == RunState.DIVERGED]
+    yield _about_runs(
+        "diverged",
+        SERIOUS,
+        runs,
+        f"The loss of {tables.of_runs(runs, tables.all_runs)} became NaN or infinite, at "
+        f"{tables.of_points(_points(runs), tables.planned, '')}: medians are of the other runs "
+        "alone, and look better than the training is.",
+        f"{len(runs)} of {count(len(tables.all_runs), 'run')} diverged",
+    )
 
 
 def _environments(tables: Tables) -> Iterator[DataWarning]:
@@ -241,68 +228,61 @@ def _environments(tables: Tables) -> Iterator[DataWarning]:
     for fact, platform in zip(found["fact"], found["platform"], strict=True):
         if fact in environments.ALIKE:
             facts.setdefault(fact, []).append(platform)
-    if facts:
-        named = "; ".join(
-            f"{fact}: {_listed([tables.title(name) for name in names], 'and')}"
-            if len(names) <= NAMED_MAX
-            else f"{fact}: {len(names)} platforms"
-            for fact, names in facts.items()
-        )
-        differing = {name for names in facts.values() for name in names}
-        runs = [run for run in tables.valid if run.platform in differing]
-        yield DataWarning(
-            "environments",
-            LIMITED,
-            f"Runs of one platform were made in different environments ({named}): differences "
-            "between points may be of that.",
-            "runs of one platform differ in their environment",
-            _points(runs),
-            len(runs),
-        )
+    named = "; ".join(
+        f"{fact}: {_listed([tables.title(name) for name in names])}"
+        if len(names) <= NAMED_MAX
+        else f"{fact}: {len(names)} platforms"
+        for fact, names in facts.items()
+    )
+    differing = {name for names in facts.values() for name in names}
+    yield _about_runs(
+        "environments",
+        LIMITED,
+        [run for run in tables.valid if run.platform in differing],
+        f"Runs of one platform were made in different environments ({named}): differences "
+        "between points may be of that.",
+        "runs of one platform differ in their environment",
+    )
 
 
 def _other_data(tables: Tables) -> Iterator[DataWarning]:
     """Runs of the same work must have read the same data, whoever made them."""
     by_work: dict[tuple[str, str], dict[str, list[RunRow]]] = {}
     for run in tables.valid:
-        if isinstance(data := run.dataset_sha256, str):
-            by_work.setdefault((run.model, run.recipe), {}).setdefault(data, []).append(run)
+        if run.dataset_sha256 is not None:
+            data = by_work.setdefault((run.model, run.recipe), {})
+            data.setdefault(run.dataset_sha256, []).append(run)
     mixed = {work: data for work, data in by_work.items() if len(data) > 1}
-    if mixed:
-        named = "; ".join(f"{', '.join(work)}: {len(data)}" for work, data in mixed.items())
-        runs = [run for data in mixed.values() for own in data.values() for run in own]
-        yield DataWarning(
-            "other_data",
-            SERIOUS,
-            f"Points that are compared were trained on different data (model, recipe: number of "
-            f"data sets: {named}; column dataset_sha256 of runs.csv).",
-            "compared points were trained on different data",
-            _points(runs),
-            len(runs),
-        )
+    named = "; ".join(f"{', '.join(work)}: {len(data)}" for work, data in mixed.items())
+    yield _about_runs(
+        "other_data",
+        SERIOUS,
+        [run for data in mixed.values() for own in data.values() for run in own],
+        f"Points that are compared were trained on different data (model, recipe: number of "
+        f"data sets: {named}; column dataset_sha256 of runs.csv).",
+        "compared points were trained on different data",
+    )
 
 
 def _own_warnings(tables: Tables) -> Iterator[DataWarning]:
     """What the runs themselves warn of, once each."""
-    for text, runs in _said(tables.ended, "warnings").items():
+    for text, runs in _texts(tables.ended, "warnings").items():
         of = tables.of_runs(runs, tables.ended)
-        yield DataWarning("of_runs", SERIOUS, f"{text} ({of}).", text, _points(runs), len(runs))
+        yield _about_runs("of_runs", SERIOUS, runs, f"{text} ({of}).", text)
 
 
 def _unchecked(tables: Tables) -> Iterator[DataWarning]:
     """What of the request no check of the runs could compare."""
-    for text, runs in _said(tables.ended, "unchecked").items():
-        said = f"Not checked in {tables.of_runs(runs, tables.ended)}: {text}."
-        short = f"not checked: {text}"
-        yield DataWarning("unchecked", LIMITED, said, short, _points(runs), len(runs))
+    for text, runs in _texts(tables.ended, "unchecked").items():
+        long = f"Not checked in {tables.of_runs(runs, tables.ended)}: {text}."
+        yield _about_runs("unchecked", LIMITED, runs, long, f"not checked: {text}")
 
 
-def _said(runs: Sequence[RunRow], column: str) -> dict[str, list[RunRow]]:
-    """Each of the texts in a column → the runs that say it."""
+def _texts(runs: Sequence[RunRow], column: str) -> dict[str, list[RunRow]]:
+    """Each of the texts in a column → the runs that have it."""
     found: dict[str, list[RunRow]] = {}
     for run in runs:
-        texts = getattr(run, column)
-        for text in texts.split(environments.SEPARATOR) if isinstance(texts, str) else ():
+        for text in (run[column] or "").split(environments.SEPARATOR):
             if text:
                 found.setdefault(text.rstrip("."), []).append(run)
     return found
@@ -311,40 +291,32 @@ def _said(runs: Sequence[RunRow], column: str) -> dict[str, list[RunRow]]:
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
     # runs that diverged have a warning of their own
     out = [run for run in tables.all_runs if run.status not in FINISHED]
-    if out:
-        counts = Counter(str(run.status) for run in out)
-        named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
-        points = _points(out)
-        runs = _count(len(tables.runs), "run")
-        more = f" Stale ones are made again with {RERUN_STALE}." if counts["stale"] else ""
-        said = f"{len(out)} of {runs} do not count" if tables.valid else f"none of {runs} counts"
-        yield DataWarning(
-            "not_valid",
-            LIMITED,
-            f"{said[0].upper()}{said[1:]} ({named}), at "
-            f"{tables.of_points(points, tables.planned, '')}.{more}",
-            said,
-            points,
-            len(out),
-        )
+    counts = Counter(str(run.status) for run in out)
+    named = _listed([f"{number} {status}" for status, number in counts.items()])
+    runs = count(len(tables.runs), "run")
+    more = f" Stale ones are made again with {RERUN_STALE}." if counts["stale"] else ""
+    short = f"{len(out)} of {runs} do not count" if tables.valid else f"none of {runs} counts"
+    yield _about_runs(
+        "not_valid",
+        LIMITED,
+        out,
+        f"{short[0].upper()}{short[1:]} ({named}), at "
+        f"{tables.of_points(_points(out), tables.planned, '')}.{more}",
+        short,
+    )
 
 
 def _few_runs(tables: Tables) -> Iterator[DataWarning]:
-    measured = tables.measured
-    few = {p: row for p, row in measured.items() if row.runs_timed < RUNS_FOR_INTERVAL}
-    points = [*few]
-    if points:
-        with_times = " with times" * any(row.runs_timed < row.runs for row in few.values())
-        yield DataWarning(
-            "few_runs",
-            LIMITED,
-            f"Fewer than {RUNS_FOR_INTERVAL} valid runs{with_times} at "
-            f"{tables.of_points(points, measured, 'measured')}: no confidence interval.",
-            f"fewer than {RUNS_FOR_INTERVAL} valid runs{with_times} at {len(points)} of "
-            f"{_count(len(measured), 'point')}",
-            tuple(points),
-            sum(measured[point].runs for point in points),
-        )
+    few = {p: row for p, row in tables.measured.items() if row.runs_timed < RUNS_FOR_INTERVAL}
+    with_times = " with times" * any(row.runs_timed < row.runs for row in few.values())
+    runs = f"ewer than {RUNS_FOR_INTERVAL} valid runs{with_times} at"
+    yield tables.about(
+        "few_runs",
+        LIMITED,
+        [*few],
+        f"F{runs} {tables.of_points([*few], tables.measured, 'measured')}: no confidence interval.",
+        f"f{runs} {len(few)} of {count(len(tables.measured), 'point')}",
+    )
 
 
 def _missed_targets(tables: Tables) -> Iterator[DataWarning]:
@@ -353,17 +325,16 @@ def _missed_targets(tables: Tables) -> Iterator[DataWarning]:
         for point, row in tables.measured.items()
         if row.runs_at_target is not None and row.runs_at_target < row.runs
     }
-    if missed:
-        points = tuple(missed)
-        yield DataWarning(
-            "missed_targets",
-            SERIOUS,
-            f"{_count(sum(missed.values()), 'run')} missed the target of the quality, at "
-            f"{tables.of_points(points, tables.measured, 'measured')}.",
-            f"{_count(len(points), 'configuration')} missed the target in some runs",
-            points,
-            sum(missed.values()),
-        )
+    number = sum(missed.values())
+    yield DataWarning(
+        "missed_targets",
+        SERIOUS,
+        f"{count(number, 'run')} missed the target of the quality, at "
+        f"{tables.of_points([*missed], tables.measured, 'measured')}.",
+        f"{count(len(missed), 'configuration')} missed the target in some runs",
+        tuple(missed),
+        number,
+    )
 
 
 def _failed_attempts(tables: Tables) -> Iterator[DataWarning]:
@@ -372,18 +343,17 @@ def _failed_attempts(tables: Tables) -> Iterator[DataWarning]:
     for run in tables.all_runs:
         failed[point_of(run)] += run.failed_attempts
     points = tuple(p for p, row in tables.measured.items() if failed[p] >= max(1, row.runs))
-    if points:
-        number = sum(failed[point] for point in points)
-        yield DataWarning(
-            "failed_attempts",
-            SERIOUS,
-            f"{_count(number, 'attempt')} failed at "
-            f"{tables.of_points(points, tables.measured, 'measured')}, as many as succeeded or "
-            "more: a time limit, for example, lets only fast runs pass.",
-            f"{_count(number, 'attempt')} failed at {_count(len(points), 'configuration')}",
-            points,
-            number,
-        )
+    number = sum(failed[point] for point in points)
+    attempts = f"{count(number, 'attempt')} failed at"
+    yield DataWarning(
+        "failed_attempts",
+        SERIOUS,
+        f"{attempts} {tables.of_points(points, tables.measured, 'measured')}, as many as succeeded "
+        "or more: a time limit, for example, lets only fast runs pass.",
+        f"{attempts} {count(len(points), 'configuration')}",
+        points,
+        number,
+    )
 
 
 def _wide_scatter(tables: Tables) -> Iterator[DataWarning]:
@@ -393,18 +363,16 @@ def _wide_scatter(tables: Tables) -> Iterator[DataWarning]:
         if is_known(time_s := run.execution_time_s) and time_s > 0:
             times.setdefault(point_of(run), []).append(math.log(time_s))
     points = tuple(p for p, logs in times.items() if len(logs) > 2 and stdev(logs) > SCATTER_MAX)
-    if points:
-        yield DataWarning(
-            "wide_scatter",
-            SERIOUS,
-            f"Execution times scatter by more than {SCATTER_MAX:.0%} at "
-            f"{tables.of_points(points, tables.measured, 'measured')}: conclusions are simulated "
-            "for less, and hold less surely here.",
-            f"times scatter by more than {SCATTER_MAX:.0%} at "
-            f"{_count(len(points), 'configuration')}",
-            points,
-            sum(len(times[point]) for point in points),
-        )
+    scatter = f"scatter by more than {SCATTER_MAX:.0%} at"
+    yield DataWarning(
+        "wide_scatter",
+        SERIOUS,
+        f"Execution times {scatter} {tables.of_points(points, tables.measured, 'measured')}: "
+        "conclusions are simulated for less, and hold less surely here.",
+        f"times {scatter} {count(len(points), 'configuration')}",
+        points,
+        sum(len(times[point]) for point in points),
+    )
 
 
 #: Every kind of warning, in the order in which they are given.
@@ -421,16 +389,8 @@ def machines_of(names: object) -> list[str]:
     return names.split() if isinstance(names, str) else []
 
 
-def _is_same_work(row: PointRow) -> bool:
-    return row.same_work is not False
-
-
 def _points(runs: Sequence[RunRow]) -> tuple[Point, ...]:
     return tuple(dict.fromkeys(point_of(run) for run in runs))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _all(number: int, noun: str) -> str:
@@ -438,15 +398,9 @@ def _all(number: int, noun: str) -> str:
     return several if number > 1 else f"the only {noun}"
 
 
-def _listed(names: Sequence[str], last: str) -> str:
+def _listed(names: Sequence[str]) -> str:
     """`a`, `a and b` or `a, b and c`."""
-    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def placed(found: Sequence[DataWarning]) -> tuple[list[str], list[str]]:
-    """(texts before a table, texts after it)."""
-    texts = [warning.text for warning in found]
-    return texts[:BEFORE_MAX], texts[BEFORE_MAX:]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def footnotes(found: Sequence[DataWarning]) -> list[str]:

@@ -1,24 +1,24 @@
-"""What people see of the tables: chosen columns, rounded values, notes."""
+"""Tables as people read them: values and points in words, as Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import pandas as pd
 
-from tfscaling.record.metrics import METRICS, QUALITY
-from tfscaling.spec.config import LINE_AXES, POINT_AXES
+from tfscaling.record.metrics import METRICS, QUALITY, Metric
+from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.platforms import CPU, LOGICAL
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.rows import PointRow
+from tfscaling.tables.columns import Cells
 from tfscaling.tables.table_rows import (
+    OF_WHOLE,
     QUALITY_COLUMNS,
     QUALITY_TEXTS,
-    Row,
     counted_by,
     is_known,
     is_projected,
@@ -27,14 +27,25 @@ from tfscaling.tables.table_rows import (
     rows_of,
 )
 
-MISSING = "–"
-#: The column that says of which steps times and costs are projected.
-PROJECTED = "projected_from_steps"
-#: Of a ratio to a value of 0; the reason is in a column of its own.
-NO_RATIO = "no ratio"
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
 
-#: What names a point: its axes, of which `devices` says the GPUs or logical devices per node.
-NAMING = tuple("devices" if axis == "gpus_per_node" else axis for axis in POINT_AXES)
+    from tfscaling.tables.significance import Difference
+
+MISSING = "–"
+#: A ratio to a value of 0; the reason is in another column.
+NO_RATIO = "no ratio"
+#: The column with the steps from which times and costs are projected.
+PROJECTED = "projected_from_steps"
+GPUS = "gpus_per_node"
+#: Columns that name a point: its axes, with `devices` for the GPUs or logical devices per node.
+NAMING = tuple("devices" if axis == GPUS else axis for axis in POINT_AXES)
+#: Axes that a name in a sentence may need, besides the nodes.
+_NAMED = ("platform", "model", "strategy", "recipe", "tasks_per_node", GPUS)
+#: Points named in a sentence, at most.
+NAMED_MAX = 3
+#: Warnings before a table, at most: the table must stay in view. The others come after it.
+_BEFORE_MAX = 4
 
 
 class Number(str):
@@ -48,9 +59,241 @@ class Number(str):
         return number
 
 
+# values in words
+
+
+def three_digits(value: float) -> str:
+    """The value to three digits, or to whole numbers: 26.6, 0.979, 1234; never 1e-05."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def rounded(
+    value: float | None, digits: int, low: float | None = None, high: float | None = None
+) -> str:
+    """A value rounded to `digits`, with its interval or range in brackets; `MISSING` for none."""
+    if not is_known(value):
+        return MISSING
+    spread = f" ({low:.{digits}f}–{high:.{digits}f})" if is_known(low) else ""
+    return Number(f"{value:.{digits}f}{spread}", value)
+
+
+def cell(name: str, row: Cells) -> str:
+    """The value of a column: rounded as its metric says, with its interval or else its range.
+
+    A value without either has three digits.
+    """
+    if name == "devices":
+        return devices(row)
+    value = row[name]
+    if name == PROJECTED and is_known(value):
+        return Number(f"{value:,.0f} of {row['projected_to_steps']:,.0f}", value)
+    if name == "runs":
+        planned = row["runs_asked"]
+        return Number(f"{value} of {planned:.0f}" if is_known(planned) else str(value), value)
+    if not is_known(value):
+        undefined = "undefined_ratios" in row and row["undefined_ratios"]
+        is_undefined = isinstance(undefined, str) and name in undefined.split("; ")
+        return NO_RATIO if is_undefined else MISSING
+    if name in METRICS:
+        digits = metric_of(name, row).digits
+        low, high = _spread(name, row)
+        if low is None or high is None:
+            return Number(three_digits(value), value)
+        if name == "execution_time_s":
+            digits = min(digits, 1)
+        return rounded(value, max(digits, _digits_of_spread(value, low, high)), low, high)
+    if isinstance(value, Real):
+        return Number(f"{value:.0f}" if isinstance(value, float) else str(value), float(value))
+    return one_line(str(value))
+
+
+def _spread(name: str, row: Cells) -> tuple[float | None, float | None]:
+    """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
+    column = next((each for each in (counted_by(name), "runs") if each in row), None)
+    for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
+        if column and row[column] > 1 and low in row and is_known(row[low]):
+            return row[low], row[high]
+    return None, None
+
+
+def _digits_of_spread(value: float, low: float, high: float) -> int:
+    """The decimals in which the ends differ: at most three digits of the value."""
+    if not 0 < high - low < math.inf:
+        return 0
+    needed = math.ceil(-math.log10((high - low) / 2))
+    return min(needed, 2 - math.floor(math.log10(max(abs(value), high - low))))
+
+
+def value(metric: str, row: Cells) -> str:
+    """The metric's value of a point with interval or range and unit, and if it is projected."""
+    unit = metric_of(metric, row).unit
+    text = f"{cell(metric, row)}{' ' + unit if unit else ''}"
+    return f"{text}, projected" if is_projected(row) and metric in OF_WHOLE else text
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks."""
+    return " ".join(text.split())
+
+
+def count(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def counted(points: Sequence[object], one: str, several: str) -> str:
+    """`1 point has` or `2 points have`, with `one` for has and `several` for have."""
+    return f"{count(len(points), 'point')} {one if len(points) == 1 else several}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a; b; c and 2 more`."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return "; ".join(names[:NAMED_MAX]) + more
+
+
+def within(bound: float, of_what: str) -> str:
+    """How far a value may be from the best: `within 2.1% of the best`, or `no worse than the best`.
+
+    `bound` is a fraction.
+    """
+    return f"within {percent(bound)} of {of_what}" if bound > 0 else f"no worse than {of_what}"
+
+
+def percent(fraction: float) -> str:
+    """A bound to a tenth of a per cent, rounded up: `2.1%`."""
+    return f"{math.ceil(fraction * 1000 - 1e-9) / 10:.1f}%"
+
+
+def times(found: Difference) -> str:
+    """`1.50 times (1.40–1.60)`."""
+    if found.interval is None:
+        return f"{found.ratio:.2f} times"
+    return f"{found.ratio:.2f} times ({found.interval[0]:.2f}–{found.interval[1]:.2f})"
+
+
+def worse(found: Difference, metric: Metric) -> str:
+    """`1.50 times (1.40–1.60) the error`; without a ratio `0.1000 (0.0900–0.1100) more error`.
+
+    For a metric of which more is better: `1.50 times (1.40–1.60) less`.
+    """
+    is_less = metric.is_higher_better and metric.best is None
+    noun = metric.title if metric.best is None else "error"
+    if found.ratio is not None:
+        return f"{times(found)} less" if is_less else f"{times(found)} the {noun}"
+    text = f"{found.gap:.{metric.digits}f}"
+    if found.interval is not None:
+        low, high = (f"{end:.{metric.digits}f}" for end in found.interval)
+        text += f" ({low}–{high})"
+    return f"{text} less" if is_less else f"{text} more {noun}"
+
+
+class Target(NamedTuple):
+    """A target in words: `test accuracy` and `0.97`, or `2.5 min`."""
+
+    name: str
+    value: str
+
+    @property
+    def sentence(self) -> str:
+        """Both, as a sentence begins."""
+        return f"{self.name[0].upper()}{self.name[1:]} {self.value}"
+
+
+def target_text(row: Cells) -> Target:
+    """The target of a point that has one."""
+    metric = metric_of(QUALITY, row)
+    return Target(metric.title, f"{row['target']:g}{f' {metric.unit}' * bool(metric.unit)}")
+
+
+def quality_name(table: pd.DataFrame) -> str:
+    """What all points or runs of the table are compared by, or `quality` where that differs."""
+    found = qualities_of(rows_of(table, QUALITY_COLUMNS))
+    return next(iter(found.values())).title if len(found) == 1 else QUALITY
+
+
+# points in words
+
+
+def devices(row: Cells) -> str:
+    """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
+    number = int(row[GPUS])
+    noun = "logical device" if row["devices"] == LOGICAL else "GPU"
+    return count(number, noun) if number else CPU
+
+
+def axis_text(axis: str, point: Cells) -> str:
+    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
+    value = point[axis]
+    if axis in ("platform", "model", "strategy", "recipe"):
+        return str(value)
+    if axis == GPUS:
+        return devices(point) + " per node" * (int(value) > 0)
+    plural = "" if str(value) == "1" else "s"
+    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
+
+
+def varying(rows: Sequence[Cells]) -> list[str]:
+    """The axes that the name of a point must give, because these points differ in them.
+
+    Nodes and GPUs are always named; a point without GPUs only where others have some.
+    """
+    return [axis for axis in _NAMED if len({str(row[axis]) for row in rows}) > 1]
+
+
+def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
+    """`4 nodes with 2 GPUs each on aws-p3 (weak)`: a platform by its name in the configuration.
+
+    Other axes are named if they `vary`.
+    """
+    each = ""
+    if row[GPUS]:
+        each = f" with {devices(row)}" + " each" * (row["nodes"] > 1)
+    elif GPUS in vary:
+        each = f" with {CPU} only"
+    on = f" on {row['platform']}" if "platform" in vary else ""
+    more = [axis_text(axis, row) for axis in vary if axis not in ("platform", GPUS)]
+    return axis_text("nodes", row) + each + on + (f" ({', '.join(more)})" if more else "")
+
+
+def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str], str]:
+    """(those of `names` that differ between rows, and nodes; what all rows share, in words).
+
+    `names` are of NAMING, and other columns of texts.
+    """
+    differs = {name for name in names if frame[axis_of(name)].astype(str).nunique() > 1}
+    differs.add("nodes")
+    if frame["devices"].nunique() > 1:
+        differs.add("devices")
+    shown = [name for name in names if name in differs]
+    if frame.empty:
+        return shown, ""
+    (first,) = rows_of(frame.head(1))
+    return shown, ", ".join(_said(name, first) for name in names if name not in differs)
+
+
+def _said(name: str, row: Cells) -> str:
+    """The value of a column with its noun, such as "recipe small" or "1 task per node"."""
+    if name in NAMING:
+        return "recipe " * (name == "recipe") + axis_text(axis_of(name), row)
+    if name == "batch_scaling":
+        return f"{row[name]} scaling"
+    return f"{name.replace('_', ' ')} {row[name]}"
+
+
+def axis_of(name: str) -> str:
+    """The axis that a column of NAMING shows."""
+    return GPUS if name == "devices" else name
+
+
+# tables
+
+
 @dataclass(frozen=True)
 class TextTable:
-    """A table as people read it: the texts of `cells`, of which those of numbers are `Number`s.
+    """A table as people read it: the `cells` are texts, numbers among them are `Number`s.
 
     `above` is a sentence before the table, `notes` come after it.
     """
@@ -78,17 +321,11 @@ class TextTable:
         return any(isinstance(text, Number) for text in self.cells[column])
 
 
-def quality_name(table: pd.DataFrame) -> str:
-    """What all points or runs of the table are compared by, or `quality` where that differs."""
-    found = qualities_of(rows_of(table, QUALITY_COLUMNS))
-    return next(iter(found.values())).title if len(found) == 1 else QUALITY
-
-
 def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     """Column to show → its heading, for these columns of a table of points or runs.
 
-    The quality is headed by its metric and unit where that is one for all, and is left out where a
-    column of that name is shown as well; where it differs, columns beside it say what it is.
+    The quality is headed by its metric and unit where all rows share it, and is left out where a
+    column of that name is shown as well; where it differs, columns next to it say what it is.
     """
     found = qualities_of(rows_of(table, QUALITY_COLUMNS)) if QUALITY in names else {}
     heads: dict[str, str] = {}
@@ -98,314 +335,138 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
         elif len(found) == 1:
             (quality,) = found.values()
             if quality.metric not in names:
-                unit = f" ({quality.unit})" if quality.unit else ""
-                heads[name] = quality.metric + unit
+                heads[name] = quality.metric + (f" ({quality.unit})" if quality.unit else "")
         else:
             heads[name] = name
             heads |= {column: column for column in QUALITY_TEXTS if table[column].notna().any()}
     return heads
 
 
-def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextTable:
-    """The comparison with the metrics `columns`, in this order.
-
-    Axes that are the same in all rows are named above the table; columns without any value are
-    left out.
-    """
-    axes, fixed = naming(table)
-    names = [*axes, *(column for column in columns if not table[column].isna().all())]
-    has_reasons = (table["reason"].fillna("") != "").any()
-    names += ["status", "runs", *[PROJECTED] * any(map(is_projected, rows_of(table)))]
-    names += ["replicas", "global_batch_size", *["reason"] * bool(has_reasons)]
-    heads = headed(table, names)
-    rows = [[cell(name, row) for name in heads] for row in rows_of(table)]
-    above = f"All points: {fixed}." if fixed else ""
-    notes = [*_target_notes(table, axes, columns), *_notes(table, list(heads))]
-    return TextTable.of(title, list(heads.values()), rows, notes, above)
+def all_share(fixed: str, noun: str = "points") -> str:
+    """A sentence before a table: what all its rows share; empty without such facts."""
+    return f"All {noun}: {fixed}." if fixed else ""
 
 
 def of_points(
     table: pd.DataFrame,
     title: str,
-    cells: Callable[[Row, Sequence[str]], dict[str, str]],
+    cells: Callable[[dict[str, object], Sequence[str]], dict[str, str]],
     notes: Sequence[str],
     if_empty: str,
 ) -> TextTable:
     """One row per point: `cells` gives it, heads and texts, from the row and the axes to show.
 
-    The axes that are the same in all rows are named above. An empty table has a note alone.
+    The axes that all rows share are named above. An empty table has a note alone.
     """
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
     axes, fixed = naming(table)
     shown = pd.DataFrame([cells(row, axes) for row in rows_of(table)], dtype=object)
-    return TextTable(title, shown, tuple(notes), f"All points: {fixed}." if fixed else "")
+    return TextTable(title, shown, tuple(notes), all_share(fixed))
 
 
-def three_digits(value: float) -> str:
-    """The value to three digits, or to whole numbers: 26.6, 0.979, 1234; never 1e-05."""
-    if not value or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+# Markdown, LaTeX, HTML
+
+_LATEX = str.maketrans(
+    {char: "\\" + char for char in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--"}
+)
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font-family: sans-serif; margin: 1rem; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: 0.2rem 0.6rem; text-align: right; border-bottom: 1px solid #ccc; }}
+{left}
+.warning {{ border-left: 0.3rem solid #d55e00; padding-left: 0.6rem; max-width: 60rem; }}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
 
 
-def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str], str]:
-    """(those of `names` that differ between rows, and nodes; what all rows share, in words).
-
-    `names` are of NAMING, and other columns of texts.
-    """
-    differs = {name for name in names if frame[_axis(name)].astype(str).nunique() > 1}
-    differs.add("nodes")
-    if frame["devices"].nunique() > 1:
-        differs.add("devices")
-    shown = [name for name in names if name in differs]
-    if frame.empty:
-        return shown, ""
-    fixed = (_said(name, frame.iloc[0]) for name in names if name not in differs)
-    return shown, ", ".join(fixed)
-
-
-def _said(name: str, row: pd.Series) -> str:
-    """What a column of names says of a row, such as "recipe small" or "1 task per node"."""
-    if name in NAMING:
-        return "recipe " * (name == "recipe") + axis_text(_axis(name), row)
-    if name == "batch_scaling":
-        return f"{row[name]} scaling"
-    return f"{name.replace('_', ' ')} {row[name]}"
-
-
-def _axis(name: str) -> str:
-    """The axis that a column of names shows."""
-    return "gpus_per_node" if name == "devices" else name
-
-
-def rounded(
-    value: float | None, digits: int, low: float | None = None, high: float | None = None
-) -> str:
-    """A value rounded to `digits`, with its interval or range in brackets; `MISSING` for none."""
-    if not is_known(value):
-        return MISSING
-    spread = f" ({low:.{digits}f}–{high:.{digits}f})" if is_known(low) else ""
-    return Number(f"{value:.{digits}f}{spread}", value)
-
-
-def devices(row: Row | pd.Series | PointRow) -> str:
-    """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
-    if isinstance(row, PointRow):
-        return _devices(row.gpus_per_node, row.devices)
-    return _devices(int(row["gpus_per_node"]), row["devices"])
-
-
-def _devices(number: int, kind: str) -> str:
-    if not number:
-        return CPU
-    noun = "logical device" if kind == LOGICAL else "GPU"
-    return f"{number} {noun}{'s' if number > 1 else ''}"
-
-
-def axis_text(axis: str, point: Row | pd.Series | PointRow) -> str:
-    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
-    value = getattr(point, axis) if isinstance(point, PointRow) else point[axis]
-    if axis in ("platform", "model", "strategy", "recipe"):
-        return str(value)
-    if axis == "gpus_per_node":
-        return devices(point) + " per node" * (int(value) > 0)
-    plural = "" if str(value) == "1" else "s"
-    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
-
-
-def cell(name: str, row: Row) -> str:
-    """The value of a column: rounded as its metric says, with its interval or else its range.
-
-    A value without either has three digits.
-    """
-    if name == "devices":
-        return devices(row)
-    value = row[name]
-    if name == PROJECTED and is_known(value):
-        return Number(f"{value:,.0f} of {row['projected_to_steps']:,.0f}", value)
-    if name == "runs":
-        planned = row["runs_asked"]
-        return Number(f"{value} of {planned:.0f}" if is_known(planned) else str(value), value)
-    if not is_known(value):
-        undefined = row.get("undefined_ratios")
-        is_undefined = isinstance(undefined, str) and name in undefined.split("; ")
-        return NO_RATIO if is_undefined else MISSING
-    if name in METRICS:
-        digits = metric_of(name, row).digits
-        low, high = _spread(name, row)
-        if low is None or high is None:
-            return Number(three_digits(row[name]), row[name])
-        if name == "execution_time_s":
-            digits = min(digits, 1)
-        return rounded(value, max(digits, _digits_of_spread(value, low, high)), low, high)
-    if isinstance(value, Real):
-        return Number(f"{value:.0f}" if isinstance(value, float) else str(value), float(value))
-    return one_line(str(value))
-
-
-def _spread(name: str, row: Row) -> tuple[float | None, float | None]:
-    """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
-    column = counted_by(name)
-    runs = row[column if column in row else "runs"]
-    for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
-        if runs > 1 and low in row and is_known(row[low]):
-            return row[low], row[high]
-    return None, None
-
-
-def _digits_of_spread(value: float, low: float, high: float) -> int:
-    """The decimals that tell the ends from each other: at most three digits of the value."""
-    if not 0 < high - low < math.inf:
-        return 0
-    needed = math.ceil(-math.log10((high - low) / 2))
-    return min(needed, 2 - math.floor(math.log10(max(abs(value), high - low))))
-
-
-def one_line(text: str) -> str:
-    """Text without line breaks."""
-    return " ".join(text.split())
-
-
-def _target_notes(
-    table: pd.DataFrame, axes: Sequence[str], columns: Sequence[str]
-) -> Iterator[str]:
-    """What the targets are, and the points of which not all runs reached theirs."""
-    if not {"time_to_target_s", "cost_to_target_usd"} & set(columns):
-        return
-    known = table[table["target"].notna() & (table["runs"] > 0)]
-    for _, points in known.groupby("quality_metric", sort=False):
-        rows = rows_of(points)
-        target = target_text(rows[0])
-        bound = "least" if metric_of(QUALITY, rows[0]).is_higher_better else "most"
-        yield (
-            "time_to_target_s is the trainer's first line to the end of the first evaluation whose "
-            f"{target.name} is at {bound} {target.value}; it has a value only where all runs "
-            "reached it and tell when."
-        )
-        short = [
-            f"{', '.join(axis_text(_axis(name), row) for name in axes)}: reached by "
-            f"{row['runs_at_target']:.0f} of {done} run{'s' if done > 1 else ''}"
-            for row in rows
-            if row["runs_at_target"] < (done := int(row["runs"] + row["runs_diverged"]))
-        ]
-        if short:
-            yield f"{target.sentence} was not reached by every run: {'; '.join(short)}."
-
-
-class Target(NamedTuple):
-    """A target in words: `test accuracy` and `0.97`, or `2.5 min`."""
-
-    name: str
-    value: str
+class Warned(Protocol):
+    """A warning about the data of a table, in a sentence."""
 
     @property
-    def sentence(self) -> str:
-        """Both, as a sentence begins."""
-        return f"{self.name[0].upper()}{self.name[1:]} {self.value}"
+    def text(self) -> str: ...
 
 
-def target_text(row: Row) -> Target:
-    """The target of a point that has one."""
-    metric = metric_of(QUALITY, row)
-    return Target(metric.title, f"{row['target']:g}{f' {metric.unit}' * bool(metric.unit)}")
+def _placed(found: Sequence[Warned]) -> tuple[list[str], list[str]]:
+    """(texts before a table, texts after it)."""
+    texts = [warning.text for warning in found]
+    return texts[:_BEFORE_MAX], texts[_BEFORE_MAX:]
 
 
-def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    notes = []
-    if "speedup" in names:
-        bases = table.dropna(subset=["baseline"]).drop_duplicates(
-            ["platform", "model", "strategy", "recipe", "baseline"]
-        )
-        for _, row in bases.iterrows():
-            time = row["baseline_execution_time_s"]
-            text = f"{time:.1f} s" if is_known(time) else "not measured: no speed-up"
-            notes.append(
-                f"Speed-up of {row['platform']}, {row['model']}, {row['strategy']}, recipe "
-                f"{row['recipe']}: relative to {row['baseline']} ({text})."
-            )
-    if (table["runs_diverged"].fillna(0) > 0).any():
-        notes.append(
-            "diverged: the loss became NaN or infinite; such runs are results, but take part in no "
-            "median, interval or speed-up."
-        )
-    if (table["runs"] >= RUNS_FOR_INTERVAL).any():
-        notes.append(
-            f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "
-            f"the ratio of medians (bootstrap) where there are at least {RUNS_FOR_INTERVAL} runs."
-        )
-    fewest = table[["runs", "runs_timed"]].min(axis=1)
-    if ((table["runs"] > 0) & (fewest < RUNS_FOR_INTERVAL)).any():
-        notes.append(
-            f"Values are medians over the valid runs (minimum–maximum in brackets); points with "
-            f"fewer than {RUNS_FOR_INTERVAL} runs are too few for a confidence interval."
-        )
-    defined = "; ".join(_definitions(names))
-    source = "Raw data: tables/runs.csv and the records it names."
-    notes.append(f"{defined}. {source}" if defined else source)
-    if "quality_metric" in names:
-        notes.append(
-            "quality is what each recipe is compared by, its quality_metric after training: values "
-            "of different metrics are not compared with each other."
-        )
-    return notes
+def markdown(shown: TextTable, level: int = 1) -> str:
+    """A heading, the table, the notes as a list."""
+    # a bar ends a cell, and Markdown drops "<class 'int'>" of an error as HTML
+    cells = shown.cells.map(lambda text: text.replace("|", "\\|").replace("<", "\\<"))
+    align = ["right" if shown.is_number(name) else "left" for name in cells]
+    table = cells.to_markdown(index=False, disable_numparse=True, colalign=align)
+    parts = [f"{'#' * level} {shown.title}", shown.above, table if len(cells) else "None."]
+    parts.append("\n".join(f"- {note}" for note in shown.notes))
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _definitions(names: Sequence[str]) -> Iterator[str]:
-    """What the values in these columns are."""
-    if trained := [name for name in ("loss", "accuracy") if name in names]:
-        are = "are means" if len(trained) > 1 else "is a mean"
-        yield f"{' and '.join(trained)} {are} over the last epoch while it is trained"
-    if held_out := [name for name in ("test_loss", "test_accuracy") if name in names]:
-        are = "are" if len(held_out) > 1 else "is"
-        yield f"{' and '.join(held_out)} {are} of held-out examples after training"
-    if "execution_time_s" in names:
-        yield "execution_time_s is the trainer's first line to the end of training"
+def with_warnings(page: str, found: Sequence[Warned]) -> str:
+    """A page of Markdown with these warnings below its first heading, the last ones at its end."""
+    heading, _, rest = page.strip().partition("\n")
+    before, after = (
+        "\n".join(f"- **Warning:** {text}" for text in texts).replace("<", "\\<")
+        for texts in _placed(found)
+    )
+    return "\n\n".join(part for part in (heading, before, rest.strip(), after) if part) + "\n"
 
 
-def platform(table: pd.DataFrame, name: str) -> list[TextTable]:
-    """The published form, one table per series: nodes, code execution time, loss, accuracy.
-
-    A series that is compared by a metric other than an accuracy has that in the last column.
-    """
-    series: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows_of(table[table["platform"] == name]):
-        series.setdefault(tuple(str(row[axis]) for axis in LINE_AXES[1:]), []).append(row)
-    tables = []
-    for (model, strategy, recipe, gpus, tasks), points in series.items():
-        trained_on = devices(points[0]) + " per node" * (gpus != "0")
-        per_node = f", {tasks} tasks per node" if tasks != "1" else ""
-        title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
-        learned, heading = _learned(points)
-        rows = [_published_form(row, learned) for row in points]
-        header = ["Number of nodes", "Code execution time", "Loss", heading]
-        notes = [
-            f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}: {one_line(row['reason'])}."
-            for row in points
-            if row["runs"] and row["reason"]
-        ]
-        tables.append(TextTable.of(title, header, rows, notes))
-    return tables
+def markdown_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
+    """The table as a page of its own, the warnings about its data before it."""
+    return with_warnings(markdown(shown), found)
 
 
-def _learned(rows: Sequence[Row]) -> tuple[str, str]:
-    """(the column that says what a series learned, its heading)."""
-    for quality in qualities_of(rows).values():
-        if not quality.is_accuracy and quality.in_training != "loss":
-            unit = f" ({quality.unit})" if quality.unit else ""
-            return QUALITY, f"{quality.title[0].upper()}{quality.title[1:]}{unit}"
-    return "accuracy", "Accuracy"
+def latex(shown: TextTable, found: Sequence[Warned] = ()) -> str:
+    """A table environment for the package booktabs; warnings and notes are below the table."""
+    text = _written(shown, _latex).to_latex(
+        column_format="".join("r" if shown.is_number(name) else "l" for name in shown.cells),
+        caption=_latex(" ".join((shown.title + ".", shown.above)).strip()),
+        hrules=True,
+    )
+    notes = [*(f"Warning: {warning.text}" for warning in found), *shown.notes]
+    below = "".join(_latex(note) + "\\par\n" for note in notes)
+    start, end, rest = text.rpartition("\\end{table}")
+    notes_text = f"\n\\footnotesize\n{below}" if notes else ""
+    return f"% needs \\usepackage{{booktabs}}\n{start}{notes_text}{end}{rest}"
 
 
-def _published_form(row: Row, learned: str) -> list[str]:
-    nodes = Number(str(row["nodes"]), row["nodes"])
-    if not row["runs"]:
-        return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
-    time_s = row["execution_time_s"]
-    seconds = MISSING
-    if is_known(time_s):
-        seconds = f"{time_s:.3f} seconds{', projected' * is_projected(row)}"
-    if row["runs_diverged"] > 0:
-        seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
-    values = (rounded(row[name], 4) for name in ("loss", learned))
-    return [nodes, Number(seconds, time_s) if is_known(time_s) else seconds, *values]
+def _written(shown: TextTable, escape: Callable[[str], str]) -> Styler:
+    """The table with every text escaped: pandas' own escaping takes twice the time of the rest."""
+    return shown.cells.map(escape).rename(columns=escape).style.hide(axis="index")
+
+
+def _latex(text: str) -> str:
+    return text.translate(_LATEX)
+
+
+def html_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
+    """The table with heading, warnings and notes as a page of its own."""
+    before, after = ([f"Warning: {text}" for text in texts] for texts in _placed(found))
+    notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in [*after, *shown.notes])
+    body = [f"<h1>{html.escape(shown.title)}</h1>"]
+    body += [f'<p class="warning" role="note">{html.escape(text)}</p>' for text in before]
+    body += [f"<p>{html.escape(shown.above)}</p>"] if shown.above else []
+    table = _written(shown, html.escape).to_html(exclude_styles=True)
+    body += [table, f"<ul>\n{notes}\n</ul>"]
+    places = (n for n, name in enumerate(shown.cells, 1) if not shown.is_number(name))
+    left = ", ".join(f"th:nth-child({n}), td:nth-child({n})" for n in places)
+    return _PAGE.format(
+        title=html.escape(shown.title),
+        left=f"{left} {{ text-align: left; }}" if left else "",
+        body="\n".join(body),
+    )

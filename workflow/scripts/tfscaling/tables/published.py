@@ -17,7 +17,7 @@ from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import GPU
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables.display import MISSING, TextTable, cell, devices, naming, rounded
-from tfscaling.tables.intervals import median_interval
+from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
     VALUES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -24,7 +24,7 @@ from tfscaling.record.metrics import (
 from tfscaling.record.rank_report import PROGRAM_PACKAGES
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.platforms import DeviceKind
-from tfscaling.tables.columns import Column, Columns, columns
+from tfscaling.tables.columns import Column, Columns, TypedRow, columns
 
 _NO_RECORD = "null without a record"
 _RANKS = f'Values that differ between ranks are separated by "; "; {_NO_RECORD}.'
@@ -92,7 +92,7 @@ _PACKAGES = Columns(
 )
 
 
-class RunRow(RunMetrics):
+class RunRow(RunMetrics, TypedRow):
     """A row of runs.csv: one run, also one that failed or is missing.
 
     `quality` and costs need the configuration; other metrics are those of the record.
@@ -346,7 +346,10 @@ def _ends() -> dict[str, Column]:
     }
 
 
-class PointRow(PointMetrics):
+_END_COLUMNS = _ends()
+
+
+class PointRow(PointMetrics, TypedRow):
     """One row of results/<study>/tables/comparison.csv - a point of the grid over all its runs.
 
     An empty cell is null; unit "" is a pure number or a text. Metrics are medians over the valid
@@ -476,7 +479,7 @@ class PointRow(PointMetrics):
     quality_direction: QualityDirection = None
     quality_unit: QualityUnit = None
     quality_best: QualityBest = NAN
-    ends: Annotated[dict[str, float], Columns(_ends())] = {}
+    ends: Annotated[dict[str, float], Columns(_END_COLUMNS)] = {}
     undefined_ratios: Annotated[
         str | None,
         Column(
@@ -523,6 +526,9 @@ class PointRow(PointMetrics):
             may_be_empty=True,
         ),
     ] = ""
+
+    def __getitem__(self, column: str, /) -> Any:
+        return self.ends.get(column, NAN) if column in _END_COLUMNS else getattr(self, column)
 
     @staticmethod
     def described(metric: Metric) -> str:

@@ -7,14 +7,13 @@ its reason, and takes part in no median and no speed-up.
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pandas as pd
 
-from tfscaling.files.program_errors import InputError
 from tfscaling.record import (
     earlier,
     failure_report,
@@ -33,9 +32,9 @@ from tfscaling.record.run_states import RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
 from tfscaling.spec.manifest import PlannedRun
-from tfscaling.tables import environments, frames
+from tfscaling.tables import environments, table_rows
 from tfscaling.tables.columns import columns
-from tfscaling.tables.rows import EpochRow, PointRow, RunRow
+from tfscaling.tables.rows import EpochRow, RunRow
 from tfscaling.tables.table_rows import is_known
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
@@ -49,16 +48,6 @@ TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RES
 PROJECTED = ("projected_from_steps", "projected_to_steps")
 RUN_COLUMNS = tuple(columns(RunRow))
 EPOCH_COLUMNS = tuple(columns(EpochRow))
-#: Texts in the tables of runs, epochs and points; `source` is one of published results.
-_TEXTS = (
-    *(
-        name
-        for kind in (RunRow, EpochRow, PointRow)
-        for name, column in columns(kind).items()
-        if column.kind == "string"
-    ),
-    "source",
-)
 
 
 class _Run(NamedTuple):
@@ -125,7 +114,7 @@ def run_tables(
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
-        frames.frame(RunRow, runs),
+        table_rows.frame(RunRow, runs),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
 
@@ -349,21 +338,3 @@ def why_no_record(folder: Path, parameters_hash: str) -> NoRecord:
     if failure is None and any(folder.glob("attempt=*")):
         return NoRecord(RunState.UNFINISHED, "still running, or killed before it could report")
     return NoRecord(RunState.MISSING, "not run yet")
-
-
-def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
-    """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
-
-    Only a reason and warnings are empty texts; an empty file has no column. Raises InputError with
-    the file if it is no table, or lacks a column that is `needed`.
-    """
-    texts = dict.fromkeys(_TEXTS, "object")
-    try:
-        table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
-    except pd.errors.EmptyDataError:
-        table = pd.DataFrame()
-    except ValueError as error:  # no table at all, or bytes that are no text
-        raise InputError(f"{path}: {error}") from error
-    if missing := [name for name in needed if name not in table]:
-        raise InputError(f"{path}: columns {', '.join(missing)} are missing")
-    return table.fillna({"reason": "", "warnings": ""})

@@ -14,14 +14,22 @@ import pandas as pd
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.estimates import Estimates, estimate
-from tfscaling.tables.intervals import (
+from tfscaling.tables.columns import Cells
+from tfscaling.tables.estimates import (
     CONFIDENCE,
     RUNS_FOR_INTERVAL,
+    Estimates,
     Interval,
+    estimate,
     ratio_interval,
 )
-from tfscaling.tables.table_rows import NOT_MEASURED, QUALITY_COLUMNS, metric_of, points_of
+from tfscaling.tables.table_rows import (
+    NOT_MEASURED,
+    QUALITY_COLUMNS,
+    metric_of,
+    points_of,
+    qualities_of,
+)
 
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
 #: Of a sentence about points that take no part in comparisons, and why.
@@ -229,3 +237,28 @@ def difference(better: Sequence[float], other: Sequence[float]) -> Difference | 
 def weakest(supports: Sequence[str]) -> str:
     """The weakest of several supports; supported if there is nothing to compare with."""
     return min(supports, key=WEAKEST_FIRST.index, default=SUPPORTED)
+
+
+def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
+    """Positions of the rows that no other row beats, sorted by the first metric, then the next.
+
+    A row is beaten by one that is at least as good in every metric and better in one. So rows with
+    equal values beat each other in nothing and are all kept. Every row has a value of every metric.
+    Raises ValueError if rows are of different qualities, which nothing compares.
+    """
+    if QUALITY in metrics and len(qualities_of(rows)) > 1:
+        raise ValueError(f"points of different qualities: {', '.join(qualities_of(rows))}")
+    better = {name: metric_of(name, rows[0]).is_higher_better for name in metrics if rows}
+    losses = [
+        tuple(-float(row[name]) if better[name] else float(row[name]) for name in metrics)
+        for row in rows
+    ]
+    all_losses = np.array(losses)
+    kept = [position for position, loss in enumerate(losses) if not _is_beaten(loss, all_losses)]
+    return sorted(kept, key=lambda position: losses[position])
+
+
+def _is_beaten(loss: tuple[float, ...], all_losses: np.ndarray) -> bool:
+    """Whether another row loses no more in any metric, and less in one: (metrics,) of (rows, …)."""
+    as_good = (all_losses <= loss).all(axis=1)
+    return bool((all_losses[as_good] < loss).any())

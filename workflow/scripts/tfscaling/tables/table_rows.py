@@ -1,21 +1,25 @@
-"""Rows of tables, and the points that they are about."""
+"""Rows of tables, their points, and the files and data frames that hold them."""
 
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar
 
+import msgspec
 import pandas as pd
 
-from tfscaling.record.metrics import METRICS, OF_RESULTS, QUALITY, Metric, of_quality
+from tfscaling.files import atomic
+from tfscaling.files.program_errors import InputError
+from tfscaling.record import run_record
+from tfscaling.record.metrics import METRICS, NAN, OF_RESULTS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.rows import PointRow, RunRow
+from tfscaling.tables.columns import Cells, Column, columns, data_package, enumeration, of_field
+from tfscaling.tables.rows import EpochRow, PointRow, RunRow
 
 _T = TypeVar("_T")
-_axes = operator.attrgetter(*POINT_AXES)
 
 #: One row of a table: column → cell, a text, a number, a truth value, or None or NaN for none.
 Row = dict[str, Any]
@@ -43,9 +47,9 @@ def is_known(cell: _T | None) -> TypeGuard[_T]:
     return cell is not None and cell is not pd.NA and cell == cell
 
 
-def is_projected(row: Row) -> bool:
+def is_projected(row: Cells) -> bool:
     """Whether a point or run has times and costs that are projected from short runs."""
-    return is_known(row.get("projected_from_steps"))
+    return "projected_from_steps" in row and is_known(row["projected_from_steps"])
 
 
 def quality_columns(quality: Quality) -> dict[str, str | float | None]:
@@ -54,20 +58,20 @@ def quality_columns(quality: Quality) -> dict[str, str | float | None]:
     return dict(zip(QUALITY_COLUMNS, said, strict=True))
 
 
-def quality_of(row: Row) -> Quality:
+def quality_of(row: Cells) -> Quality:
     """What the column `quality` of a row has."""
     metric, direction, unit, best = (row[name] for name in QUALITY_COLUMNS)
     # NaN equals nothing, and would be a new entry of the cache each time
     return _quality(metric, direction, *(v if is_known(v) else None for v in (unit, best)))
 
 
-def qualities_of(rows: Iterable[Row]) -> dict[str, Quality]:
+def qualities_of(rows: Iterable[Cells]) -> dict[str, Quality]:
     """Metric → the quality, of all that these rows have; rows without any are left out."""
     found = (quality_of(row) for row in rows if isinstance(row["quality_metric"], str))
     return {quality.metric: quality for quality in found}
 
 
-def metric_of(name: str, row: Row) -> Metric:
+def metric_of(name: str, row: Cells) -> Metric:
     """The metric of a column; that of the column `quality` is the row's own."""
     return of_quality(quality_of(row)) if name == QUALITY else METRICS[name]
 
@@ -87,11 +91,9 @@ def _quality(
     return Quality(metric=metric, direction=direction, unit=unit, best=best)
 
 
-def point_of(row: Row | RunRow | PointRow) -> Point:
+def point_of(row: Cells) -> Point:
     """The point of a row, from the columns of the axes."""
-    if isinstance(row, dict):
-        return _point(*(row[axis] for axis in POINT_AXES))
-    return _point(*_axes(row))
+    return _point(*(row[axis] for axis in POINT_AXES))
 
 
 def points_of(table: pd.DataFrame) -> list[Point]:
@@ -119,3 +121,161 @@ def _point(*axes: Any) -> Point:
         gpus_per_node=int(gpus_per_node),
         tasks_per_node=int(tasks) if tasks.isdigit() else tasks,
     )
+
+
+_Row = TypeVar("_Row", bound=msgspec.Struct)
+
+
+def frame(kind: type[_Row], rows: Sequence[_Row]) -> pd.DataFrame:
+    """The table of these rows, with all columns of their type."""
+    found: dict[str, pd.Series] = {}
+    for field in kind.__struct_fields__:
+        values = [getattr(row, field) for row in rows]
+        for name, column in of_field(kind, field).items():
+            own = values if name == field else [each.get(name) for each in values]
+            found[name] = _series(own, column)
+    return pd.DataFrame({name: found[name] for name in columns(kind)})
+
+
+def _series(values: list[Any], column: Column) -> pd.Series:
+    if column.is_whole:
+        return pd.Series(values, dtype="Int64")
+    if column.kind in ("integer", "number"):
+        return pd.Series([NAN if value is None else value for value in values])
+    if column.kind == "boolean" and not column.is_optional:
+        return pd.Series(values, dtype=bool)
+    return pd.Series(values, dtype="boolean" if column.kind == "boolean" else object)
+
+
+def typed(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
+    """The rows of a table; columns that an older table lacks have the default of their field.
+
+    An empty cell is the default of its field, if it has one.
+    """
+    parts: list[list[Any]] = []
+    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+    defaults = (*[None] * (len(names) - len(defaults)), *defaults)
+    for field, default in zip(names, defaults, strict=True):
+        own = of_field(kind, field)
+        there = {name: _values(table[name], each) for name, each in own.items() if name in table}
+        if field in there:
+            member, values = enumeration(kind, field), there[field]
+            if default is not None:
+                values = [default if value is None else value for value in values]
+            parts.append([member(value) for value in values] if member else values)
+        elif there or field not in own:
+            known = [
+                {
+                    name: value
+                    for name, value in zip(there, values, strict=True)
+                    if value is not None
+                }
+                for values in zip(*there.values(), strict=True)
+            ]
+            parts.append(known or [{} for _ in range(len(table))])
+        else:
+            parts.append([default] * len(table))
+    return [kind(*values) for values in zip(*parts, strict=True)]
+
+
+def _values(cells: pd.Series, column: Column) -> list[Any]:
+    """The cells as values of a field; None, or NaN for numbers, where they are empty."""
+    if column.kind == "number" and cells.dtype == float:
+        return cells.tolist()
+    if cells.hasnans:
+        cells = cells.astype(object).where(cells.notna(), None)
+    values = cells.tolist()
+    if column.kind == "integer" and cells.dtype != int:
+        return [None if value is None else int(value) for value in values]
+    return values
+
+
+#: A text that begins so is a formula for a spreadsheet, which would run it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write the table, or nothing. A text that would be a formula begins with an apostrophe."""
+    texts = table.select_dtypes(include=["object", "string"]).columns
+    plain = table.assign(**{name: _without_formulas(table[name]) for name in texts})
+    with atomic.whole(path) as temporary:
+        plain.to_csv(temporary, index=False)
+
+
+def _without_formulas(column: pd.Series) -> pd.Series:
+    # `map` would make 1.0 of 1 beside a missing value
+    return pd.Series([_plain(value) for value in column], column.index, dtype="object")
+
+
+def _plain(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def write_parquet(runs: pd.DataFrame, path: Path) -> None:
+    """Write the table of runs; the type of a column does not depend on its values."""
+    import pyarrow
+
+    kinds: dict[str, pyarrow.DataType] = {
+        "string": pyarrow.string(),
+        "integer": pyarrow.int64(),
+        "number": pyarrow.float64(),
+        "boolean": pyarrow.bool_(),
+    }
+    time = pyarrow.timestamp("ms", tz="UTC")
+    found = columns(RunRow)
+    types = {name: time if each.is_time else kinds[each.kind] for name, each in found.items()}
+    times = {
+        name: pd.to_datetime(runs[name], utc=True, format="ISO8601", errors="coerce")
+        for name, column in found.items()
+        if column.is_time
+    }
+    with atomic.whole(path) as temporary:
+        typed = runs.assign(**times)
+        typed.to_parquet(temporary, index=False, schema=pyarrow.schema(types.items()))
+
+
+def write_data_package(path: Path, epoch_columns: Iterable[str]) -> None:
+    """Write datapackage.json, the description of the tables next to it."""
+    tables = {
+        "runs": ("One row per run, with those that do not count.", columns(RunRow)),
+        "epochs": ("One row per epoch of each run with a record.", of_epochs(epoch_columns)),
+        "comparison": ("One row per point of the grid.", columns(PointRow)),
+    }
+    run_record.write_json(path, data_package(tables))
+
+
+def of_epochs(names: Iterable[str]) -> dict[str, Column]:
+    """The columns of epochs.csv; names besides its own are metrics that recipes name as quality."""
+    own = "A metric that a recipe names as its quality, or the same in training; null elsewhere."
+    quality = Column(own, rules={"type": ["number", "null"]})
+    return {name: columns(EpochRow).get(name, quality) for name in names}
+
+
+#: Texts in the tables of runs, epochs and points; `source` is one of published results.
+_TEXTS = (
+    *(
+        name
+        for kind in (RunRow, EpochRow, PointRow)
+        for name, column in columns(kind).items()
+        if column.kind == "string"
+    ),
+    "source",
+)
+
+
+def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
+    """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
+
+    Only a reason and warnings are empty texts; an empty file has no column. Raises InputError with
+    the file if it is no table, or lacks a column that is `needed`.
+    """
+    texts = dict.fromkeys(_TEXTS, "object")
+    try:
+        table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    except pd.errors.EmptyDataError:
+        table = pd.DataFrame()
+    except ValueError as error:  # no table at all, or bytes that are no text
+        raise InputError(f"{path}: {error}") from error
+    if missing := [name for name in needed if name not in table]:
+        raise InputError(f"{path}: columns {', '.join(missing)} are missing")
+    return table.fillna({"reason": "", "warnings": ""})
