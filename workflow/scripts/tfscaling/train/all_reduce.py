@@ -165,9 +165,9 @@ class Trainer(AllReduceLoop):
         )
         user_model.check_bytes(self.model, arrays.x_train)
         self._execute = compiled(self._steps)
-        self._computation = compiled(self._compute)
-        self._evaluate_call = compiled(self._evaluation)
-        self._norms_call = compiled(self._norms)
+        self._computation = self._in_replicas(self._compute)
+        self._evaluate_call = self._in_replicas(self._evaluation)
+        self._norms_call = self._in_replicas(self._norms)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> tuple[Any, Any]:
         """The same with the layout of each array, and with each as a value of every local device.
@@ -239,27 +239,18 @@ class Trainer(AllReduceLoop):
         return last
 
     def _evaluation(self, indices: Any, *data: Any) -> None:
-        def replica(indices: Any, *data: Any) -> None:
-            tf = self.tf
-            own = self._own(indices, self.order.evaluation_batch)
-            batch = self._taken(self._test_layouts, tf.maximum(own, 0), data)
-            self.test_on(batch, tf.cast(own >= 0, tf.float32))
-
-        self.strategy.run(replica, args=(indices, *data))
+        tf = self.tf
+        own = self._own(indices, self.order.evaluation_batch)
+        batch = self._taken(self._test_layouts, tf.maximum(own, 0), data)
+        self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
     def _compute(self, order: Any, *data: Any) -> Any:
-        def replica(indices: Any, *data: Any) -> Any:
-            batch = self._trained(indices, data)
-            return self.compute_on(batch, self._weights(self.batch, self.global_batch))
-
-        return self.strategy.run(replica, args=(order[0], *data))
+        batch = self._trained(order[0], data)
+        return self.compute_on(batch, self._weights(self.batch, self.global_batch))
 
     def _norms(self, order: Any, *data: Any) -> Any:
-        def replica(indices: Any, *data: Any) -> Any:
-            batch = self._trained(indices, data)
-            return self.norms_on(batch, self._weights(self.batch, self.global_batch))
-
-        return self.strategy.run(replica, args=(order[0], *data))
+        batch = self._trained(order[0], data)
+        return self.norms_on(batch, self._weights(self.batch, self.global_batch))
 
     def gradient_norms(self, epoch: int) -> GradientNorms:
         # other batches than those of any epoch that is trained

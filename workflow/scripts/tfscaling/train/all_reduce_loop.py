@@ -40,6 +40,12 @@ class AllReduceLoop(CheckpointedLoop):
         self._states_call = compiled(self._own_states)
         self._reset_call = compiled(self._zero_totals)
 
+    def _in_replicas(self, function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
+        """`function`, called in each replica with its part of the arguments, as a graph."""
+        return compiled(
+            lambda *args: self.strategy.run(function, args=args), reduce_retracing=reduce_retracing
+        )
+
     def make_model(
         self,
         build_model: Callable[[], Any],
@@ -327,8 +333,8 @@ class AllReduceLoop(CheckpointedLoop):
         The weights change, so this comes last.
         """
         steps = measured.Steps(
-            train=lambda batch: self._done(self._train_call(batch)),
-            compute=lambda batch: self._done(self._compute_call(batch)),
+            train=lambda batch: self._fetch(self._train_call(batch)),
+            compute=lambda batch: self._fetch(self._compute_call(batch)),
             mean=lambda value: float(self._mean_call(self.tf.constant(value)).numpy()),
         )
         with self._batches_with_input() as real:
@@ -345,9 +351,6 @@ class AllReduceLoop(CheckpointedLoop):
         return self.strategy.reduce(
             "MEAN", self.strategy.run(self.tf.identity, (value,)), axis=None
         )
-
-    def _done(self, values: Any) -> None:
-        self._fetch(values)
 
     def _fetch(self, values: Any) -> list[Any]:
         """The values of this rank's replicas, which are there once their work is done.

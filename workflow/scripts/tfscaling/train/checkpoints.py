@@ -77,7 +77,7 @@ class Checkpoints:
     ) -> None:
         self._position = attempt / resumption.POSITION
         self._folder, self._beginning = Path(beginning.folder), beginning
-        self._rank, self._ranks = rank, ranks
+        self._rank, self.ranks = rank, ranks
         self._every_epochs = recipe.checkpoint_every_epochs
         self._every_s = recipe.checkpoint_every_s or math.inf
         self.read_s = self.written_s = 0.0
@@ -215,11 +215,6 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 resumption.write_position(self._position, steps)
             self._noted_s = now_s
-
-    @property
-    def ranks(self) -> int:
-        """How many ranks a checkpoint has parts of."""
-        return self._ranks
 
 
 def went_on(state: State) -> WentOn:
