@@ -170,7 +170,7 @@ class Trainer(AllReduceLoop):
         self._norms_call = self._in_replicas(self._norms)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> tuple[Any, Any]:
-        """The same with the layout of each array, and with each as a value of every local device.
+        """The layout of each array, and each array as a value of every local device.
 
         A GPU holds them itself where they fit: on the host each step would gather its examples and
         copy them.
@@ -272,8 +272,8 @@ class Trainer(AllReduceLoop):
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
         self._train_order(epoch, self.order.of_epoch(self.seed, epoch), result, events)
 
-    def _begin_epoch_anew(self) -> None:
-        super()._begin_epoch_anew()
+    def _before_first_step(self) -> None:
+        super()._before_first_step()
         self.tf.constant(self.order.of_epoch(self.seed, self.recipe.epochs))
 
     def _train_order(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:

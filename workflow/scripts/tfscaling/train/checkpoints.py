@@ -144,7 +144,7 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def after_epoch(self, training: Training, state: State) -> None:
-        """The same at the end of an epoch that is not the last: `state` is that of the next."""
+        """Write a checkpoint if one is due after an epoch; `state` is the next epoch's."""
         start_s = time.perf_counter()
         every = self._every_epochs
         due = every is not None and (state.epoch - 1) % every == 0

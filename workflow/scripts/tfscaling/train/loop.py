@@ -187,10 +187,10 @@ class TrainingLoop(ABC):
         """
         start_s = time.perf_counter()
         self._measured()
-        self._begin_epoch_anew()
+        self._before_first_step()
         return time.perf_counter() - start_s
 
-    def _begin_epoch_anew(self) -> None:
+    def _before_first_step(self) -> None:
         """What comes before the first step of an epoch."""
         self._reset()
 

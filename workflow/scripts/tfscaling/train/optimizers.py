@@ -111,7 +111,7 @@ def norms_of_replicas(gradients: list[Any]) -> Any:
 
 
 def norms_of_halves(first: list[Any], second: list[Any]) -> Any:
-    """The same with the gradients of two halves of one replica's batch."""
+    """`norms_of_replicas` for the gradients of two halves of a single replica's batch."""
     import tensorflow as tf
 
     halves = [[tf.convert_to_tensor(g) for g in half if g is not None] for half in (first, second)]

@@ -5,8 +5,9 @@ only. Two things make the replicas together do what `fit` does on one device wit
 
 - A gradient counts by the replica's share of the batch's examples and is summed over the replicas
   before the optimizer sees it: so are clipping, accumulation and the check of a scaled loss those
-  of the whole batch. Keras itself sums after them, and divides its own losses, but not those of an
-  overridden `compute_loss`, by the number of replicas: a step sees one (`strategies.alone`).
+  of the whole batch. Keras itself sums after them, and divides its own losses by the number of
+  replicas, but not the loss of an overridden `compute_loss`: a step sees one replica
+  (`strategies.alone`).
   An optimizer that a step has and that is not found, as in a variable of the module, is an error.
 - The state of every metric is combined over the replicas by the variables' own `aggregation`, a
   sum unless the metric says otherwise, and its result is computed once, from the whole.
@@ -280,7 +281,7 @@ def _refuse_other_optimizers() -> None:
 def _replica_number() -> int | None:
     """Of the replica that is traced or computed; None outside of replicas.
 
-    Not by the thread: a replica that meets the others goes on in another one.
+    The thread does not tell: after a meeting with the others a replica may be in a different one.
     """
     import tensorflow as tf
 
@@ -303,7 +304,7 @@ def _listed(numbers: set[int | None]) -> Iterator[None]:
 
 
 def check_reductions(model: Any) -> None:
-    """Raise ModelError if a compiled loss is no mean over a batch, as those of its parts."""
+    """Raise ModelError if a compiled loss is a sum over the batch, or no single number."""
     import keras
 
     for part in keras.tree.flatten(getattr(model, "loss", None)):

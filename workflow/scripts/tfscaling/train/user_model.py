@@ -220,7 +220,7 @@ def compile_as_asked(
 def _change_optimizer(
     model: Any, recipe: Recipe, factor: float, updates_per_epoch: int | None
 ) -> None:
-    """Let the keys of the recipe win over those of the compiled optimizer."""
+    """Give the compiled optimizer the settings that the recipe names."""
     import keras
 
     asked = {key: getattr(recipe, key) for key in ("momentum", "nesterov", "weight_decay")}
