@@ -229,6 +229,14 @@ def test_an_optimizer_of_a_step_must_be_built() -> None:
         OwnStep(model, own_models_rank.values(2, 0), replicas=1)
 
 
+def test_averages_that_replace_weights_while_training_need_one_replica() -> None:
+    model, batch = own_models_rank.own_step(), own_models_rank.values(2, 0)
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=2))
+    OwnStep(model, batch, replicas=1)
+    with pytest.raises(ModelError, match="ema_overwrite_frequency"):
+        OwnStep(model, batch, replicas=2)
+
+
 def stepping_with(optimizers: list[Any]) -> Any:
     """A model whose `train_step` uses the first of these as well."""
     model = own_models_rank.own_step()

@@ -20,12 +20,6 @@ def test_order_of_an_epoch_has_each_example_and_pads_the_last_batch() -> None:
     np.testing.assert_array_equal(order.ravel()[103:], order.ravel()[:7])
 
 
-def test_order_of_an_epoch_without_rest_is_a_permutation() -> None:
-    order = order_of_epoch(1, 1, examples=60, batch=20)
-    np.testing.assert_array_equal(np.sort(order.ravel()), np.arange(60))
-    assert order.ravel().tolist() != list(range(60))
-
-
 def test_order_of_an_epoch_is_always_the_same() -> None:
     np.testing.assert_array_equal(order_of_epoch(5, 2, 100, 10), order_of_epoch(5, 2, 100, 10))
 

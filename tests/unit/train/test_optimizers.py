@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,22 +60,10 @@ def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
     assert optimizer.momentum == pytest.approx(0.9)
 
 
-def test_adam_has_the_scaled_rate() -> None:
-    optimizer = make_optimizer(training_spec(1, optimizer="adam").recipe, 4)
-    assert isinstance(optimizer, keras.optimizers.Adam)
-    assert float(optimizer.learning_rate) == pytest.approx(0.1)
-
-
 def test_small_gradients_of_float16_are_scaled() -> None:
     optimizer = make_optimizer(training_spec(1, precision="mixed_float16").recipe, 1)
     assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
     assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
-
-
-def test_large_batches_get_adam_with_the_root_of_the_replicas() -> None:
-    recipe = training_spec(1, optimizer="adam", learning_rate=1e-3, learning_rate_scaling="sqrt")
-    optimizer = make_optimizer(recipe.recipe, 20)
-    assert float(optimizer.learning_rate) == pytest.approx(1e-3 * math.sqrt(20))
 
 
 def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
