@@ -6,13 +6,13 @@ from pathlib import Path
 
 from fit_program import EVENTS, fitted
 from project import REPOSITORY
-from tfscaling.record import observed_events
+from tfscaling.record.observers import OBSERVERS
 
 
 def test_legacy_keras_is_observed_as_keras_3_is(tmp_path: Path) -> None:
     python = str(REPOSITORY / ".venv-tf_keras/bin/python")
     fitted(tmp_path, python=python, TF_USE_LEGACY_KERAS="1")
-    seen = observed_events.read(tmp_path / EVENTS)
+    seen = OBSERVERS["events"].read(tmp_path / EVENTS)
     assert [(e.epoch, e.steps, e.examples) for e in seen.epochs] == [
         (1, 5, 70),
         (2, 10, 140),

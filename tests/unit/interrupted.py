@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
+from tfscaling.record.attempts import Beginning
 from tfscaling.record.events import EventLog
-from tfscaling.record.resumption import Beginning
 from tfscaling.spec.config import Recipe
 from tfscaling.train import checkpoints as module
 from tfscaling.train.checkpoints import Checkpoints, Training

@@ -16,7 +16,7 @@ from typing import Any
 
 import generator
 from builders import manifest_of, raw_config, write_failure
-from tfscaling.record import attempts, failure_report, run_record
+from tfscaling.record import attempts, run_record
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest, PlannedRun
 
@@ -189,13 +189,13 @@ class Writer:
 
 def _write_lost(folder: Path, planned: PlannedRun, lost_s: float) -> None:
     """Write the failure of a first attempt that took `lost_s` seconds."""
-    cause = failure_report.Cause(kind="node_failed", message="the node was lost")
-    report = failure_report.FailureReport(
+    cause = attempts.Cause(kind="node_failed", message="the node was lost")
+    report = attempts.FailureReport(
         axes=planned.spec.axes, attempt=1, cause=cause, wall_time_s=lost_s,
         parameters_hash=planned.spec.parameters_hash,
     )  # fmt: skip
     attempts.begin(folder, 1)
-    failure_report.write(attempts.path(folder, 1), report)
+    attempts.write_failure(attempts.path(folder, 1), report)
 
 
 def _changed(record: dict[str, Any], run: TrueRun) -> dict[str, Any]:

@@ -19,9 +19,10 @@ import pytest
 from fit_program import EVENTS, OBSERVE, VARIABLE, fitted, of_fit
 from shared import made_once
 from tfscaling.launch.ports import ReservedPorts
-from tfscaling.record import observed_events, observed_tensorboard
-from tfscaling.record.observations import ObservationError, Observed
+from tfscaling.record.observers import OBSERVERS, ObservationError
+from tfscaling.record.rank_report import Observed
 
+read = OBSERVERS["events"].read
 BATCHES = [[1.0] * 4, [2.0] * 4, [3.0] * 2]
 
 
@@ -79,7 +80,7 @@ def test_totals_are_of_the_whole_program(load: Any, events: Path) -> None:
             pass
         observe.epoch(loss=loss)
         observe.eval({"val/accuracy": 1 - loss})
-    seen = observed_events.read(events)
+    seen = read(events)
     assert (seen.steps, seen.examples) == (6, 20)
     assert [(e.epoch, e.steps, e.examples, e.metrics) for e in seen.epochs] == [
         (1, 3, 10, {"loss": 0.5}),
@@ -115,7 +116,7 @@ def test_a_batch_left_by_break_is_not_counted(load: Any, events: Path) -> None:
     for _ in observe.steps(itertools.islice(itertools.repeat([1.0]), 3)):
         pass
     observe.epoch()
-    assert [epoch.steps for epoch in observed_events.read(events).epochs] == [3, 6]
+    assert [epoch.steps for epoch in read(events).epochs] == [3, 6]
 
 
 def test_steps_of_a_loop_that_cannot_be_wrapped(load: Any, events: Path) -> None:
@@ -123,7 +124,7 @@ def test_steps_of_a_loop_that_cannot_be_wrapped(load: Any, events: Path) -> None
     observe.step(examples=8)
     observe.step(examples=800, steps=100)
     observe.epoch(loss=1)
-    seen = observed_events.read(events)
+    seen = read(events)
     assert (seen.steps, seen.examples, seen.input_wait_s) == (101, 808, None)
 
 
@@ -133,7 +134,7 @@ def test_a_value_that_is_not_finite_is_null(load: Any, events: Path, value: floa
     observe.step(1)
     observe.epoch(loss=value)
     observe.eval(loss=value)
-    seen = observed_events.read(events)
+    seen = read(events)
     assert seen.epochs[0].metrics == seen.evaluations[0].metrics == {"loss": None}
 
 
@@ -179,7 +180,7 @@ def test_examples_that_cannot_be_counted_are_left_out(load: Any, events: Path) -
     for _ in observe.steps([1.5, 2.5]):
         pass
     observe.epoch()
-    seen = observed_events.read(events)
+    seen = read(events)
     assert (seen.steps, seen.examples) == (2, None)
 
 
@@ -201,7 +202,7 @@ def test_packages_imported_before_it_are_noticed(
     observe = load(events)
     observe.step(1)
     assert [line["event"] for line in lines(events)] == ["imported", "steps"]
-    assert observed_events.read(events).imported_s == round(observe._LOADED_S, 6)
+    assert read(events).imported_s == round(observe._LOADED_S, 6)
 
 
 def test_the_last_steps_are_written_at_the_end_and_not_by_children(events: Path) -> None:
@@ -218,7 +219,7 @@ raise SystemExit(3)
 """
     done = run(program, TFSCALING_EVENTS=str(events))
     assert done.returncode == 3, done.stderr
-    seen = observed_events.read(events)
+    seen = read(events)
     assert (seen.steps, seen.examples) == (5, 10)
 
 
@@ -228,7 +229,7 @@ def test_a_killed_program_leaves_what_it_reached(events: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     with events.open("a") as file:
         file.write('{"event": "steps", "time')
-    seen = observed_events.read(events)
+    seen = read(events)
     assert (seen.steps, seen.examples) == (1, 4)
     assert seen.warnings == (f"{events.name} ends with half a line",)
 
@@ -238,7 +239,7 @@ def test_two_processes_with_one_file_are_noticed(events: Path) -> None:
     for _ in range(2):
         run(program, TFSCALING_EVENTS=str(events))
     with pytest.raises(ObservationError, match="steps goes back from 3 to 1.*two processes"):
-        observed_events.read(events)
+        read(events)
 
 
 def test_a_file_that_cannot_be_written_does_not_stop_the_training(tmp_path: Path) -> None:
@@ -278,7 +279,7 @@ fit.epoch_end({"loss": 2.0})
 def test_a_step_that_is_told_late_was_before_the_epochs_end(events: Path) -> None:
     done = run(LATE, **of_fit(events))
     assert done.returncode == 0, done.stderr
-    seen = observed_events.read(events)
+    seen = read(events)
     assert seen.steps == 3
     times = (seen.windows[-1].time_s, seen.epochs[0].time_s, seen.evaluations[0].begin_s)
     assert None not in times and list(times) == sorted(filter(None, times))
@@ -327,7 +328,7 @@ assert not observer._trained._known
 def test_an_evaluation_of_the_very_data_of_a_fit_is_not_of_held_out_examples(events: Path) -> None:
     done = run(EVALUATED, **of_fit(events))
     assert done.returncode == 0, done.stderr
-    seen = observed_events.read(events)
+    seen = read(events)
     assert [each.metrics["number"] for each in seen.evaluations] == [0.0, 1.0, 2.0, 3.0]
 
 
@@ -338,7 +339,7 @@ def with_keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(with_keras: Path) -> Observed:
-    return observed_events.read(with_keras / EVENTS)
+    return read(with_keras / EVENTS)
 
 
 def test_fit_is_observed_with_its_incomplete_batches(seen: Observed) -> None:
@@ -417,13 +418,13 @@ def test_fit_of_keras_3_under_two_workers_fails_with_the_ways_out(tmp_path: Path
 
 
 def test_scalars_of_tensorboard_are_read_as_tensorflow_writes_them(with_keras: Path) -> None:
-    keras = observed_tensorboard.read(with_keras / "logs")
+    keras = OBSERVERS["tensorboard"].read(with_keras / "logs")
     assert [epoch.metrics for epoch in keras.epochs] == [{"loss": 0.5}, {"loss": 0.25}]
     assert [(e.epoch, e.metrics) for e in keras.evaluations] == [
         (1, {"loss": 0.75}),
         (2, {"loss": None}),
     ]
-    torch = observed_tensorboard.read(with_keras / "v1")
+    torch = OBSERVERS["tensorboard"].read(with_keras / "v1")
     assert [epoch.metrics for epoch in torch.epochs] == [{"loss": 2.0}] * 2
     assert [e.metrics for e in torch.evaluations] == [{"accuracy": 0.25}, {"accuracy": 0.5}]
     assert all(epoch.time_s is not None for epoch in (*keras.epochs, *torch.evaluations))
@@ -439,8 +440,8 @@ def test_broken_event_files_of_tensorboard(with_keras: Path, tmp_path: Path) -> 
     }.items():
         folder.mkdir()
         (folder / whole.name).write_bytes(text)
-    assert len(observed_tensorboard.read(cut).evaluations) == 1  # the last record is left out
+    assert len(OBSERVERS["tensorboard"].read(cut).evaluations) == 1  # the last record is left out
     with pytest.raises(ObservationError, match="record 2 is broken"):
-        observed_tensorboard.read(broken)
+        OBSERVERS["tensorboard"].read(broken)
     with pytest.raises(ObservationError, match="no event files"):
-        observed_tensorboard.read(tmp_path / "nothing")
+        OBSERVERS["tensorboard"].read(tmp_path / "nothing")

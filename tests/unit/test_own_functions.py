@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from builders import REGISTRIES, manifest_of, raw_config
 from tfscaling.datasets import catalogue
-from tfscaling.record import prepared_data
+from tfscaling.record import prepared_data, run_states
 from tfscaling.record.run_record import PreparedData
 from tfscaling.spec import configuration, grid, user_code
 from tfscaling.spec.config import CROSS_ENTROPY, Recipe
@@ -333,7 +333,7 @@ def test_the_checksum_of_a_pipeline_is_of_its_code_and_of_names_and_sizes_of_fil
     file.write_bytes(b"abcd")
     other = prepared_data.describe(Path("piped:data.npz"), RECIPE)
     assert other.sha256 != usual.sha256
-    assert [bool(r) for r in prepared_data.other_data([usual, other], Path())] == [True, False]
+    assert [bool(r) for r in run_states.other_data([usual, other], Path())] == [True, False]
 
 
 def test_a_pipeline_without_files_needs_no_prepare() -> None:

@@ -13,7 +13,7 @@ import pytest
 from builders import manifest_of, raw_config, write_record
 from plotted import legend_of, points_of
 from rows import point, rows_of
-from tfscaling.conclusions import clouds, decision, decision_page, findings, methodology
+from tfscaling.conclusions import clouds, decision, findings, methodology
 from tfscaling.conclusions.evidence import Study
 from tfscaling.page import plot_tradeoffs, plot_training
 from tfscaling.page.plot_series import Tables
@@ -174,7 +174,7 @@ def test_the_decision_takes_the_better_value(recipe: str, best: int, made: Made)
 
 
 def test_points_of_different_qualities_beat_each_other_in_nothing(made: Made) -> None:
-    best = decision_page.pareto(made.study)
+    best = decision.pareto(made.study)
     east = best[best["platform"] == "east"]
     found = {str(recipe): set(rows["nodes"]) for recipe, rows in east.groupby("recipe")}
     assert found == {"weak": {1, 2, 4}, "taxi": {2, 4}}

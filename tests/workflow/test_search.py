@@ -11,7 +11,7 @@ from project import QUICK, SMALL_MODEL, Project
 from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.plan.extra_repeats import Round
 from tfscaling.record import run_record
-from tfscaling.record.failure_report import ATTEMPTS_MAX, Cause, FailureReport
+from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
 from tfscaling.search.terms import Why
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import RunSpec

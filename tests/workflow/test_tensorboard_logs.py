@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from project import Project
-from tfscaling.record import observed_tensorboard
+from tfscaling.record import tensorboard
 
 
 def test_finished_runs_have_event_files_with_the_values_of_their_records(
@@ -21,7 +21,7 @@ def test_finished_runs_have_event_files_with_the_values_of_their_records(
     made = project.made()
     project.snakemake("tensorboard")
     assert project.made() == made and not (logs / "earlier").exists()
-    scalars = list(observed_tensorboard.scalars(logs))
+    scalars = list(tensorboard.scalars(logs))
     runs = project.folder / "results/runs"
     assert {runs / scalar.run / "run.json" for scalar in scalars} == set(records)
     for path in records:

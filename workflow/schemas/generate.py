@@ -31,7 +31,7 @@ import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.page.glossary import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
-from tfscaling.record import record_schemas  # noqa: E402
+from tfscaling.record.benchmark_record import BenchmarkRecord  # noqa: E402
 from tfscaling.record.metrics import METRICS  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.spec import config, configuration  # noqa: E402
@@ -69,7 +69,8 @@ def schema_files() -> dict[str, str]:
     """Name of each schema → the text of its file."""
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
     found["overlay"] = configuration.of_overlay()
-    found |= record_schemas.of_records()
+    found["run_record"] = configuration.of(RunRecord)
+    found["benchmark_record"] = configuration.of(BenchmarkRecord)
     found["comparison"] = table_columns.schema(PointRow, "comparison")
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {

@@ -16,8 +16,8 @@ from tfscaling.launch import attempt as launching
 from tfscaling.launch import finished_attempt, provenance, rank_files, slurm_job
 from tfscaling.launch.attempt import Attempt
 from tfscaling.record import attempts, benchmark_record, checks, clock, run_record
+from tfscaling.record.attempts import Cause
 from tfscaling.record.benchmark_record import BenchmarkEnvironment
-from tfscaling.record.failure_report import Cause
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import BenchmarkSpec
 
@@ -43,8 +43,8 @@ def main() -> None:
 def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
     """Check what the ranks left and write the record; the cause if it does not count."""
     reports = rank_files.benchmark_reports(attempt.scratch)
-    if wrong := checks.place_violations(spec, reports):
-        return Cause(kind="invalid", message="; ".join(wrong))
+    if wrong := checks.place_problems(spec, reports):
+        return Cause(kind="invalid", message="; ".join(wrong.values()))
     job = slurm_job.describe(os.environ)
     code = user_code.of_names(spec.point.model).checksums()
     origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)

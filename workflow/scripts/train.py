@@ -29,13 +29,11 @@ from tfscaling.record import (
     clock,
     events,
     prepared_data,
-    program_results,
-    resumption,
     run_record,
     run_results,
 )
-from tfscaling.record.failure_report import Cause
-from tfscaling.record.node_check import NodeCheck
+from tfscaling.record.attempts import Cause
+from tfscaling.record.rank_report import NodeCheck
 from tfscaling.record.run_record import Environment, PreparedData
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import RunSpec
@@ -56,7 +54,7 @@ def main() -> None:
         parser.error("--dataset-file: missing")
     if number := finished_attempt.bring_back(args.record, spec, args.dataset_file, os.environ):
         print(f"the run was finished by attempt {number} before its job ended: its record is kept")
-        resumption.remove(args.record.parent)
+        attempts.remove_checkpoints(args.record.parent)
         return
 
     def work(attempt: Attempt) -> Cause | None:
@@ -76,7 +74,7 @@ def main() -> None:
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
         cause = cause or finish(args.record, spec, attempt, data, code, checked)
         if cause is None or cause.kind == "invalid":
-            resumption.remove(attempt.folder)
+            attempts.remove_checkpoints(attempt.folder)
         return cause
 
     launching.run(args.record.parent, spec, work)
@@ -96,10 +94,11 @@ def finish(
     checksums of the user's code that they were to load, `checked` what is known of the nodes.
     """
     reports = rank_files.training_reports(attempt.scratch)
-    if wrong := checks.violations(spec, data, reports):
-        return Cause(kind="invalid", message="; ".join(wrong))
+    problems = checks.problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
-    divergence = checks.divergence(spec, data, reports)
+    divergence = problems.pop(checks.FINITE, "")
+    if problems:
+        return Cause(kind="invalid", message="; ".join(problems.values()))
     passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
     job = slurm_job.describe(os.environ)
     rank_events = [
@@ -124,19 +123,16 @@ def finish(
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
     timed = run_results.on_one_clock(rank_events, reports)
-    if spec.recipe.program:
-        durations = program_results.measured_phases(*timed, LAUNCH_S, end_s, job)
-    else:
-        durations = run_results.measured_phases(timed[0], LAUNCH_S, end_s, job)
+    durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
     record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
-    record = run_results.with_moments(record, *timed)
+    record = replace(record, metrics=run_results.with_moments(record.metrics, *timed))
     if checked is not None:
         said = (checked.sentence,) if checked.sentence else ()
         record = replace(record, node_check=checked, warnings=(*record.warnings, *said))
-    record = resumption.told(record, attempt.folder, reports)
+    record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
     finished_attempt.publish(attempt.scratch, path)
     if divergence:

@@ -84,7 +84,3 @@ def test_runs_that_diverged_or_failed_are_told() -> None:
     assert evidence.remark(one, samples) == "; 2 of 6 runs diverged"
     assert evidence.remark(two, samples) == "; 1 of 6 runs failed"
     assert samples.diverged() == {point_of(one)}
-
-
-def test_without_an_ineligible_point_there_is_no_sentence() -> None:
-    assert evidence.ineligible_text([]) == ""

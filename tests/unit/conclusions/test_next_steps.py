@@ -23,12 +23,12 @@ def steps(times: Any, statuses: tuple[str, ...] = (), **platforms: Any) -> pd.Da
 
 def steps_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
     study = Study(*made)
-    return next_steps.table(study, decision.of_choices(decision.decide(study)))
+    return next_steps.table(study, decision.table(study))
 
 
 def test_too_few_runs_take_so_many_repeats_more() -> None:
     (row,) = steps({("east", 1): [60.0, 90.0], ("east", 2): [30.0, 30.0]}).to_dict("records")
-    assert "`repeats: 6`" in row["text"] and "8 more runs, about 14 minutes" in row["text"]
+    assert row["kind"] == "repeats"
     # four more of a median of 150 s on one node, and of 60 s on two, at one dollar an hour
     assert (row["runs"], row["duration_s"]) == (8, 840.0)
     hours = (4 * 150 + 4 * 2 * 60) / 3600
@@ -37,20 +37,20 @@ def test_too_few_runs_take_so_many_repeats_more() -> None:
 
 def test_what_is_not_decided_takes_twice_as_many_runs() -> None:
     found = steps({("east", 1): around(10.0, 0.2), ("east", 2): around(10.1, 0.2)})
-    assert found["runs"].tolist() == [12] and "`repeats: 12`" in found["text"][0]
+    assert (found["kind"].tolist(), found["runs"].tolist()) == (["repeats"], [12])
 
 
 def test_runs_that_are_not_there_are_made_by_another_start() -> None:
     times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
     found = steps(times, ("failed", "failed", "missing", "stale"))
+    assert found["kind"].tolist()[:2] == ["unfinished", "stale"]
     assert found["runs"].tolist()[:2] == [3, 1]
-    assert "2 failed and 1 missing" in found["text"][0] and "rerun=stale" in found["text"][1]
 
 
 def test_a_platform_without_a_price_is_named() -> None:
     times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
-    (text,) = steps(times, usd_per_node_hour=None)["text"]
-    assert "`east` a `usd_per_node_hour`" in text
+    (step,) = steps(times, usd_per_node_hour=None).to_dict("records")
+    assert step["kind"] == "price" and "`east`" in step["text"]
 
 
 def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run_takes() -> None:
@@ -60,8 +60,8 @@ def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run
     made[1].loc[made[1]["repeat"] == 1, "wall_time_s"] = 1.0
     priced = steps_in(went_on(made, 1, 2, runs=1))
     assert priced.loc[priced["runs"] > 0, "duration_s"].tolist() == [4 * (120 + 60)]
-    assert priced["text"].str.contains("compare_resumed").sum() == 1
-    assert not steps_in(went_on(made, 1, 2))["text"].str.contains("usd_per_node_hour").any()
+    assert priced["kind"].tolist().count("resumed") == 1
+    assert "price" not in set(steps_in(went_on(made, 1, 2))["kind"])
 
 
 def test_where_all_is_decided_nothing_is_to_be_done() -> None:
@@ -77,13 +77,13 @@ def test_repeats_are_no_advice_where_configurations_do_different_work() -> None:
     made = measured({("east", 1): [5.0], ("east", 2): [9.5]})
     made[0]["examples_trained"] = made[0]["nodes"] * 30_000
     found = steps_in(made)
-    assert found["runs"].tolist() == [0] and "global_batch_size" in found["text"][0]
+    assert (found["kind"].tolist(), found["runs"].tolist()) == (["work"], [0])
 
 
 def test_resumed_runs_are_named_though_enough_runs_were_made() -> None:
     made = measured({("east", 1): around(60.0), ("east", 2): around(30.0)})
     found = steps_in(went_on(made, 1, runs=4))
-    assert found["text"].str.contains("compare_resumed").sum() == 1
+    assert found["kind"].tolist().count("resumed") == 1
 
 
 def test_after_a_projection_short_runs_are_repeated() -> None:
@@ -94,3 +94,14 @@ def test_after_a_projection_short_runs_are_repeated() -> None:
     again = comparison_table(made[1], made[2]), *made[1:]
     (runs,) = {runs for runs in steps_in(again)["runs"] if runs}
     assert runs == 4
+
+
+def test_the_page_lists_what_to_do_and_what_it_takes() -> None:
+    made = measured({("east", 1): [60.0, 90.0], ("east", 2): [30.0, 30.0]})
+    made[1]["wall_time_s"] = made[1]["execution_time_s"]
+    study = Study(*made)
+    page = next_steps.page(next_steps.table(study, decision.table(study)), study)
+    assert page == (
+        "# What to do next\n\n- `repeats: 6` in the grid, for intervals: 8 more runs, about 7 "
+        "minutes one after the other (0.15 node-hours, $0.15).\n"
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import manifest_of, valid_config, write_record
-from records.test_gradient_noise import measured, true_scale
+from record.test_step_estimates import measured, true_scale
 from tfscaling.conclusions import findings, noise_scale
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.rank_report import GradientNorms

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from builders import manifest_of, raw_config
-from tfscaling.conclusions import decision, decision_page, headline, projection
+from tfscaling.conclusions import decision, headline, projection
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
 from tfscaling.plan import run_estimates
@@ -107,13 +107,13 @@ def test_a_run_of_the_whole_checks_the_projection(
     assert len(projection.as_text(table).cells) == 1
     choice, *_ = (c for c in decision.decide(study) if c.work.endswith("short"))
     answer, *_ = rows_of(headline.table(study))
-    decided, *_ = rows_of(decision.of_choices([choice]))
+    decided = decision.DecisionRow.of(choice)
     if len(paces) > 2:
         assert choice.whole_run == (row["execution_time_s_low"], row["execution_time_s_high"])
         assert str(choice.whole_run) in choice.text and str(choice.whole_run) in answer["sure"]
-        assert decided["whole_run_high_s"] == row["execution_time_s_high"]
+        assert decided.whole_run_high_s == row["execution_time_s_high"]
     else:
-        assert choice.whole_run is None and not is_known(decided["whole_run_high_s"])
+        assert choice.whole_run is None and not is_known(decided.whole_run_high_s)
 
 
 def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     assert "not projected" in choices["mnist_cnn, short", "quality"].text
     assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"].text
     assert ("mnist_cnn, short", "time_to_target_s") not in choices
-    assert set(decision_page.pareto(study)["recipe"]) == {"short", "whole"}
+    assert set(decision.pareto(study)["recipe"]) == {"short", "whole"}
     assert "projected" in headline.with_warnings("", list(found.values()))
 
 

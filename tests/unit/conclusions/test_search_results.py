@@ -8,7 +8,7 @@ import msgspec
 import pandas as pd
 import pytest
 from searched import is_made, planned_of, runs_of, study_of
-from tfscaling.conclusions import decision, decision_page, headline, next_steps, search_results
+from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import IN, LEFT, TAKEN
 from tfscaling.search.terms import Why
@@ -29,7 +29,7 @@ def decided(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 def choice_of(study: Study) -> pd.Series:
-    table = decision.of_choices(decision.decide(study))
+    table = decision.table(study)
     return table[table["goal"] == "execution_time_s"].iloc[0]
 
 
@@ -51,8 +51,7 @@ def test_a_decided_search_is_a_supported_choice(decided: Study) -> None:
     choice = choice_of(decided)
     assert (choice["support"], choice["nodes"], choice["bound"]) == (SUPPORTED, 2, 0.05)
     (row,) = headline.table(decided).to_dict("records")
-    assert row["badge"] == SUPPORTED and "decided: within 5% of the best" in row["text"]
-    assert "16 runs instead of the 36" in row["sure"]
+    assert row["badge"] == SUPPORTED and "16 runs" in row["sure"]
 
 
 def test_an_undecided_one_names_the_bound(tmp_path: Path) -> None:
@@ -61,15 +60,14 @@ def test_an_undecided_one_names_the_bound(tmp_path: Path) -> None:
     assert choice["support"] == INCONCLUSIVE and 0.05 < choice["bound"] < 0.1
     table = search_results.table(study)
     assert table["place"].tolist()[:2] == [TAKEN, IN]
-    steps = next_steps.table(study, decision.of_choices(decision.decide(study)))
+    steps = next_steps.table(study, decision.table(study))
     assert steps["runs"].tolist() == [2]
 
 
 def test_one_that_has_ended_says_what_may_decide_it(tmp_path: Path) -> None:
     study = made_after(tmp_path, 3, repeats_max=3)
-    assert "; undecided: within" in choice_of(study)["text"]
-    (step,) = next_steps.table(study, decision.of_choices(decision.decide(study)))["text"]
-    assert "indifference" in step
+    assert not choice_of(study)["is_decided"]
+    assert next_steps.table(study, decision.table(study))["kind"].tolist() == ["undecided search"]
 
 
 def test_points_left_out_by_a_bound_are_named_and_their_saving_is_a_least_one(
@@ -89,9 +87,8 @@ def test_points_left_out_by_a_bound_are_named_and_their_saving_is_a_least_one(
     # at linear speed-up as many node-hours as the smallest point of the line
     for _, full in table.groupby("platform")["full_node_hours"]:
         assert full.tolist() == pytest.approx([full.iloc[0]] * 3)
-    page = search_results.page(table, study)
-    assert "4 runs instead of the 36" in page and "89% less" in page
-    assert next_steps.table(study, decision.of_choices(decision.decide(study))).empty
+    assert "89% less" in search_results.page(table, study)
+    assert next_steps.table(study, decision.table(study)).empty
 
 
 def test_before_the_first_look_there_is_no_answer(tmp_path: Path) -> None:
@@ -106,8 +103,8 @@ def test_no_page_says_slower_than(decided: Study) -> None:
     assert "slower" not in page and "95%" in page
     shown = search_results.as_text(table)
     assert len(shown.cells) == 6 and "ahead of it" in shown.cells
-    chosen = decision.of_choices(decision.decide(decided))
-    assert "fewer than" not in decision_page.page(chosen, decided)
+    chosen = decision.table(decided)
+    assert "fewer than" not in decision.page(chosen, decided)
 
 
 def test_a_constraint_is_a_column_and_a_sentence(tmp_path: Path) -> None:
@@ -120,7 +117,7 @@ def test_a_constraint_is_a_column_and_a_sentence(tmp_path: Path) -> None:
     page = search_results.page(table, study)
     assert "test_accuracy of at least 0.8" in page
     unmet = {"constraint": {"test_accuracy": {"at_least": 0.99}}}
-    assert "no point" in choice_of(study_of(planned_of(unmet), study.runs))["text"]
+    assert pd.isna(choice_of(study_of(planned_of(unmet), study.runs))["nodes"])
 
 
 def test_points_of_other_work_are_rows_and_their_runs_are_counted(decided: Study) -> None:

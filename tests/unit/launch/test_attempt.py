@@ -21,8 +21,8 @@ from tfscaling.launch.attempt import Attempt
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.rank_files import IncompleteError
 from tfscaling.launch.supervisor import Supervisor
-from tfscaling.record import failure_report, run_record
-from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.record import attempts, run_record
+from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import RunSpec
 
@@ -74,8 +74,8 @@ def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path)
     with pytest.raises(SystemExit):
         launching.run(tmp_path, local_spec(), work)
     assert (tmp_path / "run.json").read_text() == "new"
-    assert failure_report.read(tmp_path) is None
-    report = failure_report.read(tmp_path / "attempt=1")
+    assert attempts.read_failure(tmp_path) is None
+    report = attempts.read_failure(tmp_path / "attempt=1")
     assert report is not None and report.cause.kind == "cancelled"
 
 
@@ -110,9 +110,9 @@ def test_an_attempt_whose_launcher_lost_its_power_has_its_cause_when_slurm_start
     atomic.write_text(first.scratch / "spec.json", run_spec.encode(spec))
     monkeypatch.setenv(variable, restarts)
     launching.run(tmp_path, spec, lambda _: None)
-    left = failure_report.read(first.scratch)
+    left = attempts.read_failure(first.scratch)
     assert (None if left is None else left.cause.kind) == kind
-    failed = failure_report.failed_attempts(tmp_path)
+    failed = attempts.failed_attempts(tmp_path)
     assert failed.number == (kind is not None)
     assert left is None or left.parameters_hash == spec.parameters_hash
 
@@ -347,7 +347,7 @@ def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit, match="1"):
         attempt.fail(spec, cause)
     for folder in (tmp_path, attempt.scratch):
-        found = failure_report.read(folder)
+        found = attempts.read_failure(folder)
         assert found is not None and found.wall_time_s is not None and found.wall_time_s >= 0
         assert msgspec.structs.replace(found, wall_time_s=None) == FailureReport(
             axes=spec.axes, cause=cause, attempt=1, parameters_hash=spec.parameters_hash

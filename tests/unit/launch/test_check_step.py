@@ -10,7 +10,7 @@ import pytest
 from builders import local_spec
 from tfscaling.launch import check_step
 from tfscaling.launch.attempt import Attempt, Limits
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
 
 
 @pytest.mark.parametrize("stall_timeout_s", [20.0, 600.0])

@@ -11,7 +11,7 @@ from builders import local_spec
 from msgspec.structs import replace
 from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import State
-from tfscaling.record.resumption import Beginning
+from tfscaling.record.attempts import Beginning
 from tfscaling.spec.run_spec import RunSpec
 
 CODE = {"model.py": "a" * 64}

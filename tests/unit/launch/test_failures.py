@@ -9,7 +9,7 @@ import pytest
 from builders import rank_events, write_events
 from tfscaling.launch import failures
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
 from tfscaling.train import parameter_server
 
 SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {

@@ -13,7 +13,7 @@ from builders import local_spec
 from generator import write_dataset_facts
 from test_user_program import start
 from tfscaling.launch import finished_attempt
-from tfscaling.record import attempts, earlier, run_record
+from tfscaling.record import attempts, run_record
 from tfscaling.spec.run_spec import RunSpec
 
 FIRST = "2026-11-20T10:00:00"
@@ -98,7 +98,7 @@ def test_a_job_that_failed_for_a_run_that_is_asked_for_again_makes_it_again(
     path: Path, spec: RunSpec
 ) -> None:
     (attempts.path(path.parent, 2) / run_record.FAILURE).write_text("{}")
-    earlier.beside(path).write_text("")  # what is to be replaced
+    attempts.backup_of(path).write_text("")  # what is to be replaced
     assert finished_attempt.bring_back(path, spec, None, {}) is None
 
 
@@ -107,11 +107,11 @@ def test_what_another_start_has_kept_does_not_make_the_job_do_its_run_again(
 ) -> None:
     """It may have found the record while it planned, before Slurm started the job again."""
     record = attempts.path(path.parent, 2) / attempts.RECORD
-    earlier.beside(path).hardlink_to(record)
+    attempts.backup_of(path).hardlink_to(record)
     in_job("77", 1)
     assert finished_attempt.bring_back(path, spec, None, os.environ) == 2
     assert path.samefile(record)
-    assert not earlier.beside(path).exists()
+    assert not attempts.backup_of(path).exists()
 
 
 @pytest.mark.parametrize(("restarts", "brought_back"), [(1, None), (2, 2)])

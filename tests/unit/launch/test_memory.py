@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tfscaling.launch import memory
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
 
 
 def test_the_kernels_count_is_read(tmp_path: Path) -> None:

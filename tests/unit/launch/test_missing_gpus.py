@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from builders import local_spec, rank_events, write_events
 from tfscaling.launch import failures, missing_gpus, slurm_job
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import SlurmJob
 from tfscaling.train import strategies
 

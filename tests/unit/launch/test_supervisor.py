@@ -21,8 +21,8 @@ from tfscaling.launch import heartbeat, rank_files, supervisor
 from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.supervisor import Supervisor
+from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventLog
-from tfscaling.record.failure_report import Cause
 
 pytestmark = pytest.mark.timeout(60)  # a rank that is not ended must not hold up the tests
 SLEEP = "say('start', host='here'); time.sleep(600)"

@@ -138,7 +138,7 @@ def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> 
 
 
 def test_every_check_and_every_metric_is_explained() -> None:
-    assert all(len(description) > 15 for description in checks.CHECKS.values())
+    assert all(len(check.description) > 15 for check in checks.CHECKS.values())
     rows = sections.definitions({"test_accuracy": Quality()}).metrics.rows
     assert [row[0].text for row in rows] == list(METRICS)
     assert all(len(row[-1].text) > 15 and row[3].text in ("lower", "higher") for row in rows)

@@ -14,8 +14,8 @@ from builders import REGISTRIES, manifest_of, raw_config, record_of, write_failu
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
 from tfscaling.plan import costed_plan, plan_rows, run_estimates, submission, sweep_refusals
-from tfscaling.record import attempts, failure_report
-from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.record import attempts
+from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.config import AllReduceBenchmark, Config
@@ -69,7 +69,7 @@ def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
             failure = FailureReport(
                 axes=run.spec.axes, attempt=attempt, cause=cause, wall_time_s=wall_time_s
             )
-            failure_report.write(folder, failure)
+            attempts.write_failure(folder, failure)
     failed = plan_of(config, tmp_path).failed
     # on one and on two nodes
     assert (failed.attempts, failed.node_hours) == (4, 1.5)

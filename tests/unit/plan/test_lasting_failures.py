@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure
 from tfscaling.plan.lasting_failures import is_given_up, is_lasting, lasts
-from tfscaling.record import failure_report
-from tfscaling.record.failure_report import ATTEMPTS_MAX, Cause, FailureReport, Kind
+from tfscaling.record import attempts
+from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport, Kind
 from tfscaling.record.run_record import FAILURE
 from tfscaling.spec import run_spec
 
@@ -59,7 +59,7 @@ def test_a_time_limit_known_to_be_too_short_is_not_paid_twice(
     if has_checkpoint:
         (folder / "checkpoints/steps=5").mkdir(parents=True)
     cause = Cause(kind="time_limit", message="limit")
-    failure_report.write(
+    attempts.write_failure(
         folder, FailureReport(axes=spec.axes, attempt=1, cause=cause, wall_time_s=100.0)
     )
     assert is_lasting(folder / "run.json") == lasts

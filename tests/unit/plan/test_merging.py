@@ -15,7 +15,7 @@ import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.plan import merging
-from tfscaling.record import run_record, staleness
+from tfscaling.record import run_record, run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import Manifest
 
@@ -32,14 +32,14 @@ CONFIG = [
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifest]:
     """Three runs: the first was made here, the others there, and a benchmark there."""
     monkeypatch.chdir(tmp_path)
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     Path("net.py").write_text("def model(): ...\n")
     planned = manifest_of(valid_config(*CONFIG))
     for number, run in enumerate(planned.runs):
         path = write_record((THERE if number else HERE) / "runs", run)
         change(path, environment={"user_code": user_code.of_run(run.spec).checksums()})
     yield planned
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
 
 
 def change(path: Path, **parts: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ def test_a_conflict_is_named_and_nothing_is_taken(
     broken: Callable[[Manifest], None], reason: str, manifest: Manifest
 ) -> None:
     broken(manifest)
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     before = files(HERE)
     merge = merging.compare(manifest, HERE, THERE)
     (conflict,) = merge.conflicts

@@ -14,7 +14,7 @@ from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.plan import costed_plan
 from tfscaling.plan.reruns import Reruns, is_outdated
-from tfscaling.record import earlier, staleness
+from tfscaling.record import attempts, run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.tables import runs_table
@@ -32,7 +32,7 @@ DATA = "data:data"
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PlannedRun]]:
     """A run on one node and one on two, each with an extra repeat, of code that is as it was."""
     monkeypatch.chdir(tmp_path)
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     Path("net.py").write_text("def model(): ...\n")
     Path("data.py").write_text("def data(): ...\n")
     planned = list(manifest_of(valid_config(*CONFIG)).runs)
@@ -46,12 +46,12 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plann
     made_by = user_code.of_names(DATA).checksums()
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "user_code": made_by}))
     yield planned
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
 
 
 def reruns(*changes: Any) -> Reruns:
     """As a start of the workflow asks, with the code as it is now."""
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     config = valid_config(*CONFIG, *changes)
     manifest = manifest_of(config)
     benchmarks = {b.point.path: b.spec for b in manifest.all_reduce_benchmarks if b.spec}
@@ -139,7 +139,7 @@ def made_again(*runs: PlannedRun) -> None:
 
 
 def row_of(runs: list[PlannedRun], run: PlannedRun) -> dict[str, Any]:
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     table, _ = runs_table.run_tables(runs, Path("results/runs"))
     return dict(table.iloc[runs.index(run)])
 
@@ -151,13 +151,13 @@ def test_the_record_of_a_run_made_again_is_kept_until_the_new_one_is_whole(
     content, made_ns = record_path(one).read_bytes(), record_path(one).stat().st_mtime_ns
     Path("net.py").write_text("def model(): return 1\n")
     made_again(one)
-    assert earlier.beside(record_path(extra)).exists()  # rounds may have it made again
-    assert not earlier.beside(record_path(two)).exists()
+    assert attempts.backup_of(record_path(extra)).exists()  # rounds may have it made again
+    assert not attempts.backup_of(record_path(two)).exists()
     assert reruns(STALE).bring_back() == frozenset()  # it is of other code
     write_failure(Path("results/runs"), one, message="ValueError: no")
     row = row_of(runs, one)
     assert row["status"] == "stale"
-    for text in ("ValueError: no", "attempt 1, kept as earlier.run.json", "net.py"):
+    for text in ("ValueError: no", "attempt 1, kept as attempts.run.json", "net.py"):
         assert text in row["reason"]
     config = valid_config(*CONFIG)
     (planned, *_) = costed_plan.make(config, manifest_of(config), Path("results/runs")).runs
@@ -170,7 +170,7 @@ def test_the_record_of_a_run_made_again_is_kept_until_the_new_one_is_whole(
     found = record_path(one)
     assert (found.read_bytes(), found.stat().st_mtime_ns) == (content, made_ns)
     reruns().keep_earlier(set())
-    assert not earlier.beside(found).exists()
+    assert not attempts.backup_of(found).exists()
     found.unlink()  # by the user
     assert reruns().bring_back() == frozenset()
 
@@ -182,7 +182,7 @@ def test_an_earlier_record_of_other_parameters_or_a_broken_one_does_not_come_bac
     made_again(one, two)
     changed = (("recipes", "weak", "epochs"), 7)
     assert reruns(changed).bring_back() == frozenset()
-    earlier.beside(record_path(two)).write_text("{")
+    attempts.backup_of(record_path(two)).write_text("{")
     assert reruns().bring_back() == {one.spec.path}
 
 

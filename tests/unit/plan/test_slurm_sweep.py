@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from builders import manifest_of, record_of, valid_config
 from tfscaling.plan.slurm_sweep import SlurmSweep
-from tfscaling.record import attempts, earlier, failure_report, queue_notes
-from tfscaling.record.failure_report import Cause, FailureReport, Kind
+from tfscaling.record import attempts, run_states
+from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.spec import run_spec
 
 (RUN, OTHER) = manifest_of(valid_config()).runs
@@ -51,8 +51,8 @@ def test_a_job_without_a_report_has_slurms(
 ) -> None:
     folder = attempt(output, 2) if has_begun else output.parent
     sweep.failed(output, "17", state)
-    failure = failure_report.read(output.parent)
-    assert failure is not None and failure_report.read(folder) == failure
+    failure = attempts.read_failure(output.parent)
+    assert failure is not None and attempts.read_failure(folder) == failure
     assert (failure.cause.kind, failure.attempt) == (kind, 2 if has_begun else 1)
     assert failure.axes == RUN.spec.axes
     assert "job 17" in failure.cause.message and state in failure.cause.message
@@ -62,9 +62,9 @@ def test_what_the_launcher_reported_stays(sweep: SlurmSweep, output: Path) -> No
     cause = Cause(kind="stalled", message="no rank made progress")
     reported = FailureReport(axes=RUN.spec.axes, attempt=1, cause=cause)
     for folder in (attempt(output, 1), output.parent):
-        failure_report.write(folder, reported)
+        attempts.write_failure(folder, reported)
     sweep.failed(output, "17", "FAILED")
-    assert failure_report.read(output.parent) == reported
+    assert attempts.read_failure(output.parent) == reported
 
 
 def test_files_that_are_no_records_have_no_report(sweep: SlurmSweep, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_hosts_that_were_slow_or_lacked_gpus_are_unfit(sweep: SlurmSweep, output
     for number, (kind, host) in enumerate(failures, start=1):
         cause = Cause(kind=kind, message="much slower", host=host)
         report = FailureReport(axes={}, attempt=number, cause=cause)
-        failure_report.write(attempt(output, number), report)
+        attempts.write_failure(attempt(output, number), report)
     assert sweep.unfit_nodes(output) == ["n3", "n6", "n7"]
     assert sweep.unfit_nodes(output.with_name("table.csv")) == []
 
@@ -113,16 +113,16 @@ def test_the_last_attempt_has_other_settings_than_planned(sweep: SlurmSweep, out
 
 def test_an_accepted_record_replaces_the_earlier_one(sweep: SlurmSweep, output: Path) -> None:
     output.touch()
-    earlier.keep(output)
+    attempts.keep_backup(output)
     sweep.accept(output)
-    assert not earlier.beside(output).exists()
+    assert not attempts.backup_of(output).exists()
 
 
 def test_notes_are_kept_by_run(sweep: SlurmSweep, output: Path) -> None:
     sweep.note({output: "waits", output.with_name("other"): "no run"})
-    assert queue_notes.read(sweep.runs_dir).words == {RUN.spec.path: "waits"}
+    assert run_states.read_queue_notes(sweep.runs_dir).words == {RUN.spec.path: "waits"}
     sweep.note({})
-    assert queue_notes.read(sweep.runs_dir).words == {}
+    assert run_states.read_queue_notes(sweep.runs_dir).words == {}
 
 
 def test_notes_that_cannot_be_written_end_no_sweep(sweep: SlurmSweep, output: Path) -> None:

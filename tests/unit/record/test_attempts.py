@@ -1,10 +1,18 @@
-"""Folders of attempts."""
+"""Attempts: their folders, and the record of a run that resumed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tfscaling.record import attempts
+import generator
+import msgspec
+import pytest
+from builders import a_record, rank_events, write_events
+from msgspec.structs import replace
+from tfscaling.record import attempts, run_record
+from tfscaling.record.attempts import Beginning, Cause, FailureReport
+from tfscaling.record.rank_report import WentOn
+from tfscaling.record.run_record import RunRecord
 
 
 def test_attempts_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -16,3 +24,57 @@ def test_attempts_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 def test_a_job_that_did_not_begin_has_none(tmp_path: Path) -> None:
     assert attempts.numbers(tmp_path / "missing") == []
+
+
+def attempt(run: Path, number: int, began_with: int, reached: int | None) -> Path:
+    """The folder of an attempt that went on from a checkpoint of so many steps, or from none."""
+    folder = run / f"attempt={number}"
+    folder.mkdir()
+    attempts.write_beginning(
+        folder,
+        Beginning(
+            folder=str(run / attempts.CHECKPOINTS),
+            attempt=number,
+            first_attempt=1,
+            checkpoint=f"steps={began_with}" if began_with else None,
+            steps=began_with,
+        ),
+    )
+    if reached is not None:
+        attempts.write_position(folder / attempts.POSITION, reached)
+    return folder
+
+
+def test_steps_that_were_trained_twice_are_counted_over_all_attempts(tmp_path: Path) -> None:
+    """The second attempt repeats 4 steps of the first, the third 3 of the second."""
+    first = attempt(tmp_path, 1, 0, 14)
+    write_events(first, 0, rank_events(0, {"start": 10.0, "imported": 12.0, "built": 30.0}))
+    cause = Cause(kind="cancelled", message="the launcher received SIGTERM")
+    report = FailureReport(axes={}, attempt=1, cause=cause)
+    run_record.write_json(first / run_record.FAILURE, report)
+    attempt(tmp_path, 2, 10, 13)
+    attempt(tmp_path, 3, 10, None)
+    since = WentOn(epoch=2, step=4, examples=80, trained_s=7.5, steps_per_epoch=6)
+    ranks = [generator.training_report(went_on=since)]
+    record = replace(msgspec.convert(a_record(), RunRecord), attempt=3)
+    found = attempts.with_resumption(record, tmp_path, ranks).resumed
+    assert found is not None
+    assert (found.epoch, found.step, found.trained_before_s) == (2, 4, 7.5)
+    assert found.steps_repeated == 4 + 3
+    assert [(each.attempt, each.steps) for each in found.attempts] == [(1, 14), (2, 3)]
+    assert found.attempts[0].duration_s == pytest.approx(20.0)
+    assert "received SIGTERM" in found.attempts[0].cause
+    assert found.attempts[1].duration_s is None
+
+
+def test_a_run_that_began_with_its_first_step_did_not_go_on(tmp_path: Path) -> None:
+    attempt(tmp_path, 1, 0, 3)
+    attempt(tmp_path, 2, 0, None)
+    record = replace(msgspec.convert(a_record(), RunRecord), attempt=2)
+    assert attempts.with_resumption(record, tmp_path, [generator.training_report()]) == record
+
+
+def test_records_of_before_have_no_attempts() -> None:
+    content = a_record()
+    content.pop("resumed")
+    assert msgspec.convert(content, RunRecord).resumed is None

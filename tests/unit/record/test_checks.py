@@ -1,4 +1,4 @@
-"""Each check of a run broken once, and none broken."""
+"""Each check of a run broken once, and none broken; names of GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from generator import DATA_SHA256, FACTS, prepared, training_report
-from tfscaling.record import checks, program_checks
+from tfscaling.record import checks
+from tfscaling.record.checks import is_gpu_model
 from tfscaling.record.rank_report import RankReport
 from tfscaling.spec.config import Measured, Recipe
 from tfscaling.spec.geometry import Geometry
@@ -68,104 +69,67 @@ def reports_of(contents: Sequence[dict[str, Any]]) -> list[RankReport]:
     return [msgspec.convert(c, RankReport) for c in contents]
 
 
-def violations(asked: dict[str, Any], contents: Sequence[dict[str, Any]]) -> list[str]:
-    """What is wrong with a run of which this is asked and whose ranks report this."""
+def problems(asked: dict[str, Any], contents: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The checks that a run fails of which this is asked and whose ranks report this."""
     names = ("train_examples", "test_examples")
     data = msgspec.structs.replace(
         prepared("mnist", asked["data_sha256"]), **{name: asked[name] for name in names}
     )
-    spec, reports = spec_of(asked), reports_of(contents)
-    wrong = checks.violations(spec, data, reports)
-    return [*wrong, *filter(None, [checks.divergence(spec, data, reports)])]
+    return checks.problems(spec_of(asked), data, reports_of(contents))
 
 
 def unchecked(asked: dict[str, Any], contents: Sequence[dict[str, Any]]) -> list[str]:
     return list(checks.unchecked(spec_of(asked), reports_of(contents)))
 
 
-# name of the check: what is asked otherwise, what rank 1 reports otherwise, the message's parts
-BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
-    "nodes": ({}, {"host": "node0"}, ["requested 2 nodes, ranks ran on 1", "node0"]),
-    "devices": ({}, {"devices": ["GPU:0"]}, ["requested devices ['CPU:0']", "{1: ['GPU:0']}"]),
-    "cpus": ({}, {"cpus": 2}, ["requested 8 CPUs per task, got {1: 2}"]),
-    "replicas": ({}, {"replicas": 1}, ["requested replicas 2, got {1: 1}"]),
-    "jobs": ({}, {"job": "ps"}, ["requested jobs {'worker': 2}, got {'worker': 1, 'ps': 1}"]),
-    "cluster": (
-        {}, {"cluster_hash": "beef"},
-        ["ranks disagree on the cluster: {0: '0123456789abcdef', 1: 'beef'}"],
-    ),
-    "tensorflow_version": (
-        {}, {"tensorflow_version": "2.16.1"},
-        ["ranks disagree on the TensorFlow version: {0: '2.21.0', 1: '2.16.1'}"],
-    ),
-    "threads": ({}, {"intra_op_threads": 1}, ["planned threads {1: 8}, got {1: 1}"]),
-    "cluster_source": ({}, {"cluster_source": "TF_CONFIG"}, ["where the cluster is told", "1: "]),
-    "packages": (
-        {}, {"host_facts": OTHER_KERAS},
-        ["ranks disagree on the version of keras: {0: '3.15.1', 1: '3.6.0'}"],
-    ),
-    "per_replica_batch_size": (
-        {}, {"per_replica_batch_size": 32}, ["requested per_replica_batch_size 64, got {1: 32}"],
-    ),
-    "global_batch_size": (
-        {}, {"global_batch_size": 64}, ["requested global_batch_size 128, got {1: 64}"],
-    ),
-    "examples_per_step": (
-        {}, {"examples_per_step": 64},
-        ["ranks disagree on the examples of a step: {0: 128, 1: 64}"],
-    ),
-    "data": (
-        {}, {"data_sha256": "e" * 64}, ["requested data with the checksum ddd", "got {1: 'eee"],
-    ),
-    "train_examples": ({}, {"train_examples": 383}, ["requested train_examples 384, got {1: 383}"]),
-    "test_examples": ({}, {"test_examples": 99}, ["requested test_examples 100, got {1: 99}"]),
-    "examples_trained": (
-        {}, {"examples_trained": 640},
-        ["requested 384 examples in each epoch, trained in all {1: 640}"],
-    ),
-    "model": (
-        {}, {"model_parameters": 7}, ["ranks disagree on the model's size: {0: 2770634, 1: 7}"],
-    ),
-    "weights": (
-        {}, {"weights_sha256": "f" * 64}, ["ranks disagree on the trained weights: ", "1: 'fff"],
-    ),
-    "test_loss": (
-        {}, {"test_loss": 0.9},
-        ["ranks disagree on the loss on held-out examples: {0: [0.3], 1: [0.9]}"],
-    ),
-    "learning": ({}, {"epochs": OTHER_CURVE}, ["ranks disagree on loss and accuracy: {0: ", "1: "]),
-    "test_accuracy": (
-        {}, {"test_accuracy": 0.87},
-        ["ranks disagree on the accuracy on held-out examples: {0: [0.88], 1: [0.87]}"],
-    ),
-}  # fmt: skip
+#: Name of the check → what rank 1 reports otherwise, how the message names rank and value.
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "nodes": ({"host": "node0"}, "node0"),
+    "devices": ({"devices": ["GPU:0"]}, "{1: ['GPU:0']}"),
+    "cpus": ({"cpus": 2}, "{1: 2}"),
+    "replicas": ({"replicas": 1}, "{1: 1}"),
+    "jobs": ({"job": "ps"}, "{'worker': 1, 'ps': 1}"),
+    "cluster": ({"cluster_hash": "beef"}, "1: 'beef'"),
+    "tensorflow_version": ({"tensorflow_version": "2.16.1"}, "1: '2.16.1'"),
+    "threads": ({"intra_op_threads": 1}, "{1: 1}"),
+    "cluster_source": ({"cluster_source": "TF_CONFIG"}, "1: 'TF_CONFIG'"),
+    "packages": ({"host_facts": OTHER_KERAS}, "keras: {0: '3.15.1', 1: '3.6.0'}"),
+    "per_replica_batch_size": ({"per_replica_batch_size": 32}, "{1: 32}"),
+    "global_batch_size": ({"global_batch_size": 64}, "{1: 64}"),
+    "examples_per_step": ({"examples_per_step": 64}, "{0: 128, 1: 64}"),
+    "data": ({"data_sha256": "e" * 64}, "{1: 'eee"),
+    "train_examples": ({"train_examples": 383}, "{1: 383}"),
+    "test_examples": ({"test_examples": 99}, "{1: 99}"),
+    "examples_trained": ({"examples_trained": 640}, "{1: 640}"),
+    "model": ({"model_parameters": 7}, "1: 7"),
+    "weights": ({"weights_sha256": "f" * 64}, "1: 'fff"),
+    "test_loss": ({"test_loss": 0.9}, "{0: [0.3], 1: [0.9]}"),
+    "learning": ({"epochs": OTHER_CURVE}, "0.2500001"),
+    "test_accuracy": ({"test_accuracy": 0.87}, "{0: [0.88], 1: [0.87]}"),
+}
 
 
-@pytest.mark.parametrize(("asked", "changes", "parts"), BROKEN.values(), ids=list(BROKEN))
-def test_one_rank_that_differs_is_found_and_named(
-    asked: dict[str, Any], changes: dict[str, Any], parts: list[str]
-) -> None:
-    (wrong,) = violations({**ASKED, **asked}, [report(0), report(1, **changes)])
-    assert [part for part in parts if part not in wrong] == []
+@pytest.mark.parametrize("name", BROKEN)
+def test_one_rank_that_differs_is_found_and_named(name: str) -> None:
+    changes, value = BROKEN[name]
+    found = problems(ASKED, [report(0), report(1, **changes)])
+    assert list(found) == [name]
+    assert value in found[name]
 
 
 def test_unfinished_epochs_are_found_and_the_rank_named() -> None:
     short = report(1, epochs=report(1)["epochs"][:1], examples_trained=384)
-    wrong = violations(ASKED, [report(0), short])
-    assert "requested 2 epochs, finished {1: 1}" in wrong
+    assert "{1: 1}" in problems(ASKED, [report(0), short])["epochs"]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "got"), [([0], "[0]"), ([], "[]"), ([0, 0], "[0, 0]"), ([0, 1, 2], "[0, 1, 2]")]
-)
-def test_missing_doubled_and_surplus_ranks_are_found(ranks: list[int], got: str) -> None:
-    wrong = violations(ASKED, [report(rank) for rank in ranks])
-    assert f"requested ranks [0, 1], got {got}" in wrong
+@pytest.mark.parametrize("ranks", [[0], [], [0, 0], [0, 1, 2]])
+def test_missing_doubled_and_surplus_ranks_are_found(ranks: list[int]) -> None:
+    assert str(ranks) in problems(ASKED, [report(rank) for rank in ranks])["tasks"]
 
 
 def test_every_check_was_broken_once() -> None:
     found_below = {"gpus", "gpu_type", "gpu_sharing", "tasks", "epochs", "finite"}
-    found_below |= {*program_checks.CHECKS}  # in test_program_results.py
+    found_below |= {*checks.PROGRAM_CHECKS}  # in test_program_results.py
     assert {*BROKEN, *found_below} == set(checks.CHECKS)
 
 
@@ -177,7 +141,7 @@ def test_every_check_was_broken_once() -> None:
 def test_what_all_ranks_report_alike_but_was_not_requested_is_found(key: str) -> None:
     """That the ranks agree is not enough."""
     other = [report(rank, **{key: "7" if key == "data_sha256" else 7}) for rank in range(2)]
-    assert violations(ASKED, other) != []
+    assert problems(ASKED, other)
 
 
 @pytest.mark.parametrize("key", ["replicas", "epochs", "data_sha256", "examples_trained"])
@@ -190,21 +154,16 @@ def test_a_report_of_a_training_says_all_of_it(key: str) -> None:
 
 @pytest.mark.parametrize(("quota", "is_wrong"), [(None, False), (8.0, False), (1.5, True)])
 def test_a_limit_of_cpu_time_counts_as_fewer_cpus(quota: float | None, is_wrong: bool) -> None:
-    found = violations(ASKED, [report(0), report(1, cpu_quota=quota)])
-    text = "requested 8 CPUs per task, a limit of CPU time leaves {1: 1.5}"
-    assert found == [text] * is_wrong
-
-
-def test_a_run_as_asked_has_nothing_wrong() -> None:
-    assert violations(ASKED, [report(0), report(1)]) == []
+    found = problems(ASKED, [report(0), report(1, cpu_quota=quota)])
+    assert list(found) == ["cpus"] * is_wrong
+    assert not is_wrong or "{1: 1.5}" in found["cpus"]
 
 
 def test_uneven_tasks_per_node_are_found_with_the_host() -> None:
     asked = {**ASKED, "tasks_per_node": 2, "jobs": {"worker": 4}}
     hosts = ["node0", "node0", "node0", "node1"]
     reports = [report(rank, host=host) for rank, host in enumerate(hosts)]
-    (wrong,) = violations(asked, reports)
-    assert wrong == "requested 2 tasks per node, got {'node0': 3, 'node1': 1}"
+    assert "{'node0': 3, 'node1': 1}" in problems(asked, reports)["nodes"]
 
 
 GPUS = ["GPU:0", "GPU:1"]
@@ -216,8 +175,9 @@ GPUS = ["GPU:0", "GPU:1"]
 )
 def test_a_rank_has_exactly_the_gpus_asked_for(devices: list[str], is_wrong: bool) -> None:
     reports = [report(0, replicas=4, devices=GPUS), report(1, replicas=4, devices=devices)]
-    wrong = violations({**ASKED, **GPU_RUN}, reports)
-    assert wrong == ([f"requested devices {GPUS} on each worker, got {{1: {devices}}}"] * is_wrong)
+    found = problems({**ASKED, **GPU_RUN}, reports)
+    assert list(found) == ["devices"] * is_wrong
+    assert not is_wrong or f"{{1: {devices}}}" in found["devices"]
 
 
 def on_gpus(
@@ -241,28 +201,26 @@ V100, T4 = "Tesla V100-SXM2-16GB", "Tesla T4"
 
 def test_gpus_of_another_model_than_asked_are_found() -> None:
     asked, reports = on_gpus([[V100, V100], [V100, T4]], "v100")
-    (wrong,) = violations(asked, reports)
-    assert wrong.startswith(f"requested GPUs of gpu_type v100, got {{1: ['{T4}']}}")
-    assert "gpu_type: null" in wrong
-    assert violations({**asked, "gpu_type": None}, reports) == []
-    assert violations(*on_gpus([[V100, V100], [V100, V100]], "v100")) == []
+    wrong = problems(asked, reports)["gpu_type"]
+    assert f"{{1: ['{T4}']}}" in wrong and "gpu_type: null" in wrong
+    assert problems({**asked, "gpu_type": None}, reports) == {}
+    assert problems(*on_gpus([[V100, V100], [V100, V100]], "v100")) == {}
 
 
 def test_without_names_from_tensorflow_those_of_a_uniform_host_are_compared() -> None:
     asked, reports = on_gpus([[None, None], []], "v100", gpus=[T4, T4])
-    (wrong,) = violations(asked, reports)
-    assert wrong.startswith("requested GPUs of gpu_type v100, got {0: ['Tesla T4'], 1: ")
+    assert "{0: ['Tesla T4'], 1: " in problems(asked, reports)["gpu_type"]
     assert unchecked(asked, reports) == []
 
 
 def test_what_cannot_be_compared_is_told_and_no_violation() -> None:
     asked, reports = on_gpus([[V100, V100], []], "v100", gpus=[V100, T4])
-    assert violations(asked, reports) == []
-    assert unchecked(asked, reports) == ["gpu_type: the driver names no GPU of ranks [1]"]
+    assert problems(asked, reports) == {}
+    (said,) = unchecked(asked, reports)
+    assert said.startswith("gpu_type") and "[1]" in said
     asked, reports = on_gpus([[V100], [V100]], "volta")
     (said,) = unchecked(asked, reports)
-    assert "'volta' cannot be compared" in said
-    assert V100 in said
+    assert "volta" in said and V100 in said
     for rank in reports:
         rank["host_facts"]["gpu_uuids"] = []
     assert len(unchecked(asked, reports)) == 2
@@ -275,7 +233,7 @@ def test_the_model_of_logical_devices_is_not_compared() -> None:
     for rank in reports:
         rank["devices"] = ["CPU:0", "CPU:1"]
     asked["devices"] = "logical"
-    assert (violations(asked, reports), unchecked(asked, reports)) == ([], [])
+    assert (problems(asked, reports), unchecked(asked, reports)) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -301,32 +259,27 @@ def test_ranks_that_share_a_gpu_are_found(
     asked, reports = on_gpus([[V100], [V100]], "v100")
     for rank, own in zip(reports, visible, strict=True):
         rank |= {"gpus_visible": own, "host_facts": facts}
-    expected = [] if shared is None else [f"ranks share GPUs: {{'{shared}': [0, 1]}}"]
-    assert violations(asked, reports) == expected
-
-
-def test_tasks_that_see_only_their_own_gpus_do_not_share_them() -> None:
-    """Where Slurm shows each task its own, all of them are number 0."""
-    assert violations(*on_gpus([[V100], [V100]], "v100")) == []
+    found = problems(asked, reports)
+    assert list(found) == ["gpu_sharing"] * (shared is not None)
+    assert shared is None or f"'{shared}': [0, 1]" in found["gpu_sharing"]
 
 
 def test_devices_of_workers_are_those_that_the_coordinator_sees() -> None:
     reports = coordinated_reports()
     reports[0]["worker_devices"] = [["CPU:0"], ["GPU:0"]]
-    (wrong,) = violations(PS_ASKED, reports)
-    assert wrong == "requested devices ['CPU:0'] on each worker, got {3: ['GPU:0']}"
+    assert "{3: ['GPU:0']}" in problems(PS_ASKED, reports)["devices"]
     reports[0] |= {"worker_devices": [["CPU:0"]], "replicas": 1}
-    assert len(violations(PS_ASKED, reports)) == 2
+    assert list(problems(PS_ASKED, reports)) == ["devices", "replicas"]
 
 
 def test_logical_devices_are_parts_of_the_cpu() -> None:
     asked = {**ASKED, **GPU_RUN, "devices": "logical"}
     reports = [report(rank, replicas=4, devices=["CPU:0", "CPU:1"]) for rank in range(2)]
-    assert violations(asked, reports) == []
+    assert problems(asked, reports) == {}
 
 
-def gpu_run(given: Sequence[int | None], kind: str, **asked: Any) -> list[str]:
-    """What is wrong with a run of four GPUs a node in two tasks, if ranks were given so many."""
+def gpu_run(given: Sequence[int | None], kind: str, **asked: Any) -> dict[str, str]:
+    """What a run of four GPUs a node in two tasks fails, if ranks were given this many."""
     shape = {"nodes": 2, "gpus_per_node": 4, "tasks_per_node": 2, "replicas": 8}
     usual = {**shape, "jobs": {"worker": 4}, "devices": kind}
     devices = [f"{'GPU' if kind == 'physical' else 'CPU'}:{number}" for number in range(2)]
@@ -341,7 +294,7 @@ def gpu_run(given: Sequence[int | None], kind: str, **asked: Any) -> list[str]:
         )
         for rank, number in enumerate(given)
     ]
-    return violations({**ASKED, **usual, **asked}, reports)
+    return problems({**ASKED, **usual, **asked}, reports)
 
 
 @pytest.mark.parametrize("kind", ["physical", "logical"])
@@ -364,27 +317,25 @@ def gpu_run(given: Sequence[int | None], kind: str, **asked: Any) -> list[str]:
 def test_every_rank_was_given_the_gpus_asked_for(
     given: list[int | None], is_wrong: bool, kind: str
 ) -> None:
-    told = dict(enumerate(given))
-    text = f"requested 4 GPUs per node and 2 per task, Slurm gave the ranks {told}"
-    assert gpu_run(given, kind) == [text] * is_wrong
+    found = gpu_run(given, kind)
+    assert list(found) == ["gpus"] * is_wrong
+    assert not is_wrong or str(dict(enumerate(given))) in found["gpus"]
 
 
 def test_uneven_tasks_see_the_gpus_of_their_node() -> None:
     asked = {"tasks_per_node": "2+1", "jobs": {"worker": 3}}
-    assert gpu_run([4, 4, 4], "logical", **asked) == []
-    assert gpu_run([2, 2, 2], "logical", **asked) == []
-    (wrong,) = gpu_run([4, 4, 2], "logical", **asked)
-    assert "{0: 4, 1: 4, 2: 2}" in wrong
+    assert gpu_run([4, 4, 4], "logical", **asked) == gpu_run([2, 2, 2], "logical", **asked) == {}
+    assert list(gpu_run([4, 4, 2], "logical", **asked)) == ["gpus"]
 
 
 def test_processes_on_one_machine_may_see_more_gpus_than_asked() -> None:
-    assert gpu_run([8, 8, 8, 8], "logical", launcher="local") == []
+    assert gpu_run([8, 8, 8, 8], "logical", launcher="local") == {}
 
 
 def test_a_run_on_cpus_may_have_been_given_gpus() -> None:
     """As jobs of whole nodes are."""
     reports = [report(rank, gpus_given=4) for rank in range(2)]
-    assert violations(ASKED, reports) == []
+    assert problems(ASKED, reports) == {}
 
 
 def test_only_workers_compute_on_gpus() -> None:
@@ -393,23 +344,18 @@ def test_only_workers_compute_on_gpus() -> None:
         rank |= {"gpus_given": 2 if rank["job"] == "worker" else 1, "devices": ["CPU:0", "CPU:1"]}
     reports[0]["replicas"] = 4
     asked = {**PS_ASKED, "gpus_per_node": 2, **GPU_RUN, "devices": "logical"}
-    assert violations(asked, reports) == []
+    assert problems(asked, reports) == {}
 
 
 def test_processes_on_one_machine_share_host_and_cpus() -> None:
     reports = [report(rank, host="here", cpus=2, intra_op_threads=1) for rank in range(2)]
-    assert violations({**ASKED, "launcher": "local"}, reports) == []
-    assert len(violations(ASKED, reports)) == 3
-
-
-def test_more_cpus_than_asked_are_no_error() -> None:
-    reports = [report(rank, intra_op_threads=4) for rank in range(2)]
-    assert violations({**ASKED, "cpus_per_task": 4}, reports) == []
+    assert problems({**ASKED, "launcher": "local"}, reports) == {}
+    assert len(problems(ASKED, reports)) == 3
 
 
 def test_durations_may_differ_between_ranks() -> None:
     slow = [{**epoch, "duration_s": 99.0} for epoch in report()["epochs"]]
-    assert violations(ASKED, [report(0), report(1, epochs=slow)]) == []
+    assert problems(ASKED, [report(0), report(1, epochs=slow)]) == {}
 
 
 def test_ranks_that_disagree_between_epochs_only_are_found() -> None:
@@ -418,9 +364,9 @@ def test_ranks_that_disagree_between_epochs_only_are_found() -> None:
     for rank, accuracy in enumerate((0.5, 0.6)):
         first, last = report(rank)["epochs"]
         reports.append(report(rank, epochs=[{**first, "test_accuracy": accuracy}, last]))
-    assert violations(ASKED, reports) == [
-        "ranks disagree on the accuracy on held-out examples: {0: [0.5, 0.88], 1: [0.6, 0.88]}"
-    ]
+    found = problems(ASKED, reports)
+    assert list(found) == ["test_accuracy"]
+    assert "{0: [0.5, 0.88], 1: [0.6, 0.88]}" in found["test_accuracy"]
 
 
 PS_ASKED = {**ASKED, "nodes": 4, "jobs": {"chief": 1, "ps": 1, "worker": 2}}
@@ -435,32 +381,28 @@ def coordinated_reports() -> list[dict[str, Any]]:
 
 
 def test_of_a_coordinated_run_the_coordinator_has_the_results() -> None:
-    assert violations(PS_ASKED, coordinated_reports()) == []
+    assert problems(PS_ASKED, coordinated_reports()) == {}
 
 
 def test_a_coordinated_run_without_results_does_not_count() -> None:
     reports = coordinated_reports()
     reports[0]["kind"] = "server"
-    assert violations(PS_ASKED, reports) == [
-        "requested replicas 2, no rank made a strategy",
-        "no rank trained",
-    ]
+    assert list(problems(PS_ASKED, reports)) == ["replicas", "epochs"]
 
 
 @pytest.mark.parametrize(
     ("hosts", "wrong"),
-    [(["a", "a", "b"], []), (["a", "b", "b"], []), (["a", "a", "a"], ["requested 2 nodes"])],
+    [(["a", "a", "b"], []), (["a", "b", "b"], []), (["a", "a", "a"], ["nodes"])],
 )
 def test_uneven_tasks_may_be_asked_for(hosts: list[str], wrong: list[str]) -> None:
     asked = {**ASKED, "tasks_per_node": "2+1", "jobs": {"worker": 3}, "replicas": 3}
     reports = [report(rank, host=host, replicas=3) for rank, host in enumerate(hosts)]
-    found = violations(asked, reports)
-    assert [text[:17] for text in found] == wrong
+    assert list(problems(asked, reports)) == wrong
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     broken = report(1, cpus=1, replicas=9, cluster_hash="beef")
-    assert len(violations(ASKED, [report(0), broken])) == 3
+    assert len(problems(ASKED, [report(0), broken])) == 3
 
 
 def diverged(rank: int, **changes: Any) -> dict[str, Any]:
@@ -471,17 +413,118 @@ def diverged(rank: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_run_that_diverged_fails_the_check_finite_and_no_other() -> None:
-    wrong = violations(ASKED, [diverged(0), diverged(1)])
-    assert wrong == ["diverged: loss is NaN from epoch 1"]
+    found = problems(ASKED, [diverged(0), diverged(1)])
+    assert found == {"finite": "diverged: loss is NaN from epoch 1"}
 
 
 def test_ranks_of_which_one_diverged_disagree() -> None:
-    assert any("disagree on loss" in w for w in violations(ASKED, [report(0), diverged(1)]))
+    assert "learning" in problems(ASKED, [report(0), diverged(1)])
 
 
 @pytest.mark.parametrize("name", ["loss", "test_loss"])
 def test_a_loss_that_is_none_is_not_finite_whatever_the_rank_says(name: str) -> None:
     epochs = [{**epoch, name: None} for epoch in report()["epochs"][:1]]
     reports = [diverged(rank, epochs=epochs, diverged="") for rank in (0, 1)]
-    (wrong,) = violations(ASKED, reports)
-    assert wrong == "diverged: loss is not finite from epoch 1"
+    assert problems(ASKED, reports) == {"finite": "diverged: loss is not finite from epoch 1"}
+
+
+V100, T4, L4, L40 = "Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA L4", "NVIDIA L40"
+A100_40, A100_80 = "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"
+H100 = "NVIDIA H100 80GB HBM3"
+RTX_2080_TI = "NVIDIA GeForce RTX 2080 Ti"
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("v100", V100),
+        ("V100", "Tesla V100-PCIE-32GB"),
+        ("v100-16gb", V100),
+        ("nvidia-tesla-v100", "NVIDIA V100-SXM2-16GB"),
+        ("Tesla V100-SXM2 16GB", V100),
+        ("t4", T4),
+        ("nvidia-tesla-t4", "NVIDIA T4"),
+        ("l4", L4),
+        ("nvidia-l4", L4),
+        ("l40", L40),
+        ("l40s", "NVIDIA L40S"),
+        ("a10g", "NVIDIA A10G"),
+        ("a100", A100_40),
+        ("a100", "A100-PCIE-40GB"),
+        ("a100-80gb", A100_80),
+        ("nvidia_a100-sxm4-80gb", A100_80),
+        ("h100", H100),
+        ("nvidia-h100-80gb", H100),
+        ("h200", "NVIDIA H200"),
+        ("2080ti", RTX_2080_TI),
+        ("rtx2080ti", RTX_2080_TI),
+        ("rtx_2080_ti", RTX_2080_TI),
+        ("rtx6000", "Quadro RTX 6000"),
+        ("rtx_6000_ada", "NVIDIA RTX 6000 Ada Generation"),
+        ("k80", "Tesla K80"),
+        ("titan v", "NVIDIA TITAN V"),
+        ("a100_3g.20gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"),
+        ("mi250x", "AMD Instinct MI250X"),
+        ("a100_80", "NVIDIA A100 80GB PCIe"),
+        ("v100-32g", "Tesla V100-SXM2-32GB"),
+    ],
+)
+def test_a_model_is_known_by_the_words_of_its_name(asked: str, name: str) -> None:
+    assert is_gpu_model(asked, name) is True
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("v100", T4),
+        ("t4", V100),
+        ("v100", "Tesla V100S-PCIE-32GB"),
+        ("v100-32gb", V100),
+        ("l4", L40),
+        ("l4", "NVIDIA L40S"),
+        ("l40", L4),
+        ("a10", "NVIDIA A10G"),
+        ("a10", A100_40),
+        ("a100", "NVIDIA A10"),
+        ("a100-80gb", A100_40),
+        ("h100", "NVIDIA H200"),
+        ("h200", "NVIDIA GH200 480GB"),
+        ("rtx2080", RTX_2080_TI),
+        ("rtx6000", "NVIDIA RTX 6000 Ada Generation"),
+        ("rtx6000", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+        ("a100", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"),
+        ("a100_1g.5gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"),
+        ("a100_1g.5gb", A100_40),
+        ("k80", ""),
+        ("v100-32g", V100),
+        ("v100l", T4),
+        ("a100-sxm4", H100),
+        ("rtx_2080_ti", "NVIDIA GeForce RTX 2080"),
+    ],
+)
+def test_another_model_is_told_apart(asked: str, name: str) -> None:
+    assert is_gpu_model(asked, name) is False
+
+
+@pytest.mark.parametrize("asked", ["volta", "the fast ones", "nvidia", ""])
+def test_a_text_that_names_no_model_cannot_be_compared(asked: str) -> None:
+    assert is_gpu_model(asked, V100) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("a100-sxm4", "A100-SXM-80GB"),
+        ("a100-sxm4-80gb", "A100-SXM-80GB"),
+        ("v100l", "Tesla V100-SXM2-32GB"),
+        ("v100-32gb", "Tesla V100"),
+        ("a100_80", "NVIDIA A100"),
+        ("a100-nvlink", A100_40),
+        ("mi250", "AMD Instinct MI250X"),
+        ("gh200-96gb", "NVIDIA GH200 480GB"),
+    ],
+)
+def test_a_size_or_form_factor_that_the_driver_names_otherwise_cannot_be_compared(
+    asked: str, name: str
+) -> None:
+    assert is_gpu_model(asked, name) is None

@@ -58,7 +58,6 @@ def test_a_wall_clock_of_the_launcher_that_is_set_changes_no_offset(
 def test_times_of_the_monotonic_clock_are_told_in_this_processs_time() -> None:
     before_s, moment_s = clock.now(), time.monotonic()
     assert before_s <= clock.at(moment_s) <= clock.now()
-    assert clock.at(moment_s + 7) - clock.at(moment_s) == pytest.approx(7, abs=1e-6)
 
 
 def test_many_ranks_ask_at_once() -> None:
@@ -94,10 +93,6 @@ def measured_from(answer: Callable[[socket.socket], object]) -> Offset | None:
         found = clock.measure({clock.VARIABLE: f"127.0.0.1:{listener.getsockname()[1]}"})
         thread.join(5)
     return found
-
-
-def test_a_server_that_hangs_up_gives_no_offset() -> None:
-    assert measured_from(lambda connection: None) is None
 
 
 def test_what_another_server_says_is_no_time() -> None:
@@ -181,24 +176,6 @@ def test_the_clock_answers_where_others_look_for_the_host(
     with clock.served("node1") as address:
         known["node1"] = "127.0.0.2"
         assert clock.measure({clock.VARIABLE: address}) is not None
-
-
-@pytest.mark.parametrize("has_ipv6", [False, True])
-def test_a_kernel_without_ipv6_answers_by_the_other(
-    has_ipv6: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = socket.create_server
-
-    def create_server(address: tuple[str, int], **options: object) -> socket.socket:
-        if options:
-            raise OSError("Address family not supported by protocol")
-        return real(address)
-
-    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: has_ipv6)
-    monkeypatch.setattr(socket, "create_server", create_server)
-    with clock.served("node1") as address:
-        port = address.rpartition(":")[2]
-        assert clock.measure({clock.VARIABLE: f"127.0.0.1:{port}"}) is not None
 
 
 @pytest.mark.parametrize(

@@ -35,18 +35,6 @@ def test_a_wall_clock_that_is_set_changes_no_duration_but_is_told(
     assert -71 < trained["host_time_s"] - built["host_time_s"] < -10
 
 
-def test_an_event_can_be_dated_earlier(tmp_path: Path) -> None:
-    path = tmp_path / "e"
-    assert EventLog(path, 0).add("start", 12.5) == 12.5
-    assert events.read(path)[0]["time_s"] == 12.5
-
-
-def test_a_second_log_of_the_same_rank_appends(tmp_path: Path) -> None:
-    for name in ("start", "imported"):
-        EventLog(tmp_path / "e", 0).add(name)
-    assert [event["event"] for event in events.read(tmp_path / "e")] == ["start", "imported"]
-
-
 def test_a_killed_rank_leaves_what_it_reached(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, signal, sys\n"
@@ -57,13 +45,6 @@ def test_a_killed_rank_leaves_what_it_reached(tmp_path: Path) -> None:
     )
     assert run_python(code, str(tmp_path / "e")).returncode == -9
     assert [event["event"] for event in events.read(tmp_path / "e")] == ["start", "imported"]
-
-
-def test_a_half_written_last_line_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "e"
-    whole = json.dumps({"time_s": 1.0, "rank": 0, "event": "start"})
-    path.write_text(f"{whole}\n{whole[:-9]}")
-    assert events.read(path) == [json.loads(whole)]
 
 
 @pytest.mark.parametrize("broken", [b"17", b'{"rank": 0}', b"\xff\xfe", b"\x00" * 40, b"[]", b""])

@@ -1,25 +1,20 @@
-"""Every metric can be read from a record, is described, and no record's value is left out."""
+"""Metrics are read from a record, and so is the quality of its recipe."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
-from builders import a_record
+from builders import a_record, manifest_of, record_of, valid_config
+from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS
-from tfscaling.record.phases import PHASES, Phases
-from tfscaling.record.rank_report import GradientNorms
-from tfscaling.record.run_record import Metrics, RunRecord
-from tfscaling.spec.config import Comparison
+from tfscaling.record.phases import Phases
+from tfscaling.record.rank_report import Epoch, GradientNorms
+from tfscaling.record.run_record import HeldOut, Metrics, Resumed, RunRecord
+from tfscaling.spec.config import Quality
 
 RECORD = msgspec.convert(a_record(), RunRecord)
-
-
-@pytest.mark.parametrize("name", PHASES)
-def test_each_phase_is_a_metric_and_less_is_better(name: str) -> None:
-    metric = METRICS[name]
-    assert metric.value is not None
-    assert metric.value(RECORD) == getattr(RECORD.phases, name)
-    assert (metric.unit, metric.direction) == ("s", "lower")
 
 
 def test_the_time_with_queue_is_that_from_the_submission() -> None:
@@ -88,17 +83,167 @@ def test_direction_title_and_digits_are_given(name: str) -> None:
     assert metric.digits >= 0
 
 
-def test_a_name_with_seconds_has_the_unit_seconds() -> None:
-    units = {metric.unit for name, metric in METRICS.items() if name.endswith("_time_s")}
-    assert units == {METRICS["time_to_target_s"].unit} == {"s"}
+EPOCHS = (
+    Epoch(
+        epoch=1, loss=0.5, accuracy=0.8, duration_s=5.0,
+        metrics={"mae": 4.0, "f1": 0.4, "early": 1.0},
+    ),
+    Epoch(
+        epoch=2, loss=0.3, accuracy=0.9, duration_s=4.0, metrics={"mae": 2.0, "f1": 0.6},
+        test_loss=0.4, test_accuracy=0.85, test_metrics={"mae": 2.5}, evaluation_time_s=1.0,
+    ),
+    Epoch(epoch=3, loss=0.2, accuracy=0.95, duration_s=3.0, metrics={"mae": None, "f1": 0.7}),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["time_to_target_s", "cost_to_target_usd"])
-def test_to_the_target_less_is_better_and_the_definition_says_what_is_measured(name: str) -> None:
-    assert METRICS[name].direction == "lower"
-    assert "evaluations" in METRICS[name].meaning
-    assert "initialisation" in METRICS[name].meaning
+def record(epochs: tuple[Epoch, ...] = EPOCHS) -> RunRecord:
+    """A run of 20 s; after it, the held-out loss is 0.3 and the accuracy 0.88."""
+    content = record_of(manifest_of(valid_config()).runs[0], 20.0, epochs=epochs)
+    return msgspec.convert(content, RunRecord)
 
 
-def test_columns_shown_by_default_are_metrics() -> None:
-    assert set(Comparison().columns) <= set(METRICS)
+def compared(metric: str, **direction: Any) -> Quality:
+    return Quality(metric=metric, **direction)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [("test_accuracy", 0.88), ("test_loss", 0.3), ("loss", 0.2), ("accuracy", 0.95), ("f1", 0.7)],
+)
+def test_the_quality_is_that_after_the_last_epoch(metric: str, value: float) -> None:
+    assert metrics.quality_of_run(record(), compared(metric)) == (value, "")
+
+
+def test_a_metric_of_held_out_examples_is_named_so_and_of_the_last_evaluation() -> None:
+    assert metrics.quality_of_run(record(), compared("test_mae")).value == 2.5
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        ("mae", "mae is not finite"),
+        ("early", "early is of epoch 1, not of the last, 3"),
+        (
+            "rmse",
+            "the run measured no rmse, only loss, accuracy, mae, f1, early, test_loss, "
+            "test_accuracy, test_mae",
+        ),
+    ],
+)
+def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:
+    assert metrics.quality_of_run(record(), compared(metric)) == (None, reason)
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "target", "seconds"),
+    [
+        ("test_accuracy", "higher", 0.85, 20.0 - 3.0 + 1.0),
+        ("test_accuracy", "higher", 0.86, None),
+        ("loss", "lower", 0.5, 20.0 - 7.0),
+        ("loss", "lower", 0.4, 20.0 - 3.0 + 1.0),
+        ("mae", "lower", 2.0, 20.0 - 3.0 + 1.0),
+        ("mae", "higher", 2.0, 20.0 - 7.0),
+        ("mae", "lower", 1.9, None),
+        ("f1", "higher", 0.7, 20.0 + 1.0),
+    ],
+)
+def test_a_target_is_reached_from_the_worse_side(
+    metric: str, direction: str, target: float, seconds: float | None
+) -> None:
+    found = metrics.reached(record(), compared(metric, direction=direction), target)
+    assert found.is_reached == (seconds is not None)
+    assert found.time_s == (None if seconds is None else pytest.approx(seconds))
+    assert found.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("durations_s", "target", "seconds"),
+    [
+        ((None, None, None), 0.5, None),
+        ((None, None, None), 0.3, None),
+        ((None, None, None), 0.2, 20.0 + 1.0),  # the last epoch: the whole time
+        ((None, 4.0, 3.0), 0.5, 20.0 - 7.0),
+        ((5.0, 4.0, None), 0.5, None),
+        ((5.0, None, 3.0), 0.3, 20.0 - 3.0 + 1.0),
+    ],
+)
+def test_the_time_to_a_target_needs_the_times_of_all_later_epochs(
+    durations_s: tuple[float | None, ...], target: float, seconds: float | None
+) -> None:
+    epochs = tuple(map(with_duration, EPOCHS, durations_s))
+    found = metrics.reached(record(epochs), compared("loss"), target)
+    assert found.is_reached
+    assert found.time_s == (None if seconds is None else pytest.approx(seconds))
+    assert bool(found.reason) == (seconds is None)
+
+
+def with_duration(epoch: Epoch, duration_s: float | None) -> Epoch:
+    return msgspec.structs.replace(epoch, duration_s=duration_s)
+
+
+def test_the_time_to_a_target_ends_with_the_evaluation_that_reached_it() -> None:
+    """Start-up 8 s, epochs of 10 s, evaluations of 1 s, checkpoints of 5 s after each epoch."""
+    epochs = tuple(
+        msgspec.structs.replace(
+            EPOCHS[1], epoch=n, duration_s=10.0, evaluation_time_s=1.0, test_accuracy=0.3 * n,
+            ended_s=8.0 + 16.0 * n - 5.0,
+        )
+        for n in (1, 2, 3)
+    )  # fmt: skip
+    made = record(epochs)
+    assert metrics.reached(made, compared("test_accuracy"), 0.6).time_s == 8 + 2 * 11 + 5
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_time_s", "noise_scale", "target", "is_known"),
+    [
+        (15.0, None, 0.3, False),  # two checkpoints followed the target
+        (15.0, None, 0.85, True),  # all were before it
+        (None, 12.0, 0.85, False),  # its evaluations hold the probes
+        (None, None, 0.3, True),
+    ],
+)
+def test_without_moments_nothing_unknown_counts_as_time_to_a_target(
+    checkpoint_time_s: float | None, noise_scale: float | None, target: float, is_known: bool
+) -> None:
+    epochs = tuple(
+        msgspec.structs.replace(EPOCHS[1], epoch=n, duration_s=5.0, test_accuracy=0.3 * n)
+        for n in (1, 2, 3)
+    )
+    made = record(epochs)
+    made = msgspec.structs.replace(
+        made,
+        phases=msgspec.structs.replace(made.phases, checkpoint_time_s=checkpoint_time_s),
+        metrics=msgspec.structs.replace(made.metrics, gradient_noise_scale=noise_scale),
+    )
+    found = metrics.reached(made, compared("test_accuracy"), target)
+    assert found.is_reached
+    assert (found.time_s is not None) == is_known
+    assert bool(found.reason) != is_known
+
+
+def test_a_resumed_run_adds_the_training_before_to_the_moment_of_its_target() -> None:
+    """Epoch 1 of 10 s and its evaluation of 1 s were trained before; epoch 2 ended after 13 s."""
+    epochs = tuple(
+        msgspec.structs.replace(
+            EPOCHS[1], epoch=n, test_accuracy=0.3 * n, evaluation_time_s=1.0, ended_s=ended_s
+        )
+        for n, ended_s in ((1, None), (2, 13.0), (3, 30.0))
+    )
+    resumed = Resumed(epoch=2, step=0, steps_repeated=4, trained_before_s=10.0, attempts=())
+    made = msgspec.structs.replace(record(epochs), resumed=resumed)
+    made = msgspec.structs.replace(
+        made, phases=msgspec.structs.replace(made.phases, checkpoint_time_s=9.0)
+    )
+    assert metrics.reached(made, compared("test_accuracy"), 0.6).time_s == 10 + 1 + 13
+    assert metrics.reached(made, compared("test_accuracy"), 0.3).time_s is None
+
+
+def test_an_evaluation_within_an_epoch_counts() -> None:
+    made = record()
+    held = [HeldOut(epoch=2, ended_s=float(n), metrics={"accuracy": 0.1 * n}) for n in (7, 8, 9)]
+    measured = msgspec.structs.replace(made.metrics, evaluations=tuple(held))
+    made = msgspec.structs.replace(made, metrics=measured)
+    assert metrics.reached(made, compared("test_accuracy"), 0.8).time_s == 8.0
+    # what was reached in an earlier epoch was reached sooner
+    assert metrics.reached(made, compared("loss"), 0.5).time_s == 13.0

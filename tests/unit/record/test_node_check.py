@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tfscaling.record import node_check
-from tfscaling.record.node_check import NodeRate
+from tfscaling.record import rank_report
+from tfscaling.record.rank_report import NodeRate
 
 
 def rates(computing: list[float], sending: list[float] | None = None) -> list[NodeRate]:
@@ -38,7 +38,7 @@ def test_a_node_is_compared_with_the_others(
     hosts: tuple[str, ...],
     links: list[tuple[str, str]],
 ) -> None:
-    found = node_check.judge(rates(computing, sending), 2.0, 1.5)
+    found = rank_report.judge_nodes(rates(computing, sending), 2.0, 1.5)
     assert found.slow_hosts == hosts
     assert [(link.host, link.to_host) for link in found.slow_links] == links
     assert bool(found.sentence) == bool(hosts or links)
@@ -50,5 +50,5 @@ def test_ranks_of_one_node_are_one_and_send_to_nobody() -> None:
         NodeRate(rank=k, host="n0", gflop_per_s=value, to_host="n0", mb_per_s=10.0 ** (3 * k))
         for k, value in enumerate([50.0, 1.0])
     ]
-    found = node_check.judge(both, 2.0, 1.5)
+    found = rank_report.judge_nodes(both, 2.0, 1.5)
     assert (found.slow_hosts, found.slow_links) == ((), ())

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 from builders import SCRIPTS, local_spec
-from tfscaling.record import prepared_data
+from tfscaling.record import prepared_data, run_states
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import PreparedData
 from tfscaling.spec import run_spec
@@ -77,13 +77,13 @@ def used(name: str, sha256: str) -> PreparedData:
 
 def test_each_dataset_is_compared_with_itself_only(tmp_path: Path) -> None:
     made = [used("one", "a"), None, used("two", "b"), used("one", "a"), used("one", "c")]
-    reasons = prepared_data.other_data(made, tmp_path)
+    reasons = run_states.other_data(made, tmp_path)
     assert [bool(reason) for reason in reasons] == [False, False, False, False, True]
     assert "one have the checksum cccccccccccc, those of most runs aaaaaaaaaaaa" in reasons[4]
 
 
 def test_of_as_many_runs_the_first_decide(tmp_path: Path) -> None:
-    reasons = prepared_data.other_data([used("one", "b"), used("one", "a")], tmp_path)
+    reasons = run_states.other_data([used("one", "b"), used("one", "a")], tmp_path)
     assert [bool(reason) for reason in reasons] == [False, True]
 
 

@@ -14,8 +14,8 @@ from builders import manifest_of, raw_config, record_of, write_failure, write_re
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of
-from tfscaling.record import attempts, failure_report
-from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.record import attempts
+from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.spec import configuration
 from tfscaling.spec.config import AXES
 from tfscaling.spec.manifest import Manifest, PlannedRun
@@ -389,7 +389,7 @@ def attempt_failed(run: PlannedRun, folder: Path, number: int, **report: Any) ->
     usual = {"parameters_hash": run.spec.parameters_hash, "wall_time_s": 1800.0}
     cause = Cause(kind="time_limit", message="x")
     usual = {"axes": run.spec.axes, "attempt": number, "cause": cause, **usual}
-    failure_report.write(path, FailureReport(**{**usual, **report}))
+    attempts.write_failure(path, FailureReport(**{**usual, **report}))
 
 
 def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:

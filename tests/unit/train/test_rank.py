@@ -162,8 +162,7 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
     report = report_of(finished)
     del report["policy"]
     reports = [msgspec.convert(report, RankReport)]
-    assert checks.violations(spec, data, reports) == []
-    assert checks.divergence(spec, data, reports) == ""
+    assert checks.problems(spec, data, reports) == {}
     others = [
         msgspec.structs.replace(spec, replicas=7),
         msgspec.structs.replace(
@@ -171,7 +170,7 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
         ),
         msgspec.structs.replace(spec, jobs={"worker": 2}),
     ]
-    assert all(checks.violations(other, data, reports) for other in others)
+    assert all(checks.problems(other, data, reports) for other in others)
 
 
 def test_no_rank_loads_what_keras_draws_with_or_reads_data_frames_with(finished: Path) -> None:

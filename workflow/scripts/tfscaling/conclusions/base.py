@@ -70,7 +70,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Findings",
     ),
     "decision": Conclusion(
-        "decision_page",
+        "decision",
         "Which point to take",
         "Which point to take for the shortest time, the lowest cost and the best quality, which "
         "is the test accuracy unless the recipe names another metric: only "

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.record import benchmark_record, run_record, staleness
+from tfscaling.record import benchmark_record, run_record, run_states
 from tfscaling.record.benchmark_record import BenchmarkRecord
 from tfscaling.spec import run_spec, user_code
 from tfscaling.spec.config import POINT_AXES
@@ -232,7 +232,7 @@ def read(spec: BenchmarkSpec, folder: Path, name: str = benchmark_record.RECORD)
         changes = run_spec.differences(planned, {**record.axes.axes, **record.parameters})
         return Benchmark(STALE, f"made with other parameters: {changes}")
     code = user_code.of_names(spec.point.model)
-    if reason := staleness.changed_code((record.environment.user_code, code)):
+    if reason := run_states.changed_code((record.environment.user_code, code)):
         return Benchmark(STALE, reason, is_kept=True)
     return Benchmark(OK, "", record)
 

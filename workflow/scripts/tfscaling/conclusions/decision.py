@@ -9,14 +9,17 @@ benchmarks/race.py, "full grid".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
+import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.evidence import (
     NotCovered,
     Study,
+    ineligible_text,
     not_covered,
     not_covered_text,
     remark,
@@ -24,14 +27,26 @@ from tfscaling.conclusions.evidence import (
 )
 from tfscaling.conclusions.projection import Interval, intervals
 from tfscaling.conclusions.search_results import verdict_text
-from tfscaling.record.metrics import QUALITY
+from tfscaling.conclusions.sentences import render, sentences
+from tfscaling.record.metrics import NAN, QUALITY
+from tfscaling.record.run_states import RunState
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.search.terms import Verdict, Why
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, all_at_target
-from tfscaling.tables.display import listed, point_name, target_text, value, varying, within
-from tfscaling.tables.estimates import CONFIDENCE
+from tfscaling.tables import display
+from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, SPREAD, all_at_target
+from tfscaling.tables.display import (
+    TextTable,
+    cell,
+    headed,
+    point_name,
+    quality_name,
+    target_text,
+    value,
+    varying,
+)
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -39,17 +54,22 @@ from tfscaling.tables.significance import (
     TOO_FEW,
     Difference,
     Samples,
+    pareto_set,
     weakest,
 )
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,
+    QUALITY_COLUMNS,
     Row,
     columns_of,
+    frame,
     is_known,
     is_projected,
     metric_of,
     point_of,
     qualities_of,
+    rows_of,
+    typed,
 )
 
 #: Metric → the cost that decides between points that are equally good by it.
@@ -84,6 +104,11 @@ class Contest:
     after: Row | None = None
     comparisons: int = 0
     against: Mapping[Point, Difference] = field(default_factory=dict)
+
+    @property
+    def others(self) -> list[Row]:
+        """The points other than the one taken that are shown to be near the best."""
+        return [row for row in self.near if row is not self.taken]
 
     @classmethod
     def of(cls, goal: str, rows: Sequence[Row], samples: Samples, indifference: float) -> Contest:
@@ -143,21 +168,15 @@ def preferred(goal: str, near: Sequence[Row]) -> tuple[Row, str]:
         least = min(row[cost] for row in near)
         left = [row for row in near if row[cost] == least]
         if len(left) == 1:
-            return left[0], "of these it has the lowest cost"
+            return left[0], "the lowest cost"
     for axis, words in _FEWEST.items():
         fewest = min(row[axis] for row in left)
         left = [row for row in left if row[axis] == fewest]
         if len(left) == 1:
-            return left[0], f"of these it has {words}"
-    return left[0], "of these it has the best estimate, as they have the same nodes and devices"
+            return left[0], words
+    return left[0], "the best estimate, as they have the same nodes and devices"
 
 
-#: Columns that say how sure a choice is.
-_SURE = ("bound", "is_decided", "is_best", "indifference", "comparisons")
-COLUMNS = (
-    *("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE),
-    *("not_covered", "whole_run_low_s", "whole_run_high_s"),
-)
 #: A goal where the configuration asks for it.
 WITH_QUEUE = "time_with_queue_s"
 #: Metric → what the choice is for; the quality or the target of the work follows what ends so.
@@ -182,15 +201,17 @@ class Choice:
     point is within the indifference of the best of those compared. `against` is how much worse each
     of these is. `not_covered` are planned configurations that were not compared: where one of them
     may still change the answer, the choice is not supported. `whole_run` is the interval of one run
-    of the whole training at the point, or at the best estimate, where it is projected.
+    of the whole training at the point, or at the best estimate, where it is projected. The text
+    names `shown`, the point to take or else the best median; `few` have too few runs for the
+    `contest`.
     """
 
     work: str
     goal: str
     title: str
-    text: str
-    support: str
     indifference: float
+    support: str = NOT_MEASURED
+    text: str = ""
     point: Point | None = None
     alike: tuple[Point, ...] = ()
     bound: float | None = None
@@ -200,6 +221,9 @@ class Choice:
     against: Mapping[Point, Difference] = field(default_factory=dict)
     not_covered: tuple[NotCovered, ...] = ()
     whole_run: Interval | None = None
+    shown: Row | None = None
+    contest: Contest | None = None
+    few: tuple[Row, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -207,78 +231,131 @@ class Choice:
         return any(each.is_open for each in self.not_covered)
 
 
-def of_choices(choices: Sequence[Choice]) -> pd.DataFrame:
-    """COLUMNS: one row for each choice; the axes are those of the point to take, if there is one.
+class DecisionRow(msgspec.Struct):
+    """A choice as a row; the axes are those of the point to take, if there is one.
 
     `alike` is the number of points that are not shown to be worse than the best estimate.
     """
-    rows = []
-    for choice in choices:
-        row: Row = {"work": choice.work, "goal": choice.goal, "title": choice.title}
-        row |= {"text": choice.text, "support": choice.support, "alike": len(choice.alike)}
-        row |= {name: getattr(choice, name) for name in _SURE}
-        row["not_covered"] = not_covered_text(choice.not_covered)
-        if choice.whole_run:
-            row |= {f"whole_run_{end}": each for end, each in choice.whole_run._asdict().items()}
-        rows.append(row | (columns_of(choice.point) if choice.point else {}))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    work: str
+    goal: str
+    title: str
+    text: str
+    support: str
+    platform: str | None = None
+    model: str | None = None
+    strategy: str | None = None
+    recipe: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    tasks_per_node: str | None = None
+    alike: int = 0
+    bound: float = NAN
+    is_decided: bool = False
+    is_best: bool = False
+    indifference: float = 0.0
+    comparisons: int = 0
+    not_covered: str = ""
+    whole_run_low_s: float = NAN
+    whole_run_high_s: float = NAN
+
+    @classmethod
+    def of(cls, choice: Choice) -> DecisionRow:
+        low, high = choice.whole_run or (NAN, NAN)
+        return cls(
+            work=choice.work,
+            goal=choice.goal,
+            title=choice.title,
+            text=choice.text,
+            support=choice.support,
+            **(columns_of(choice.point) if choice.point else {}),  # type: ignore[arg-type]
+            alike=len(choice.alike),
+            bound=NAN if choice.bound is None else choice.bound,
+            is_decided=choice.is_decided,
+            is_best=choice.is_best,
+            indifference=choice.indifference,
+            comparisons=choice.comparisons,
+            not_covered=not_covered_text(choice.not_covered),
+            whole_run_low_s=low,
+            whole_run_high_s=high,
+        )
+
+
+def table(study: Study) -> pd.DataFrame:
+    """One `DecisionRow` for each choice."""
+    return frame(DecisionRow, [DecisionRow.of(choice) for choice in decide(study)])
 
 
 def decide(study: Study) -> list[Choice]:
     """A choice for each goal and each work of which anything was measured."""
-    samples, indifference = study.samples, study.indifference
+    samples = study.samples
     whole_runs = intervals(study)
     found = []
     for work, rows in study.works.items():
         measured, ineligible = split(rows, samples)
-        uncovered, vary = not_covered(rows, samples), varying(rows)
+        uncovered = tuple(not_covered(rows, samples))
         goals = [goal for goal in GOALS if goal != WITH_QUEUE or study.decision_time == goal]
         for goal in goals if measured or ineligible else ():
             title = _title(goal, rows)
             if title is None:
                 continue
-            choice = Choice(work, goal, title, "", NOT_MEASURED, indifference)
+            choice = Choice(work, goal, title, study.indifference)
             search = study.searches.get(work)
             if search and goal in search.verdicts:
-                choice = _searched(choice, search, rows, samples)
+                choice = _searched(choice, search, rows)
             else:
-                choice = replace(choice, not_covered=tuple(uncovered))
-                choice = _chosen(choice, measured, samples, vary) if measured else choice
+                choice = _chosen(replace(choice, not_covered=uncovered), measured, samples)
             best = next(iter(ranked(goal, measured)), None)
             named = choice.point or (best and point_of(best))
-            whole_run = whole_runs.get(named) if named and goal == "execution_time_s" else None
-            of_whole = str(whole_run or "")
-            text = _joined(choice.text, of_whole, not_covered_text(choice.not_covered, vary))
-            found.append(replace(choice, text=text, whole_run=whole_run))
+            if named and goal == "execution_time_s":
+                choice = replace(choice, whole_run=whole_runs.get(named))
+            found.append(replace(choice, text=_text(choice, rows, samples, search)))
     return found
 
 
-def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row], samples: Samples) -> Choice:
-    """The choice as the search has made it, or stands."""
+def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySearch | None) -> str:
+    """The choice in words."""
+    of_search: dict[str, str] = {}
+    if search and choice.goal in search.verdicts:
+        confidence = f"{search.planned.search.confidence:.0%}"
+        verdict = verdict_text(search, search.verdicts[choice.goal])
+        of_search = {"verdict": verdict, "confidence": confidence}
+    shown, goal = choice.shown, choice.goal
+    metric = metric_of(goal, shown or rows[0])
+    return sentences(
+        "decision",
+        rows,
+        samples,
+        choice=choice,
+        search=of_search,
+        cost=COSTS.get(goal, goal),
+        runs=len(samples.values(point_of(shown), goal)) if shown else 0,
+        extreme="greatest" if metric.is_higher_better else "smallest",
+        best="the best" if metric.best is None else "the least error",
+        not_covered=not_covered_text(choice.not_covered, varying(rows)),
+    )
+
+
+def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row]) -> Choice:
+    """The choice that the search has made, or would make now."""
     verdict, asked = search.verdicts[choice.goal], search.planned.search
     by_point = {point_of(row): row for row in rows}
-    choice = replace(choice, not_covered=_out_of_search(search, verdict, by_point))
+    choice = replace(
+        choice,
+        not_covered=_out_of_search(search, verdict, by_point),
+        indifference=asked.indifference,
+    )
     taken = search.points.get(verdict.cheapest or "")
     rivals = [search.points[name] for name in verdict.survivors if search.points[name] != taken]
     if taken is None or taken not in by_point:
-        support = INCONCLUSIVE if verdict.has_ended else TOO_FEW
-        text = f"A search, {verdict_text(search, verdict)}."
-        return replace(choice, text=text, support=support, indifference=asked.indifference)
-    row, vary = by_point[taken], varying(rows)
-    named = f"{point_name(row, vary)}: {value(choice.goal, row)}{remark(row, samples)}"
-    is_supported = verdict.is_decided and not choice.is_open
-    text = (
-        f"{'Use ' * is_supported}{named}; {verdict_text(search, verdict)} "
-        f"({asked.confidence:.0%}, a search among {len(search.points)} points)."
-    )
+        return replace(choice, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
     bound = asked.indifference if verdict.is_decided else verdict.bound
     return replace(
         choice,
-        text=f"{text[0].upper()}{text[1:]}",
-        support=SUPPORTED if is_supported else INCONCLUSIVE,
+        support=SUPPORTED if verdict.is_decided and not choice.is_open else INCONCLUSIVE,
         is_decided=verdict.is_decided,
-        indifference=asked.indifference,
         point=taken,
+        shown=by_point[taken],
         alike=tuple(rivals),
         bound=bound if math.isfinite(bound) else None,
         comparisons=len(search.points) - 1,
@@ -316,40 +393,21 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
     return None if target is None else GOALS[goal] + f"{target.name} {target.value}"
 
 
-def _chosen(
-    choice: Choice, measured: Sequence[Row], samples: Samples, vary: Sequence[str]
-) -> Choice:
+def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice:
     """The choice with what the runs say of its goal."""
-    goal, indifference = choice.goal, choice.indifference
+    goal = choice.goal
     known = ranked(goal, measured)
     lacking = _lacking(goal, [row for row in measured if not is_known(row[goal])])
     choice = replace(choice, not_covered=(*choice.not_covered, *lacking))
     if not known:
         return choice
-    is_higher_better = metric_of(goal, known[0]).is_higher_better
     enough: list[Row] = []
     few: list[Row] = []
     for row in known:
         (enough if samples.has_enough(goal, point_of(row)) else few).append(row)
-    best = known[0]
-    if few and few[0] is best:
-        number = len(samples.values(point_of(best), goal))
-        made = f"{number} run{'s' * (number != 1)}"
-        extreme = "greatest" if is_higher_better else "smallest"
-        shown = f"{point_name(best, vary)}: {value(goal, best)}, of {made}{remark(best, samples)}"
-        if len(known) == 1:
-            text = f"Measured: {shown}. There is nothing to compare it with."
-            return replace(choice, text=text, support=NOT_COMPARED)
-        text = f"Too few runs to decide; the {extreme} median has {shown}."
-        return replace(choice, text=text, support=TOO_FEW)
-    contest = Contest.of(goal, enough, samples, indifference)
-    among = " with enough runs" if few else ""
-    text = _joined(
-        _taken_text(choice, contest, samples, vary, among),
-        _rivals_text(goal, contest, samples, vary, indifference),
-    )
-    if few:
-        text += f" Too few runs to compare: {listed([point_name(row, vary) for row in few])}."
+    if few and few[0] is known[0]:
+        return replace(choice, shown=few[0], support=TOO_FEW if known[1:] else NOT_COMPARED)
+    contest = Contest.of(goal, enough, samples, choice.indifference)
     support = weakest(
         [NOT_COMPARED] * (not contest.comparisons)
         + [TOO_FEW] * bool(few)
@@ -357,9 +415,11 @@ def _chosen(
     )
     return replace(
         choice,
-        text=text,
         support=support,
         point=point_of(contest.taken),
+        shown=contest.taken,
+        contest=contest,
+        few=tuple(few),
         alike=tuple(point_of(row) for row in contest.alike),
         bound=contest.bound,
         is_best=contest.is_best and contest.comparisons > 0,
@@ -376,54 +436,6 @@ def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:
         return []
     sign = -1 if metric_of(goal, known[0]).is_higher_better else 1
     return sorted(known, key=lambda row: (sign * row[goal], row["nodes"]))
-
-
-def _taken_text(
-    choice: Choice, contest: Contest, samples: Samples, vary: Sequence[str], among: str
-) -> str:
-    """Which point to take, with its value and how far it may be from the best.
-
-    `among`: which points it is compared with, if not with all.
-    """
-    goal, taken = choice.goal, contest.taken
-    use, among = ("Best of those compared: ", " compared") if choice.is_open else ("Use ", among)
-    metrics = dict.fromkeys((goal, COSTS.get(goal, goal)) if len(contest.near) > 1 else (goal,))
-    values = ", ".join(value(name, taken) for name in metrics if is_known(taken[name]))
-    named = f"{point_name(taken, vary)}: {values}{remark(taken, samples)}"
-    if not contest.comparisons:
-        return f"Measured: {named}. There is nothing to compare it with."
-    held = f"({CONFIDENCE:.0%}, {contest.comparisons} comparison{'s' * (contest.comparisons > 1)})"
-    if contest.is_best:
-        return f"{use}{named}. Every other point{among} is shown to be worse {held}."
-    of_what = "the best" if metric_of(goal, taken).best is None else "the least error"
-    far = f"by how much it may be worse is not known {held}"
-    if contest.bound is not None:
-        far = f"{within(contest.bound, of_what)} {held}"
-    if contest.is_decided:
-        return f"{use}{named}; {far}."
-    limit = f"{100 * choice.indifference:g}%"
-    return f"Not decided to within {limit}. The best estimate has {named}; {far}."
-
-
-def _rivals_text(
-    goal: str, contest: Contest, samples: Samples, vary: Sequence[str], indifference: float
-) -> str:
-    """What else is as good, or may be, or comes next."""
-    if len(contest.near) > 1:
-        others = [
-            f"{point_name(row, vary)}{remark(row, samples)}"
-            for row in contest.near
-            if row is not contest.taken
-        ]
-        return (
-            f"{listed(others)} {'is' if len(others) == 1 else 'are'} shown to be within "
-            f"{100 * indifference:g}% as well: {contest.how}."
-        )
-    if contest.alike:
-        names = listed([point_name(row, vary) for row in contest.alike])
-        return f"As good may be: {names}."
-    after = contest.after
-    return f"The next is {point_name(after, vary)}, {value(goal, after)}." if after else ""
 
 
 def _lacking(goal: str, rows: Sequence[Row]) -> list[NotCovered]:
@@ -449,5 +461,102 @@ def _lacking(goal: str, rows: Sequence[Row]) -> list[NotCovered]:
     return found
 
 
-def _joined(*parts: str) -> str:
-    return " ".join(part for part in parts if part)
+_WEIGHED = ("execution_time_s", "cost_usd", QUALITY)
+_FEWER = f"fewer than {RUNS_FOR_INTERVAL} runs"
+#: What points lack, or their status without a valid run → words for one, for several.
+_LACKING = {
+    "runs": (f"has {_FEWER}", f"have {_FEWER}"),
+    "times": (f"has {_FEWER} with times that count", f"have {_FEWER} with times that count"),
+    "diverged": ("diverged in all its runs", "diverged in all their runs"),
+    "failed": ("failed", "failed"),
+    "unfinished": ("is unfinished", "are unfinished"),
+    "stale": ("is stale", "are stale"),
+    "missing": ("is missing", "are missing"),
+}
+
+
+def pareto(study: Study) -> pd.DataFrame:
+    """The points that no other of the same work beats in time, cost and quality together.
+
+    Points that may not be compared take no part. Medians are compared; equal points beat each other
+    in nothing. Cost takes part only where every point of the work with a time has a price. Columns
+    are those of the comparison, with intervals.
+    """
+    kept: list[Row] = []
+    for rows in study.works.values():
+        measured, _ = split(rows, study.samples)
+        names = _weighed(measured)
+        known = [row for row in measured if all(is_known(row[name]) for name in names)]
+        kept += [known[position] for position in pareto_set(known, names)]
+    shown = [name for name in SPREAD if name in (*_WEIGHED, *OF_ALL_RUNS)]
+    ends = [f"{name}_{end}" for name in shown for end in ("min", "max", "low", "high")]
+    runs = ["runs", "runs_timed", "runs_asked"]
+    columns = [*POINT_AXES, "platform_title", *runs, *shown, *QUALITY_COLUMNS, *ends]
+    return pd.DataFrame(kept, columns=columns)
+
+
+def _weighed(measured: Sequence[Row]) -> list[str]:
+    """The metrics that decide who beats whom: no cost without prices, no quality of short runs."""
+    out: set[str] = set()
+    if not all(is_known(row["cost_usd"]) for row in measured if row["runs_timed"] > 0):
+        out.add("cost_usd")
+    if measured and all(map(is_projected, measured)):
+        out.add(QUALITY)
+    return [name for name in _WEIGHED if name not in out]
+
+
+def page(table: pd.DataFrame, study: Study) -> str:
+    """The page decision.md: choices, Pareto set, what would change them."""
+    rows = typed(DecisionRow, table)
+    text = render(
+        "decision_page",
+        works={work: list(own) for work, own in groupby(rows, lambda row: row.work)},
+        indifference=study.indifference,
+        pareto=display.markdown(_pareto_table(study), 2).rstrip() if rows else "",
+        open=list(_open(study)),
+        has_search=bool(study.searches),
+        is_undecided=any(row.support == INCONCLUSIVE for row in rows),
+    )
+    return f"{text}\n"
+
+
+def _pareto_table(study: Study) -> TextTable:
+    best, samples, points = pareto(study), study.samples, study.works
+    vary = varying(study.points)  # one table for all tasks
+    names = {
+        point_of(row): point_name(row, vary) + remark(row, samples)
+        for rows in points.values()
+        for row in rows
+    }
+    columns = [name for name in SPREAD if name in best and best[name].notna().any()]
+    heads = headed(best, ["runs", *columns])
+    rows = [[names[point_of(row)], *(cell(name, row) for name in heads)] for row in rows_of(best)]
+    measured = [split(rows, samples)[0] for rows in points.values()]
+    priced = all("cost_usd" in _weighed(rows) for rows in measured)
+    words = ["time", *["cost"] * priced]
+    if not measured or any(QUALITY in _weighed(rows) for rows in measured):
+        words.append(quality_name(best))
+    what = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    notes = ["Medians are compared, so the intervals in brackets may overlap."]
+    if not priced:
+        notes.append("Cost takes no part where a measured point has no price.")
+    notes += [ineligible_text(study.ineligible, varying(study.points))] if study.ineligible else []
+    title = f"Points that no other beats in {what} together"
+    return TextTable.of(title, ["point", *heads.values()], rows, notes)
+
+
+def _open(study: Study) -> Iterator[tuple[tuple[str, str], list[str]]]:
+    """(words for one point and for several, their names) of points that lack runs."""
+    lacking: dict[str, list[str]] = {status: [] for status in _LACKING}
+    for rows in study.works.values():
+        vary = varying(rows)
+        for row in rows:
+            point, name = point_of(row), point_name(row, vary)
+            wanted = RUNS_FOR_INTERVAL - study.samples.statuses(point)[RunState.DIVERGED]
+            if 0 < row["runs"] < wanted and point not in study.searched:
+                lacking["runs"].append(f"{name}, {cell('runs', row)}")
+            elif row["runs"] > 0 and row["runs_timed"] < wanted and point not in study.searched:
+                lacking["times"].append(f"{name}, {row['runs_timed']} of {row['runs']}")
+            elif row["status"] in lacking:
+                lacking[row["status"]].append(name)
+    return ((_LACKING[what], names) for what, names in lacking.items() if names)

@@ -277,3 +277,8 @@ class Study(Sweep):
         """Model and recipe → the search for the best of the points that do this work."""
         found = study_searches.of_study(self.manifest, self.runs)
         return {", ".join(search.work): search for search in found}
+
+    @cached_property
+    def searched(self) -> set[Point]:
+        """The points of all searches."""
+        return {point for search in self.searches.values() for point in search.points.values()}

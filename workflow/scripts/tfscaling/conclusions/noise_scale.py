@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.record import gradient_noise, run_record
+from tfscaling.record import run_record, step_estimates
 from tfscaling.record.rank_report import GradientNorms
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES
@@ -48,7 +48,7 @@ class Evaluations(NamedTuple):
 
     @classmethod
     def of(cls, norms: Sequence[GradientNorms]) -> Evaluations:
-        first, *others = gradient_noise.by_evaluation(norms).values()
+        first, *others = step_estimates.norms_by_evaluation(norms).values()
         return cls(first, others[-1]) if others else cls((), first)
 
     @property
@@ -67,7 +67,7 @@ def noise_scale(norms: Sequence[GradientNorms], comparisons: int = 1) -> NoiseSc
     random = np.random.default_rng(0)
     signal, noise, steps = np.zeros(resamples + 1), np.zeros(resamples + 1), 0
     for each in norms:
-        values = np.array(list(gradient_noise.estimates([each])))
+        values = np.array(list(step_estimates.noise_estimates([each])))
         if not len(values):
             continue
         draws = random.integers(0, len(values), (resamples, len(values)))

@@ -15,16 +15,8 @@ from tfscaling.console import text_lines
 from tfscaling.console.run_progress import RunProgress
 from tfscaling.console.sweep_outcome import NewFiles
 from tfscaling.plan import lasting_failures
-from tfscaling.record import (
-    attempts,
-    events,
-    failure_report,
-    metrics,
-    quality,
-    run_record,
-    short_runs,
-)
-from tfscaling.record.failure_report import Cause
+from tfscaling.record import attempts, events, metrics, run_record, step_estimates
+from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import RunRecord
 from tfscaling.spec.config import Config, Quality
 from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
@@ -85,7 +77,7 @@ class Job:
     def cause(self) -> Cause | None:
         """Why this job has failed, if it has left that."""
         try:
-            report = failure_report.read(self.record.parent) if self.spec else None
+            report = attempts.read_failure(self.record.parent) if self.spec else None
         except run_record.RecordError:
             return None
         return report.cause if report and self.has_ended else None
@@ -299,14 +291,14 @@ def _result(record: RunRecord, asked: Quality) -> str:
     """How a run ended: its time, its loss, and the metric by which its recipe is compared."""
     if record.validity.reason:
         return record.validity.reason
-    if (short := record.short_run) and (whole := short_runs.projected(record)):
+    if (short := record.short_run) and (whole := step_estimates.projected(record)):
         time_s = whole.phases.execution_time_s
         steps = f"{short.steps:,} of {short.steps_of_whole:,} steps"
         return f"done, {steps}; projected execution {time_s:.3g} s"
     words = [f"done, {record.phases.execution_time_s:.3g} s"]
     if record.metrics.loss is not None and asked.metric != "loss":
         words.append(f"loss {record.metrics.loss:.3g}")
-    if (value := quality.of_run(record, asked).value) is not None:
+    if (value := metrics.quality_of_run(record, asked).value) is not None:
         title = metrics.of_quality(asked).title
         words.append(f"{title} {value:.3g} {asked.unit or ''}".rstrip())
     return ", ".join(words)

@@ -19,7 +19,7 @@ import numpy as np
 from tfscaling.datasets import cifar10, downloads, idx, npz, pipelines, synthetic
 from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
-from tfscaling.record import tracebacks
+from tfscaling.record import crashes
 from tfscaling.record.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.record.run_record import write_json
 from tfscaling.spec import user_code
@@ -284,7 +284,7 @@ def fetch(
                 )
         except Exception as error:
             if user_code.is_reference(name) and not path:  # there is no other source
-                raise DatasetError(tracebacks.sentence(error, Path.cwd())) from error
+                raise DatasetError(crashes.sentence(error, Path.cwd())) from error
             failures.append(f"{source}: {type(error).__name__}: {error}")
             continue
         facts = DatasetFacts(
@@ -309,7 +309,7 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Giv
         facts = pipelines.prepare(name, output.stem, output, parameters)
     except Exception as error:
         traceback.print_exc()
-        raise DatasetError(tracebacks.sentence(error, Path.cwd())) from error
+        raise DatasetError(crashes.sentence(error, Path.cwd())) from error
     write_json(provenance, msgspec.structs.replace(facts, user_code=code))
     _write(output, {}, facts.sha256)
     return facts.source

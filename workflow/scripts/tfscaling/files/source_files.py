@@ -15,7 +15,7 @@ _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#(]*))",
     re.MULTILINE,
 )
-#: `import_module(f"a.b.{name}")`: each module of the package a.b.
+#: `import_module(f"a.b.{name}")`: each module of the package a.b, and its templates.
 _ANY_OF = re.compile(r"import_module\(f\"([\w.]+)\.\{")
 _COMMENT = re.compile(r"#[^\n]*")
 
@@ -44,7 +44,8 @@ def _imported(path: Path, folder: Path) -> frozenset[Path]:
         for name in imported:
             files |= _files_of(name, folder)
     for package in _ANY_OF.findall(path.read_text()):
-        files |= {*folder.joinpath(*package.split(".")).glob("*.py")}
+        place = folder.joinpath(*package.split("."))
+        files |= {*place.glob("*.py"), *place.glob("templates/*.j2")}
     return frozenset(files)
 
 

@@ -32,8 +32,8 @@ from tfscaling.launch import (
 )
 from tfscaling.launch.launchers import LAUNCHERS, LaunchError, Request, trainer_command
 from tfscaling.launch.ports import ReservedPorts
-from tfscaling.record import attempts, clock, failure_report, run_record
-from tfscaling.record.failure_report import Cause, FailureReport
+from tfscaling.record import attempts, clock, run_record
+from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import JobSpec, RunSpec
@@ -164,7 +164,7 @@ class Attempt:
             wall_time_s=round(time.monotonic() - self.begun_s, 3),
         )
         try:
-            failure_report.write(self.scratch, failure)
+            attempts.write_failure(self.scratch, failure)
             attempts.publish(self.scratch / run_record.FAILURE, self.folder / run_record.FAILURE)
         except OSError as error:  # as when the disk is full: what is said above stays
             print(f"{self.folder / run_record.FAILURE}: {error}", file=sys.stderr)
@@ -248,7 +248,7 @@ def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
         wall_time_s=round(max(times_s) - (last / attempts.SPEC).stat().st_mtime, 3),
     )
     with contextlib.suppress(OSError):
-        failure_report.write(last, failure)
+        attempts.write_failure(last, failure)
 
 
 def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:

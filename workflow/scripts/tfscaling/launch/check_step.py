@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tfscaling.launch import rank_files
 from tfscaling.launch.attempt import Attempt, Limits
-from tfscaling.record import node_check
-from tfscaling.record.failure_report import Cause
-from tfscaling.record.node_check import NodeCheck
+from tfscaling.record import rank_report
+from tfscaling.record.attempts import Cause
+from tfscaling.record.rank_report import NodeCheck
 from tfscaling.spec.run_spec import RunSpec
 
 #: In an attempt's folder: that of the check.
@@ -36,7 +36,7 @@ def run(attempt: Attempt, script: Path, spec: RunSpec, limits: Limits) -> NodeCh
         return cause
     rates = [report.rate for report in rank_files.check_reports(check.scratch)]
     factor = spec.measured.node_check_factor
-    found = node_check.judge(rates, factor, time.monotonic() - begun_s)
+    found = rank_report.judge_nodes(rates, factor, time.monotonic() - begun_s)
     if found.sentence:
         print(found.sentence, flush=True)
     if asked == "bar" and found.slow_hosts:

@@ -21,9 +21,9 @@ import msgspec
 from msgspec import Meta
 
 from tfscaling.files import atomic
-from tfscaling.record import attempts, resumption, run_record
+from tfscaling.record import attempts, run_record
+from tfscaling.record.attempts import Beginning
 from tfscaling.record.rank_report import Epoch, GradientNorms
-from tfscaling.record.resumption import Beginning
 from tfscaling.spec.run_spec import RunSpec
 
 #: In the folder of checkpoints: of which training they are.
@@ -98,13 +98,13 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
     deleted. A user's program finds what it wrote before, whatever that is. The attempt's folder
     gets the note.
     """
-    folder = run / resumption.FOLDER
+    folder = run / attempts.CHECKPOINTS
     sha256 = hashlib.sha256(
         msgspec.json.encode([spec.parameters_hash, dict(of)], order="deterministic")
     ).hexdigest()
     identity = _identity(folder)
     if identity is None or identity.sha256 != sha256:
-        resumption.remove(run)
+        attempts.remove_checkpoints(run)
         folder.mkdir()
         identity = Identity(sha256=sha256, first_attempt=attempt)
         run_record.write_json(folder / IDENTITY, identity)
@@ -125,7 +125,7 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
             print(f"goes on from {path}: epoch {state.epoch}, after {state.step} steps of it")
             break
         print(f"{path} is not whole: it is not taken")
-    resumption.write_beginning(attempts.path(run, attempt), beginning)
+    attempts.write_beginning(attempts.path(run, attempt), beginning)
     return beginning
 
 

@@ -20,8 +20,8 @@ from tfscaling.files import program_errors
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
 from tfscaling.launch.launchers import rank_log
 from tfscaling.record import events
+from tfscaling.record.attempts import Cause, Kind, UserLine
 from tfscaling.record.events import Event
-from tfscaling.record.failure_report import Cause, Kind, UserLine
 
 _LAST_LINES = 30
 #: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tfscaling.cluster.slurm_environment import job_id, restarts
-from tfscaling.record import attempts, earlier, prepared_data, run_record, staleness
+from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.run_record import RecordError, RunRecord
 from tfscaling.spec.run_spec import RunSpec
 
@@ -27,7 +27,7 @@ def publish(attempt: Path, path: Path, names: Iterable[str] = OF_RUN) -> None:
     for name in names:
         attempts.publish(attempt / name, path.with_name(name))
     attempts.publish(attempt / attempts.RECORD, path)
-    earlier.drop(path)
+    attempts.drop_backup(path)
 
 
 def bring_back(
@@ -71,12 +71,12 @@ def _is_of_this_job(record: RunRecord, environ: Mapping[str, str]) -> bool:
 
 def _has_failed_since(attempt: Path, path: Path) -> bool:
     """Whether its job failed after it had finished the run; nobody wants the run again."""
-    return (attempt / run_record.FAILURE).exists() and not earlier.beside(path).exists()
+    return (attempt / run_record.FAILURE).exists() and not attempts.backup_of(path).exists()
 
 
 def _is_stale(spec: RunSpec, record: RunRecord, dataset_file: Path | None) -> bool:
-    if staleness.other_parameters(spec, record) or staleness.other_code(spec, record):
+    if run_states.other_parameters(spec, record) or run_states.other_code(spec, record):
         return True
     if dataset_file is None:
         return False
-    return any(prepared_data.other_data([record.environment.dataset], dataset_file.parent))
+    return any(run_states.other_data([record.environment.dataset], dataset_file.parent))

@@ -9,8 +9,8 @@ import msgspec
 
 from tfscaling.launch import failures
 from tfscaling.launch.launchers import rank_log
-from tfscaling.record import program_results
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
+from tfscaling.record.events import PROGRAM_STARTED
 
 #: The error of a rank that was given up; its message is the line of the user's code, if known.
 HUNG = "Hung"
@@ -62,5 +62,5 @@ def _running(folder: Path) -> bool:
     return any(
         events[-1]["event"] not in ("failed", "end")
         for events in failures.rank_events(folder).values()
-        if any(event["event"] == program_results.STARTED for event in events)
+        if any(event["event"] == PROGRAM_STARTED for event in events)
     )

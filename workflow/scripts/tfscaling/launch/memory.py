@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
 
 #: Slurm's words, of a step whose memory is limited by cgroups or watched.
 _SLURMS = re.compile(r"out of memory|oom.kill|exceeded (?:job |step )?memory limit", re.IGNORECASE)

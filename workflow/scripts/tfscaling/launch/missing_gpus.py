@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from tfscaling.cluster.nodelist import NodeListError, expand
 from tfscaling.launch import failures, slurm_job
-from tfscaling.record import program_results
-from tfscaling.record.events import Event
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
+from tfscaling.record.events import PROGRAM_STARTED, Event
 from tfscaling.spec.run_spec import JobSpec
 
 #: The error of a rank that has other GPUs than the run requests.
@@ -25,7 +24,7 @@ WAYS_OUT = (
     "platform splits the CPU."
 )
 #: A rank of the trainer and of a program passes these only with the GPUs that the run requests.
-_WITH_GPUS = {"imported", program_results.STARTED}
+_WITH_GPUS = {"imported", PROGRAM_STARTED}
 #: Ranks of other hosts may still import TensorFlow.
 _OTHERS_S = 10.0
 

@@ -22,7 +22,7 @@ from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import gpus_given, step_id
 from tfscaling.launch import heartbeat, host_facts, rank_files
 from tfscaling.launch.heartbeat import Usage
-from tfscaling.record import clock, tracebacks
+from tfscaling.record import clock, crashes
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Rank, RankClock
 from tfscaling.record.run_record import write_json
@@ -133,7 +133,7 @@ def process(
         print(error, file=sys.stderr)
         sys.exit(error.status)
     except Exception as error:
-        blamed = tracebacks.of_exception(error, Path.cwd())
+        blamed = crashes.of_exception(error, Path.cwd())
         if blamed is None:
             events.add("failed", error=type(error).__name__, message=str(error)[:2000])
         else:

@@ -21,9 +21,8 @@ from tfscaling.launch.forked_ranks import ForkedRank, Forking
 from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.process_control import ending_with_parent
-from tfscaling.record import program_results
-from tfscaling.record.events import Event
-from tfscaling.record.failure_report import Cause
+from tfscaling.record.attempts import Cause
+from tfscaling.record.events import PROGRAM_STARTED, Event
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
 GRACE_S = 10.0
@@ -244,7 +243,7 @@ _DOING_AFTER = {
 def doing(events: Sequence[Event]) -> Doing:
     """What a rank is about, by its events, of which it has at least one."""
     last = events[-1]["event"]
-    if last != "end" and any(event["event"] == program_results.STARTED for event in events):
+    if last != "end" and any(event["event"] == PROGRAM_STARTED for event in events):
         return Doing.WAITING
     if last == "rendezvous" and events[-1].get("serves"):
         return Doing.WAITING

@@ -34,20 +34,10 @@ from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import rank_log
 from tfscaling.launch.process_control import ending_with_parent
 from tfscaling.launch.rank_process import RankContext, WorkFailedError, on_gpus
-from tfscaling.record import (
-    aborts,
-    observed_events,
-    observed_mllog,
-    observed_output,
-    observed_tensorboard,
-    prepared_data,
-    program_results,
-    resumption,
-    tracebacks,
-)
-from tfscaling.record.events import EventLog
-from tfscaling.record.observations import ObservationError, Observed
-from tfscaling.record.rank_report import HostFacts, ProgramReport, Rank
+from tfscaling.record import attempts, crashes, prepared_data
+from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, EventLog
+from tfscaling.record.observers import OBSERVERS, ObservationError
+from tfscaling.record.rank_report import HostFacts, Observed, ProgramReport, Rank
 from tfscaling.spec.run_spec import RunSpec
 
 #: The file to which the program says what it does, if it is asked to.
@@ -60,8 +50,6 @@ CHECKPOINTS_VARIABLE = "TFSCALING_CHECKPOINTS"
 OBSERVE = Path(__file__).resolve().parents[3] / "observe"
 #: Its `sitecustomize` observes `fit`.
 OBSERVE_FIT = OBSERVE / "site"
-#: Ways to observe by a file of events, and by the output.
-_BY_EVENTS, _IN_OUTPUT = ("fit", "events"), ("output", "mllog")
 #: As much of the end of the output is kept to explain a failure.
 _TAIL_LINES = 500
 #: Processes that the program left behind may keep its output open: so long more is read.
@@ -100,12 +88,12 @@ class UserProgram:
             raise WorkFailedError("FileNotFoundError", text, 1)
         words = [self._spec.filled(word, own, self._dataset) for word in self._spec.recipe.program]
         os.environ.update(environment(context, self._spec))
-        self._report = _report_path(context.folder, rank, self._spec.recipe.observe)
+        self._report = _report_path(context.folder, rank, self._spec)
         print("$", subprocess.list2cmdline(words), flush=True)
         passes_on = bool(os.environ.pop(PASSES_ON, ""))
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
             signal.signal(number, self._pass_on if passes_on else _left_to_the_program)
-        started_s = events.add(program_results.STARTED)
+        started_s = events.add(PROGRAM_STARTED)
         child = self._child = _start(words, context.host, own_group=passes_on)
         done = threading.Event()
         assert child.stdout is not None
@@ -117,7 +105,7 @@ class UserProgram:
         for thread in (reader, signs, stacks):
             thread.start()
         code = child.wait()
-        ended_s = events.add(program_results.ENDED, exit_code=code)
+        ended_s = events.add(PROGRAM_ENDED, exit_code=code)
         done.set()
         reader.join(_DRAIN_S)
         sys.stdout.flush()
@@ -148,7 +136,7 @@ class UserProgram:
 
     def _copy(self, output: IO[bytes]) -> None:
         """Pass the output on to the rank's log; keep its end, and all of it where it is read."""
-        copy = self._report if self._spec.recipe.observe in _IN_OUTPUT else None
+        copy = self._report if _source(self._spec) == "output" else None
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(copy.open("wb")) if copy else None
             for line in iter(output.readline, b""):
@@ -198,26 +186,16 @@ class UserProgram:
         Where a program writes its own logs, the first rank may be the only one that does.
         """
         recipe = self._spec.recipe
-        if recipe.observe == "nothing":
+        if recipe.observe not in OBSERVERS:
             return None
-        folder = (
-            Path(self._spec.filled(recipe.log_folder, own, self._dataset))
-            if recipe.log_folder
-            else None
-        )
+        path = self._report
+        if recipe.log_folder:
+            path = Path(self._spec.filled(recipe.log_folder, own, self._dataset))
+        assert path is not None
         try:
-            if recipe.observe == "tensorboard" and folder:
-                return observed_tensorboard.read(folder)
-            if recipe.observe == "mllog" and folder:
-                return observed_mllog.read(observed_mllog.find(folder))
-            assert self._report is not None
-            if recipe.observe == "mllog":
-                return observed_mllog.read(self._report)
-            if recipe.observe == "output":
-                return observed_output.read(self._report, recipe.patterns)
-            return observed_events.read(self._report)
-        except (ObservationError, OSError) as error:
-            if rank > 0 and recipe.observe not in _BY_EVENTS:
+            return OBSERVERS[recipe.observe].read(path, recipe.patterns)
+        except ObservationError as error:
+            if rank > 0 and _source(self._spec) != "events":
                 return None
             text = f"the program ended without the report of `observe: {recipe.observe}`: {error}"
             raise WorkFailedError("ObservationError", f"{text}; log: {log}", 1) from error
@@ -226,11 +204,11 @@ class UserProgram:
         lines = [line.decode(errors="replace").rstrip() for line in self._tail]
         ended = failures.exit_text(code)
         text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
-        name, blamed = ended, tracebacks.last(lines, Path.cwd())
+        name, blamed = ended, crashes.last_traceback(lines, Path.cwd())
         if self._hung:
             place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
             return WorkFailedError(hangs.HUNG, place, 1)
-        aborted = aborts.reason(ended, lines)
+        aborted = crashes.abort_reason(ended, lines)
         if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
         if aborted:
@@ -272,9 +250,9 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         variables |= program_environment.variables(
             spec.recipe.environment, os.environ, context.host
         )
-    if (beginning := resumption.read_beginning(context.folder)) is not None:
+    if (beginning := attempts.read_beginning(context.folder)) is not None:
         variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
-    if spec.recipe.observe in _BY_EVENTS:
+    if _source(spec) == "events":
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
     if not on_gpus(spec):
         return {**variables, VISIBLE_GPUS: ""}
@@ -303,11 +281,17 @@ def _start(words: list[str], host: str, own_group: bool) -> subprocess.Popen[byt
         raise WorkFailedError(name, text, 127) from error
 
 
-def _report_path(folder: Path, rank: int, observe: str) -> Path | None:
-    """The file that the program's report is in, if it is one that this process knows of."""
-    if observe in _BY_EVENTS:
+def _source(spec: RunSpec) -> str:
+    """Where the program's report is: see `Observer.source`."""
+    observer = OBSERVERS.get(spec.recipe.observe)
+    return observer.source if observer else ""
+
+
+def _report_path(folder: Path, rank: int, spec: RunSpec) -> Path | None:
+    """The file of the program's report, if this process reads or writes one."""
+    if _source(spec) == "events":
         return rank_files.observed_path(folder, rank)
-    return folder / f"rank-{rank}.output" if observe in _IN_OUTPUT else None
+    return folder / f"rank-{rank}.output" if _source(spec) == "output" else None
 
 
 def _left_to_the_program(number: int, _: object) -> None:

@@ -234,7 +234,7 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     with_times = " with times" * bool((sizes < planned["runs"]).any())
     return Validity(
-        list(checks.CHECKS.items()),
+        [(name, check.description) for name, check in checks.CHECKS.items()],
         table("statuses", TextTable.of("Runs by status", header, statuses, spent(runs))),
         _left_out(runs, comparison),
         f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs{with_times}, "

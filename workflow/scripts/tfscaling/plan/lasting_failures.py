@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tfscaling.record import aborts, attempts, events, failure_report, resumption, run_record
-from tfscaling.record.failure_report import Cause, FailureReport, Kind
+from tfscaling.record import attempts, crashes, events, run_record
+from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.spec import run_spec
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.run_spec import RunSpec
@@ -47,7 +47,7 @@ def is_lasting(record: Path) -> bool:
     if record.name != run_record.RECORD:
         return False
     try:
-        failure = failure_report.read(record.parent)
+        failure = attempts.read_failure(record.parent)
     except run_record.RecordError:
         return False
     if failure is None:
@@ -57,7 +57,7 @@ def is_lasting(record: Path) -> bool:
 
 def _is_limit_too_short(run: Path, failure: FailureReport) -> bool:
     """Whether at its pace the attempt needed more than its time limit, and can't be resumed."""
-    checkpoints = run / resumption.FOLDER
+    checkpoints = run / attempts.CHECKPOINTS
     if failure.cause.kind != "time_limit" or any(checkpoints.glob("steps=*")):
         return False
     attempt = attempts.path(run, failure.attempt)
@@ -90,8 +90,8 @@ def lasts(cause: Cause) -> bool:
 def _is_a_crash(cause: Cause) -> bool:
     """Whether a user's program ended of itself, and of nothing that may pass."""
     error = cause.error or ""
-    if aborts.is_abort(error):
-        return not aborts.has_lost_connection((cause.message, *cause.last_lines))
+    if crashes.is_abort(error):
+        return not crashes.has_lost_connection((cause.message, *cause.last_lines))
     if error.startswith("killed by"):
         return any(name in error for name in _CRASHES)
     return error not in _MAY_PASS and not _MAY_PASS_WORDS.search(cause.message)
@@ -102,4 +102,4 @@ def is_given_up(run: PlannedRun, runs_dir: Path) -> bool:
     folder = runs_dir / run.spec.path
     if (folder / run_record.RECORD).exists() or not (folder / run_record.FAILURE).exists():
         return False
-    return failure_report.failed_too_often(folder, run.spec.parameters_hash)
+    return attempts.failed_too_often(folder, run.spec.parameters_hash)

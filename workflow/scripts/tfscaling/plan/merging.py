@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfscaling.conclusions import communication
-from tfscaling.record import benchmark_record, prepared_data, run_record, staleness
+from tfscaling.record import benchmark_record, run_record, run_states
 from tfscaling.record.run_record import RunRecord
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
@@ -120,8 +120,8 @@ def _run(spec: RunSpec, folder: str, here: Path, there: Path) -> _Found:
     if record.axes.axes != spec.axes:
         return _Found(folder, "its record is of another run; the folder was moved")
     problem = (
-        staleness.other_parameters(spec, record)
-        or staleness.other_code(spec, record)
+        run_states.other_parameters(spec, record)
+        or run_states.other_code(spec, record)
         or _in_the_way(here / folder, run_record.RECORD)
         or _no_plain_files(there / folder)
     )
@@ -159,7 +159,7 @@ def _without_other_data(
     """The same, where runs of other data have a problem."""
     records = [*here, *(found.record if not found.problem else None for found in offered)]
     used = [record.environment.dataset if record else None for record in records]
-    reasons = prepared_data.other_data(used, results / "datasets")[len(here) :]
+    reasons = run_states.other_data(used, results / "datasets")[len(here) :]
     return [
         _Found(found.folder, found.problem or reason, found.record, found.commit)
         for found, reason in zip(offered, reasons, strict=True)

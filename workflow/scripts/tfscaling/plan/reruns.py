@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfscaling.record import earlier, prepared_data, run_record, staleness
+from tfscaling.record import attempts, prepared_data, run_record, run_states
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
@@ -45,7 +45,7 @@ class Reruns:
     def is_made(self, path: str) -> bool:
         """Whether the run has a record of its parameters; False of what is no run."""
         run = self.runs.get(path)
-        return run is not None and not staleness.to_make([run.spec], self.results / "runs")
+        return run is not None and not run_states.to_make([run.spec], self.results / "runs")
 
     def keep_earlier(self, to_do: Collection[str]) -> None:
         """Keep the records that the jobs to do, by these outputs, replace; and no others.
@@ -61,19 +61,19 @@ class Reruns:
     @staticmethod
     def _keep(record: Path, to_do: Collection[str], may_be_to_do: bool = False) -> None:
         if may_be_to_do or str(record) in to_do:
-            earlier.keep(record)
+            attempts.keep_backup(record)
         elif record.exists():
-            earlier.drop(record)
+            attempts.drop_backup(record)
 
     @functools.cached_property
     def _brought_back(self) -> frozenset[str]:
         specs = [run.spec for run in self.runs.values()]
-        runs = staleness.to_bring_back(specs, self.results / "runs")
+        runs = run_states.to_bring_back(specs, self.results / "runs")
         for path in runs:
-            earlier.bring_back(self.results / "runs" / path / run_record.RECORD)
+            attempts.restore_backup(self.results / "runs" / path / run_record.RECORD)
         benchmarks = set(filter(self._is_benchmark_to_bring_back, self.benchmarks))
         for path in benchmarks:
-            earlier.bring_back(self._benchmark(path))
+            attempts.restore_backup(self._benchmark(path))
         return frozenset(runs | benchmarks)
 
     def _benchmark(self, path: str) -> Path:
@@ -83,12 +83,12 @@ class Reruns:
 
     def _is_benchmark_to_bring_back(self, path: str) -> bool:
         record = self._benchmark(path)
-        if record.exists() or not earlier.beside(record).exists():
+        if record.exists() or not attempts.backup_of(record).exists():
             return False
         from tfscaling.conclusions import communication  # loads pandas
 
         found = communication.read(
-            self.benchmarks[path], self.results / "all_reduce", earlier.beside(record).name
+            self.benchmarks[path], self.results / "all_reduce", attempts.backup_of(record).name
         )
         return found.status == communication.OK
 
@@ -117,7 +117,7 @@ class Reruns:
         self.bring_back()
         due = list(self._due_on_changed_data())
         made = self._stale_runs if self._makes_stale else frozenset()
-        made |= staleness.to_make(due, self.results / "runs")
+        made |= run_states.to_make(due, self.results / "runs")
         return made & {spec.path for spec in due}
 
     @property
@@ -128,7 +128,7 @@ class Reruns:
     def _stale_runs(self) -> frozenset[str]:
         self.bring_back()
         specs = [run.spec for run in self.runs.values()]
-        return frozenset(staleness.stale(specs, self.results / "runs"))
+        return frozenset(run_states.stale(specs, self.results / "runs"))
 
     def _due_on_changed_data(self) -> Iterator[RunSpec]:
         """The planned runs, made or not, whose data is of earlier code; no extra repeats."""

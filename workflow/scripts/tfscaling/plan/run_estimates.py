@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tfscaling.record import run_record, short_runs
+from tfscaling.record import run_record, step_estimates
 from tfscaling.record.run_record import RunRecord
 from tfscaling.spec import variants
 from tfscaling.spec.run_spec import Point, RunSpec
@@ -36,7 +36,9 @@ def estimate(
     if times_s := measured_s(spec, runs_dir):
         number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
         return Estimate(statistics.median(times_s), f"measured, {number}")
-    found = [short_runs.projected(record) for record in _records(short, runs_dir)] if short else []
+    found = (
+        [step_estimates.projected(record) for record in _records(short, runs_dir)] if short else []
+    )
     times_s = [whole.phases.wall_time_s for whole in found if whole is not None]
     if times_s:
         number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfscaling.plan import lasting_failures
-from tfscaling.record import attempts, earlier, failure_report, queue_notes, run_record
-from tfscaling.record.failure_report import Cause, FailureReport, Kind
+from tfscaling.record import attempts, run_record, run_states
+from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import JobSpec, RunSpec
 
@@ -66,7 +66,7 @@ class SlurmSweep:
         with contextlib.suppress(OSError):  # a full disk, which the console has reported
             folder.mkdir(parents=True, exist_ok=True)
             for place in filter(None, (last, folder)):
-                failure_report.write(place, failure)
+                attempts.write_failure(place, failure)
 
     def fails_again(self, output: Path) -> bool:
         return lasting_failures.is_lasting(output)
@@ -77,7 +77,7 @@ class SlurmSweep:
         folder = output.parent
         for number in attempts.numbers(folder) if output.name == run_record.RECORD else ():
             try:
-                failure = failure_report.read(attempts.path(folder, number))
+                failure = attempts.read_failure(attempts.path(folder, number))
             except run_record.RecordError:
                 continue
             if failure is not None and failure.cause.kind in _UNFIT and failure.cause.host:
@@ -95,7 +95,7 @@ class SlurmSweep:
 
     def accept(self, output: Path) -> None:
         """Drop the record that the output replaces."""
-        earlier.drop(output)
+        attempts.drop_backup(output)
 
     def note(self, words: Mapping[Path, str]) -> None:
         """Write the notes for the tables."""
@@ -103,7 +103,7 @@ class SlurmSweep:
         named = {file: spec.path for file, spec in self.specs.items() if isinstance(spec, RunSpec)}
         found = {named[str(file)]: said for file, said in words.items() if str(file) in named}
         with contextlib.suppress(OSError):  # a full disk must not end the sweep
-            queue_notes.write(self.runs_dir, runs, found)
+            run_states.write_queue_notes(self.runs_dir, runs, found)
 
 
 def _last_attempt(folder: Path) -> Path | None:

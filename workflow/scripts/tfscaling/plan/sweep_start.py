@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SLURM, SLURM_SWEEP, SweepJobs
-from tfscaling.record import queue_notes
+from tfscaling.record import run_states
 from tfscaling.spec.config import Config
 from tfscaling.spec.configuration import Sources
 from tfscaling.spec.manifest import Manifest
@@ -162,7 +162,7 @@ class SweepStart:
         how = submission.describe(self.jobs.workflow, self.rule)
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
-        queue_notes.write(self._runs_dir, self._runs, said)
+        run_states.write_queue_notes(self._runs_dir, self._runs, said)
         for line in verdict.outlook:
             print(line, file=sys.stderr)
         return verdict.refusal

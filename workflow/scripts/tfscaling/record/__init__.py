@@ -1,38 +1,24 @@
-"""What is measured: events and reports of ranks, their checks, records of runs and benchmarks.
+"""Measurements: events and reports of ranks, their checks, records of runs and benchmarks.
 
-What is written in a job and read by the tables belongs here, with the list of metrics.
+Everything that a job writes and the tables read, with the list of metrics.
 """
 
 #: Modules that other packages may import.
 __all__ = [
-    "aborts",
     "attempts",
     "benchmark_record",
     "checks",
     "clock",
-    "earlier",
+    "crashes",
     "events",
-    "failure_report",
-    "gradient_noise",
     "metrics",
-    "node_check",
-    "observations",
-    "observed_events",
-    "observed_mllog",
-    "observed_output",
-    "observed_tensorboard",
+    "observers",
     "phases",
     "prepared_data",
-    "program_results",
-    "quality",
-    "queue_notes",
     "rank_report",
-    "resumption",
     "run_record",
     "run_results",
     "run_states",
-    "short_runs",
-    "staleness",
-    "tensorboard_scalars",
-    "tracebacks",
+    "step_estimates",
+    "tensorboard",
 ]

@@ -1,21 +1,44 @@
-"""The folders of a job's attempts, below that of the job: `attempt=1`, `attempt=2`, …"""
+"""Attempts at a job: their folders, why they failed, how a run resumed, backups of its record.
+
+The folders `attempt=1`, `attempt=2`, … are below the job's folder. A failed attempt has a
+`failure.json`. Each attempt at a training notes where it began (`Beginning`), and while it trains
+the number of steps so far (`POSITION`); the run's checkpoints (`CHECKPOINTS`) are next to the
+attempts and are deleted when the run has its record.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
 
 from tfscaling.files import atomic
+from tfscaling.record import events, run_record
+from tfscaling.record.rank_report import RankReport, TrainingReport
+from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, RunRecord
 
 #: In an attempt's folder: the specification, as all ranks read it.
 SPEC = "spec.json"
-#: And of a finished run's last one the record, which has a second name in the run's folder.
+#: In the last attempt's folder of a finished run: the record, linked to the run's folder.
 RECORD = "record.json"
-#: And a folder from which files move to the job's folder. The next attempt renames it, so that a
-#: launcher that outlives its attempt can move nothing there any more.
+#: In an attempt's folder: a folder from which files move to the job's folder. The next attempt
+#: renames it, so that a launcher that outlives its attempt can publish nothing any more.
 _OUTBOX = "outbox"
+#: In a run's folder: its checkpoints, or those that a user program writes.
+CHECKPOINTS = "checkpoints"
+#: In an attempt's folder: its `Beginning`, and the number of steps of the training so far.
+BEGINNING, POSITION = "beginning.json", "steps"
+#: A run of a search that failed in this many attempts is not tried again.
+ATTEMPTS_MAX = 3
+#: Prefix of the backup of a record that is being replaced.
+BACKUP_PREFIX = "earlier."
 
 
 class SupersededError(FileNotFoundError):
@@ -56,15 +79,273 @@ def reopen(attempt: Path) -> None:
     (attempt / _OUTBOX).mkdir(exist_ok=True)
 
 
+def backup_of(path: Path) -> Path:
+    """The backup of an output while it is regenerated.
+
+    Snakemake removes a job's output before the job begins, and after it failed. A second name of
+    the file outlives both, and the end of Snakemake. It exists only while the output is
+    regenerated: a record that its user deletes does not come back.
+    """
+    return path.with_name(f"{BACKUP_PREFIX}{path.name}")
+
+
+def keep_backup(path: Path) -> None:
+    """Back the file up if it exists; otherwise an earlier backup stays."""
+    if path.exists():
+        atomic.link(path, backup_of(path))
+
+
+def restore_backup(path: Path) -> None:
+    """Put the backup in its place; it stays, as a job may be about to remove the file again.
+
+    Raises FileNotFoundError without a backup.
+    """
+    atomic.link(backup_of(path), path)
+
+
+def drop_backup(path: Path) -> None:
+    """Remove the backup: the file in its place is the one that counts."""
+    backup_of(path).unlink(missing_ok=True)
+
+
 def path(folder: Path, number: int) -> Path:
     """The folder of an attempt at the job of `folder`."""
     return folder / f"attempt={number}"
 
 
 def numbers(folder: Path) -> list[int]:
-    """The numbers of the attempts that were begun, rising; none if the folder is not there."""
+    """The numbers of the attempts that were begun, rising; none without the folder."""
     try:
         names = [re.fullmatch(r"attempt=(\d+)", each.name) for each in folder.iterdir()]
     except FileNotFoundError:
         return []
     return sorted(int(name[1]) for name in names if name)
+
+
+Kind = Literal[
+    "cancelled",
+    "incomplete",
+    "invalid",
+    "launch_failed",
+    "launcher_failed",
+    "missing_gpus",
+    "node_failed",
+    "out_of_memory",
+    "preempted",
+    "program_failed",
+    "rank_died",
+    "rank_failed",
+    "requeued",
+    "slow_node",
+    "stalled",
+    "time_limit",
+]
+
+
+class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the user's code; `file` is relative to the project folder if it lies there."""
+
+    file: str
+    line: int
+    function: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a job failed."""
+
+    kind: Kind
+    message: str
+    rank: Annotated[int | None, Meta(description="The first rank that failed, if one did.")] = None
+    host: str | None = None
+    exit_code: Annotated[int | None, Meta(description="Negative: the signal.")] = None
+    error: Annotated[str | None, Meta(description="The exception's class.")] = None
+    place: Annotated[
+        UserLine | None, Meta(description="Where in the user's code it was raised, if it was.")
+    ] = None
+    log: Annotated[str | None, Meta(description="The rank's log, which has the traceback.")] = None
+    reached: Annotated[str | None, Meta(description="The rank's last event.")] = None
+    last_lines: Annotated[tuple[str, ...], Meta(description="The end of the rank's log.")] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The cause as tables and the console have it."""
+        host = f" on {self.host}" if self.host else ""
+        where = "" if self.rank is None else f"rank {self.rank}{host}: "
+        line = "" if self.place is None else f"{self.place}: "
+        log = f"; log: {self.log}" if self.log and self.log not in self.message else ""
+        return f"{self.kind}: {where}{line}{self.message}{log}"
+
+
+class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Which job failed, at which attempt, and why."""
+
+    axes: dict[str, str | int]
+    attempt: int
+    cause: Cause
+    parameters_hash: str = ""
+    wall_time_s: Annotated[
+        float | None, Meta(description="From the launcher's begin to this report, if known.")
+    ] = None
+
+
+def write_failure(folder: Path, failure: FailureReport) -> None:
+    """Write the failure to the folder of a job or an attempt. Raises OSError."""
+    run_record.write_json(folder / run_record.FAILURE, failure)
+
+
+_FAILURE = msgspec.json.Decoder(FailureReport)
+
+
+def read_failure(folder: Path) -> FailureReport | None:
+    """The failure in the folder of a job or an attempt, or None. Raises RecordError."""
+    return run_record.decoded(folder / run_record.FAILURE, _FAILURE, 0)
+
+
+class FailedAttempts(NamedTuple):
+    """How many attempts at a job have failed, and how long they took together, as far as known.
+
+    `own_time_s` is the part of attempts with the parameters of the job that nobody cancelled.
+    """
+
+    number: int
+    wall_time_s: float
+    own_time_s: float = 0.0
+
+
+def _failures(folder: Path) -> Iterator[FailureReport | None]:
+    """The failures of a job's attempts; None for a broken report."""
+    for attempt in numbers(folder):
+        try:
+            failure = read_failure(path(folder, attempt))
+        except RecordError:
+            yield None
+        else:
+            if failure is not None:
+                yield failure
+
+
+def failed_attempts(folder: Path, parameters_hash: str = "") -> FailedAttempts:
+    """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
+    found = list(_failures(folder))
+    times_s = [(each, each.wall_time_s or 0.0) for each in found if each is not None]
+    own_s = [
+        time_s
+        for each, time_s in times_s
+        if each.parameters_hash in ("", parameters_hash) and each.cause.kind != "cancelled"
+    ]
+    return FailedAttempts(len(found), sum(time_s for _, time_s in times_s), sum(own_s))
+
+
+def failed_too_often(folder: Path, parameters_hash: str) -> bool:
+    """Whether ATTEMPTS_MAX attempts with these parameters failed; cancelled ones do not count."""
+    own = [f for f in _failures(folder) if f is not None and f.parameters_hash == parameters_hash]
+    return sum(failure.cause.kind != "cancelled" for failure in own) >= ATTEMPTS_MAX
+
+
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an attempt began; `folder` is the folder of the run's checkpoints."""
+
+    folder: str
+    attempt: int
+    first_attempt: Annotated[
+        int, Meta(description="The first attempt at this training: same parameters, code and data.")
+    ]
+    checkpoint: Annotated[
+        str | None, Meta(description="The folder of the checkpoint, in `folder`; null: from none.")
+    ] = None
+    steps: Annotated[int, Meta(ge=0, description="Steps that the training had then.")] = 0
+
+
+_BEGINNING = msgspec.json.Decoder(Beginning)
+
+
+def read_beginning(attempt: Path) -> Beginning | None:
+    """What was noted in an attempt's folder, or None. Raises RecordError."""
+    return run_record.decoded(attempt / BEGINNING, _BEGINNING, 0)
+
+
+def write_beginning(attempt: Path, beginning: Beginning) -> None:
+    """Note it in the attempt's folder."""
+    run_record.write_json(attempt / BEGINNING, beginning)
+
+
+def earlier_attempts(run: Path, beginning: Beginning) -> tuple[EarlierAttempt, ...]:
+    """The attempts before this one whose training it continues."""
+    numbers = range(beginning.first_attempt, beginning.attempt)
+    folders = [path(run, number) for number in numbers]
+    return tuple(
+        EarlierAttempt(
+            attempt=number,
+            duration_s=_duration_s(folder),
+            steps=_steps(folder),
+            cause=_cause(folder),
+        )
+        for number, folder in zip(numbers, folders, strict=True)
+        if folder.is_dir()
+    )
+
+
+def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
+    """The record of an attempt in the folder `run`, with its resumption if it resumed."""
+    beginning = read_beginning(path(run, record.attempt))
+    if beginning is None or beginning.checkpoint is None:
+        return record
+    earlier = earlier_attempts(run, beginning)
+    since = next((r.went_on for r in reports if isinstance(r, TrainingReport)), None)
+    steps = [each.steps for each in earlier]
+    known = [each for each in steps if each is not None]
+    is_known = since is not None and len(known) == len(steps)
+    resumed = Resumed(
+        epoch=since.epoch if since else None,
+        step=since.step if since else None,
+        steps_repeated=sum(known) - beginning.steps if is_known else None,
+        trained_before_s=since.trained_s if since else None,
+        attempts=earlier,
+    )
+    warnings = (*record.warnings, resumed.sentence)
+    return msgspec.structs.replace(record, resumed=resumed, warnings=warnings)
+
+
+def remove_checkpoints(run: Path) -> None:
+    """Delete the run's checkpoints: it has its record, or none of them counts."""
+    shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
+
+
+def write_position(file: Path, steps: int) -> None:
+    """Note how many steps the training has."""
+    atomic.write_text(file, f"{steps}\n")
+
+
+def _steps(attempt: Path) -> int | None:
+    """Steps that the attempt trained; None if that is not known."""
+    try:
+        beginning = read_beginning(attempt)
+        reached = int((attempt / POSITION).read_text())
+    except FileNotFoundError:  # it did not come so far
+        return 0 if beginning is not None else None
+    except (RecordError, OSError, ValueError):
+        return None
+    return reached - (beginning.steps if beginning else 0)
+
+
+def _duration_s(attempt: Path) -> float | None:
+    """From the first event of its ranks to the last; None if there is none."""
+    found = [
+        event["time_s"]
+        for file in attempt.glob("rank-*.events.jsonl")
+        if re.fullmatch(r"rank-\d+\.events\.jsonl", file.name)
+        for event in events.on_launcher_clock(events.read(file))
+    ]
+    return max(found) - min(found) if found else None
+
+
+def _cause(attempt: Path) -> str:
+    """Why the attempt ended, if its launcher recorded a reason."""
+    try:
+        failure = read_failure(attempt)
+    except RecordError:
+        failure = None
+    return failure.cause.sentence if failure else "ended without a word"

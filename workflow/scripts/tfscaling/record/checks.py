@@ -1,21 +1,22 @@
 """Checks that each rank got what the run requested.
 
-A run counts only if every check holds; else it is shown as failed with the reasons and takes part
-in no comparison.
+A run counts only if every check holds; else it is shown as failed with the reasons and is in no
+comparison.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from tfscaling.record import gpu_models, program_checks, program_results
-from tfscaling.record.agreement import differing, disagreement
+from tfscaling.record import run_results
 from tfscaling.record.rank_report import (
     BenchmarkedRank,
+    ProgramReport,
     Rank,
     RankReport,
     TrainedRank,
@@ -25,22 +26,47 @@ from tfscaling.record.run_record import PreparedData
 from tfscaling.spec.run_spec import JobSpec, RunSpec
 
 
-class PlaceCheck(NamedTuple):
+class Check(NamedTuple):
     """`description` says what holds where `problem` finds nothing wrong with the ranks of a job.
 
-    `of_programs`: also for ranks of a user's program, of which the rank knows no devices.
+    `problem` gets the specification and the reports; a training check also gets the data.
+    `of_programs`: whether user programs are checked, whose devices no rank knows.
     """
 
     description: str
-    problem: Callable[[JobSpec, Sequence[Rank]], str | None]
+    problem: Callable[..., str | None]
     of_programs: bool = True
 
 
-class TrainingCheck(NamedTuple):
-    """The same of the ranks that trained on these data."""
+def _differing(name: str, requested: object, got: dict[int, Any]) -> str | None:
+    """Which ranks have another value than was requested of all of them."""
+    wrong = {rank: value for rank, value in got.items() if value != requested}
+    return f"requested {name} {requested}, got {wrong}" if wrong else None
 
-    description: str
-    problem: Callable[[RunSpec, PreparedData, Sequence[TrainingReport]], str | None]
+
+def _disagreement(name: str, values: dict[int, Any]) -> str | None:
+    """Whether the ranks report different values, or none."""
+    if len(set(map(str, values.values()))) <= 1 and None not in values.values():
+        return None
+    return f"ranks disagree on {name}: {values}"
+
+
+def _agree(name: str, value: Callable[[Any], object]) -> Callable[..., str | None]:
+    """A check that all ranks report the same value."""
+    return lambda _, reports, *__: _disagreement(name, {r.rank: value(r) for r in reports})
+
+
+def _as_planned(
+    name: str, planned: Callable[[RunSpec, PreparedData], object], value: Callable[[Any], object]
+) -> Callable[..., str | None]:
+    """A check that all ranks report the planned value; that they agree if none was planned."""
+
+    def problem(spec: RunSpec, reports: Sequence[Rank], data: PreparedData) -> str | None:
+        got = {report.rank: value(report) for report in reports}
+        asked = planned(spec, data)
+        return _disagreement(name, got) if asked is None else _differing(name, asked, got)
+
+    return problem
 
 
 def _tasks(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
@@ -50,7 +76,7 @@ def _tasks(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
 
 def _nodes(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     if spec.measured.launcher == "local":
-        return None  # all "nodes" are this machine, and the record says so
+        return None  # all "nodes" are this machine, as the record shows
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
     if len(on_host) != geometry.nodes:
         return f"requested {geometry.nodes} nodes, ranks ran on {len(on_host)}: {sorted(on_host)}"
@@ -89,7 +115,7 @@ def _gpu_type(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     if not _on_gpus(spec) or not gpu_type:
         return None
     others = {
-        rank: [name for name in names if gpu_models.is_model(gpu_type, name) is False]
+        rank: [name for name in names if is_gpu_model(gpu_type, name) is False]
         for rank, names in _gpu_models(reports).items()
     }
     wrong = {rank: names for rank, names in others.items() if names}
@@ -100,7 +126,7 @@ def _gpu_type(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
-    """Rank → the driver's names of its GPUs; those of its whole host if these are all alike."""
+    """Rank → the driver's names of its GPUs; the host's GPUs if these are all alike."""
     models = {}
     for report in reports:
         if report.job == "worker":
@@ -123,7 +149,7 @@ def _gpu_sharing(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpus_of(report: Rank) -> list[str]:
-    """The UUIDs of a rank's GPUs, where nvidia-smi tells them."""
+    """The UUIDs of a rank's GPUs, where nvidia-smi lists them."""
     uuids = report.host_facts.gpu_uuids
     if report.gpus_visible is None:
         return list(uuids)
@@ -177,21 +203,7 @@ def _replicas(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     replicas = {r.rank: r.replicas for r in reports if isinstance(r, TrainedRank | BenchmarkedRank)}
     if not replicas:
         return f"requested replicas {spec.replicas}, no rank made a strategy"
-    return differing("replicas", spec.replicas, replicas)
-
-
-def _cluster(_: JobSpec, reports: Sequence[Rank]) -> str | None:
-    return disagreement("the cluster", {r.rank: r.cluster_hash for r in reports})
-
-
-def _cluster_source(_: JobSpec, reports: Sequence[Rank]) -> str | None:
-    sources = {r.rank: r.cluster_source for r in reports}
-    return disagreement("where the cluster is told", sources)
-
-
-def _tensorflow_version(_: JobSpec, reports: Sequence[Rank]) -> str | None:
-    versions = {r.rank: r.tensorflow_version for r in reports}
-    return disagreement("the TensorFlow version", versions)
+    return _differing("replicas", spec.replicas, replicas)
 
 
 def _packages(_: JobSpec, reports: Sequence[Rank]) -> str | None:
@@ -203,57 +215,15 @@ def _packages(_: JobSpec, reports: Sequence[Rank]) -> str | None:
     return None
 
 
-def _per_replica_batch_size(
-    spec: RunSpec, _: PreparedData, reports: Sequence[TrainingReport]
-) -> str | None:
-    sizes = {r.rank: r.per_replica_batch_size for r in reports}
-    return differing("per_replica_batch_size", spec.per_replica_batch_size, sizes)
-
-
-def _global_batch_size(
-    spec: RunSpec, _: PreparedData, reports: Sequence[TrainingReport]
-) -> str | None:
-    sizes = {r.rank: r.global_batch_size for r in reports}
-    return differing("global_batch_size", spec.global_batch_size, sizes)
-
-
-def _examples_per_step(
-    _: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]
-) -> str | None:
-    examples = {r.rank: r.examples_per_step for r in reports}
-    return disagreement("the examples of a step", examples)
-
-
-def _data(_: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    sums = {r.rank: r.data_sha256 for r in reports}
-    return differing("data with the checksum", data.sha256, sums)
-
-
-def _train_examples(
-    _: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
-) -> str | None:
-    examples = {r.rank: r.train_examples for r in reports}
-    if data.train_examples is None:
-        return disagreement("train_examples", examples)
-    return differing("train_examples", data.train_examples, examples)
-
-
-def _test_examples(_: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    examples = {r.rank: r.test_examples for r in reports}
-    if data.test_examples is None:
-        return disagreement("test_examples", examples)
-    return differing("test_examples", data.test_examples, examples)
-
-
 def _examples_trained(
-    spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
+    spec: RunSpec, reports: Sequence[TrainingReport], data: PreparedData
 ) -> str | None:
     """Counted while they were trained: every example once in each epoch, however it ended.
 
-    How many a pipeline has in an epoch only the pipeline knows: there the ranks have to agree.
+    Only a pipeline knows how many examples its epochs have: there the ranks have to agree.
     """
     if data.train_examples is None:
-        return disagreement("examples_trained", {r.rank: r.examples_trained for r in reports})
+        return _disagreement("examples_trained", {r.rank: r.examples_trained for r in reports})
     of_epoch = data.train_examples
     wrong = {}
     for report in reports:
@@ -268,19 +238,10 @@ def _examples_trained(
     return f"{text}, trained in all {wrong}" if wrong else None
 
 
-def _model(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    return disagreement("the model's size", {r.rank: r.model_parameters for r in reports})
-
-
-def _weights(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    """Loss and accuracy are sums over all ranks: they would not show that models drift apart."""
-    return disagreement("the trained weights", {r.rank: r.weights_sha256 for r in reports})
-
-
-def _epochs(spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+def _epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -> str | None:
     if not reports:
         return "no rank trained"
-    if _finite(spec, data, reports):
+    if _finite(spec, reports):
         return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
     epochs = spec.recipe.epochs
     if spec.recipe.stop_after_steps is not None:
@@ -290,37 +251,13 @@ def _epochs(spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
 
 
 def _epochs_begun(steps: int, report: TrainingReport, spec: RunSpec) -> int:
-    """In how many epochs so many steps are."""
+    """The number of epochs that this many steps begin."""
     by_data = -(-report.train_examples // report.examples_per_step)
     return -(-steps // (spec.recipe.steps_per_epoch or by_data))
 
 
-def _learning(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    curves = {r.rank: [(e.loss, e.accuracy) for e in r.epochs] for r in reports}
-    return disagreement("loss and accuracy", curves)
-
-
-def _test_accuracy(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    values = {
-        r.rank: [
-            *(e.test_accuracy for e in r.epochs if e.test_accuracy is not None),
-            r.test_accuracy,
-        ]
-        for r in reports
-    }
-    return disagreement("the accuracy on held-out examples", values)
-
-
-def _test_loss(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    values = {
-        r.rank: [*(e.test_loss for e in r.epochs if e.test_loss is not UNSET), r.test_loss]
-        for r in reports
-    }
-    return disagreement("the loss on held-out examples", values)
-
-
-def _finite(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    """A loss that is NaN or infinite stands as None in a report: no JSON has it."""
+def _finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) -> str | None:
+    """A loss that is NaN or infinite is None in a report: JSON has no such number."""
     for report in reports:
         if report.diverged:
             return f"diverged: {report.diverged}"
@@ -330,147 +267,230 @@ def _finite(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> 
     return None
 
 
-#: The check that makes a run a diverged one; who fails another check has failed.
+def _reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    way = spec.recipe.observe
+    if way == "nothing" or any(report.seen.has_training for report in reports):
+        return None
+    return f"observe: {way}, but the program ended without a report of steps or epochs"
+
+
+def _steps(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    return _disagreement("their steps", _observed(reports, "steps"))
+
+
+def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    epochs = {rank: len(found) for rank, found in _observed(reports, "epochs").items()}
+    if wrong := _disagreement("their epochs", epochs):
+        return wrong
+    many = {rank: count for rank, count in epochs.items() if count > spec.recipe.epochs}
+    return f"requested {spec.recipe.epochs} epochs, reported {many}" if many else None
+
+
+def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    """An epoch may end with a batch that is filled up: its examples are counted as whole batches.
+
+    Only where the recipe gives the number of examples of an epoch.
+    """
+    of_epoch, reported = spec.recipe.train_examples, run_results.program_examples(reports)
+    if of_epoch is None or reported is None:
+        return None
+    most = -(-of_epoch // spec.global_batch_size) * spec.global_batch_size * spec.recipe.epochs
+    if reported <= most:
+        return None
+    asked = f"{spec.recipe.epochs} epochs of {of_epoch} examples are at most {most}"
+    return f"the program reported {reported} examples trained, {asked}"
+
+
+def _program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    for epoch in run_results.first_observed(reports).epochs:
+        if epoch.metrics.get("loss", 0.0) is None:
+            return f"diverged: loss is not finite from epoch {epoch.epoch}"
+    return None
+
+
+def _observed(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
+    """Rank → the value that it reports under this name; only ranks that report one."""
+    found = {report.rank: getattr(report.seen, name) for report in reports}
+    return {rank: value for rank, value in found.items() if value}
+
+
+#: The check that a diverged run fails; a run that fails any other check has failed.
 FINITE = "finite"
-#: Those that any job of ranks must pass, whatever its ranks do, by name.
-PLACE_CHECKS: dict[str, PlaceCheck] = {
-    "tasks": PlaceCheck("Every planned task reported, exactly once.", _tasks),
-    "nodes": PlaceCheck(
+#: What any job of ranks must pass, by name.
+PLACE_CHECKS = {
+    "tasks": Check("Every planned task reported, exactly once.", _tasks),
+    "nodes": Check(
         "The tasks ran on as many different hosts as planned, with the planned number on each.",
         _nodes,
     ),
-    "jobs": PlaceCheck(
+    "jobs": Check(
         "There were as many workers, parameter servers and coordinators as planned.", _jobs
     ),
-    "devices": PlaceCheck(
+    "devices": Check(
         "TensorFlow had exactly the planned devices on every worker.", _devices, of_programs=False
     ),
-    "gpus": PlaceCheck(
-        "Slurm let every worker see the planned GPUs, with logical devices too.", _gpus
-    ),
-    "gpu_type": PlaceCheck(
+    "gpus": Check("Slurm let every worker see the planned GPUs, with logical devices too.", _gpus),
+    "gpu_type": Check(
         "The driver names every GPU as the platform does, if the platform names one.", _gpu_type
     ),
-    "gpu_sharing": PlaceCheck("No two ranks shared a GPU.", _gpu_sharing),
-    "cpus": PlaceCheck(
+    "gpu_sharing": Check("No two ranks shared a GPU.", _gpu_sharing),
+    "cpus": Check(
         "Every task had at least the planned CPUs, and no limit of CPU time below them.", _cpus
     ),
-    "threads": PlaceCheck(
+    "threads": Check(
         "TensorFlow used as many threads for an operation as the rank has CPUs of its own.",
         _threads,
         of_programs=False,
     ),
-    "replicas": PlaceCheck(
+    "replicas": Check(
         "The strategy had the planned number of replicas.", _replicas, of_programs=False
     ),
-    "cluster": PlaceCheck("All ranks agree on the cluster.", _cluster),
-    "cluster_source": PlaceCheck(
-        "All ranks found the cluster in the same source.", _cluster_source
+    "cluster": Check(
+        "All ranks agree on the cluster.", _agree("the cluster", lambda r: r.cluster_hash)
     ),
-    "tensorflow_version": PlaceCheck(
-        "All ranks ran the same version of TensorFlow.", _tensorflow_version, of_programs=False
+    "cluster_source": Check(
+        "All ranks found the cluster in the same source.",
+        _agree("where the cluster is told", lambda r: r.cluster_source),
     ),
-    "packages": PlaceCheck(
-        "All ranks ran the same versions of TensorFlow, Keras and NumPy.", _packages
+    "tensorflow_version": Check(
+        "All ranks ran the same version of TensorFlow.",
+        _agree("the TensorFlow version", lambda r: r.tensorflow_version),
+        of_programs=False,
     ),
+    "packages": Check("All ranks ran the same versions of TensorFlow, Keras and NumPy.", _packages),
 }
-#: Those that a training must pass besides, by name.
-TRAINING_CHECKS: dict[str, TrainingCheck] = {
-    "per_replica_batch_size": TrainingCheck(
-        "Every replica trained batches of the planned size.", _per_replica_batch_size
+#: What the ranks that train must pass as well, by name.
+TRAINING_CHECKS = {
+    "per_replica_batch_size": Check(
+        "Every replica trained batches of the planned size.",
+        _as_planned(
+            "per_replica_batch_size",
+            lambda spec, _: spec.per_replica_batch_size,
+            lambda r: r.per_replica_batch_size,
+        ),
     ),
-    "global_batch_size": TrainingCheck(
-        "All replicas together trained batches of the planned size.", _global_batch_size
+    "global_batch_size": Check(
+        "All replicas together trained batches of the planned size.",
+        _as_planned(
+            "global_batch_size",
+            lambda spec, _: spec.global_batch_size,
+            lambda r: r.global_batch_size,
+        ),
     ),
-    "examples_per_step": TrainingCheck(
-        "All ranks that train agree on the number of examples of a step.", _examples_per_step
+    "examples_per_step": Check(
+        "All ranks that train agree on the number of examples of a step.",
+        _agree("the examples of a step", lambda r: r.examples_per_step),
     ),
-    "data": TrainingCheck("Every rank that trains had the prepared data, by its checksum.", _data),
-    "train_examples": TrainingCheck(
-        "Every rank that trains had the planned number of training examples.", _train_examples
+    "data": Check(
+        "Every rank that trains had the prepared data, by its checksum.",
+        _as_planned("data with the checksum", lambda _, data: data.sha256, lambda r: r.data_sha256),
     ),
-    "test_examples": TrainingCheck(
-        "Every rank that trains had the planned number of held-out examples.", _test_examples
+    "train_examples": Check(
+        "Every rank that trains had the planned number of training examples.",
+        _as_planned(
+            "train_examples", lambda _, data: data.train_examples, lambda r: r.train_examples
+        ),
     ),
-    "examples_trained": TrainingCheck(
+    "test_examples": Check(
+        "Every rank that trains had the planned number of held-out examples.",
+        _as_planned("test_examples", lambda _, data: data.test_examples, lambda r: r.test_examples),
+    ),
+    "examples_trained": Check(
         "Every example was trained once in each epoch; of a pipeline the ranks agree how many.",
         _examples_trained,
     ),
-    "model": TrainingCheck(
-        "All ranks that train agree on the number of the model's parameters.", _model
+    "model": Check(
+        "All ranks that train agree on the number of the model's parameters.",
+        _agree("the model's size", lambda r: r.model_parameters),
     ),
-    "weights": TrainingCheck(
-        "All ranks that train have the same weights after the last epoch, bit by bit.", _weights
+    # loss and accuracy are sums over all ranks: they would not show that models drift apart
+    "weights": Check(
+        "All ranks that train have the same weights after the last epoch, bit by bit.",
+        _agree("the trained weights", lambda r: r.weights_sha256),
     ),
-    "epochs": TrainingCheck(
+    "epochs": Check(
         "All epochs finished on every rank that trains; of a short run all that were asked.",
         _epochs,
     ),
-    "learning": TrainingCheck(
-        "All ranks that train have the same loss and accuracy in every epoch.", _learning
+    "learning": Check(
+        "All ranks that train have the same loss and accuracy in every epoch.",
+        _agree("loss and accuracy", lambda r: [(e.loss, e.accuracy) for e in r.epochs]),
     ),
-    "test_accuracy": TrainingCheck(
-        "All ranks agree on the accuracy on held-out examples.", _test_accuracy
+    "test_accuracy": Check(
+        "All ranks agree on the accuracy on held-out examples.",
+        _agree(
+            "the accuracy on held-out examples",
+            lambda r: [
+                *(e.test_accuracy for e in r.epochs if e.test_accuracy is not None),
+                r.test_accuracy,
+            ],
+        ),
     ),
-    "test_loss": TrainingCheck("All ranks agree on the loss on held-out examples.", _test_loss),
-    FINITE: TrainingCheck(
+    "test_loss": Check(
+        "All ranks agree on the loss on held-out examples.",
+        _agree(
+            "the loss on held-out examples",
+            lambda r: [*(e.test_loss for e in r.epochs if e.test_loss is not UNSET), r.test_loss],
+        ),
+    ),
+    FINITE: Check(
         "The loss is a number in every epoch and on held-out examples; otherwise the run diverged.",
         _finite,
     ),
 }
-#: Name of every check of a training run → its description.
-CHECKS: dict[str, str] = {
-    **{name: check.description for name, check in PLACE_CHECKS.items()},
-    **{name: check.description for name, check in TRAINING_CHECKS.items()},
-    **{name: check.description for name, check in program_checks.CHECKS.items()},
+#: What a user program must pass besides the checks of its place, by name.
+PROGRAM_CHECKS = {
+    "report": Check("The program reported in the way that `observe` names.", _reported),
+    "reported_steps": Check("All ranks that report steps made as many.", _steps),
+    "reported_epochs": Check(
+        "All ranks that report epochs finished as many, and none more than the recipe's.",
+        _reported_epochs,
+    ),
+    "reported_examples": Check(
+        "No more examples were reported than the recipe's epochs have, if it says how many.",
+        _reported_examples,
+    ),
+    FINITE: Check(TRAINING_CHECKS[FINITE].description, _program_finite),
 }
+#: Every check of a training run.
+CHECKS = PLACE_CHECKS | TRAINING_CHECKS | PROGRAM_CHECKS
 
 
 def names_of(spec: RunSpec) -> tuple[str, ...]:
     """The checks that a run of this specification must pass."""
-    if spec.recipe.program:
-        return (*_place_checks(spec), *program_checks.CHECKS, FINITE)
-    return (*PLACE_CHECKS, *TRAINING_CHECKS)
+    return (*_place_checks(spec), *(PROGRAM_CHECKS if spec.recipe.program else TRAINING_CHECKS))
 
 
-def _place_checks(spec: JobSpec) -> dict[str, PlaceCheck]:
+def _place_checks(spec: JobSpec) -> dict[str, Check]:
     of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
     return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
 
 
-def place_violations(spec: JobSpec, reports: Sequence[Rank]) -> list[str]:
-    """What is wrong with the places and devices of the ranks; empty if nothing is."""
-    checks = _place_checks(spec).values()
-    return [wrong for check in checks if (wrong := check.problem(spec, reports))]
+def place_problems(spec: JobSpec, reports: Sequence[Rank]) -> dict[str, str]:
+    """Each check of places and devices that the ranks fail, and what is wrong."""
+    return _problems(_place_checks(spec), spec, reports)
 
 
-def violations(
+def problems(
     spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]
-) -> list[str]:
-    """What is wrong with a training run, its divergence aside; empty if nothing is.
+) -> dict[str, str]:
+    """Each check that a training run fails, and what is wrong; FINITE if it diverged.
 
-    `data` is what the ranks were to read; None for a user's program that has its own.
+    `data` is what the ranks were to read; None for a user program that has its own.
     """
-    wrong = place_violations(spec, reports)
+    found = place_problems(spec, reports)
     if spec.recipe.program or data is None:
-        return [*wrong, *program_checks.violations(spec, program_results.of_programs(reports))]
-    trained = [report for report in reports if isinstance(report, TrainingReport)]
-    for name, check in TRAINING_CHECKS.items():
-        if name != FINITE and (text := check.problem(spec, data, trained)):
-            wrong.append(text)
-    return wrong
+        return found | _problems(PROGRAM_CHECKS, spec, run_results.of_programs(reports))
+    return found | _problems(TRAINING_CHECKS, spec, run_results.trained(reports), data)
 
 
-def divergence(spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]) -> str:
-    """How the training diverged, or an empty text."""
-    if spec.recipe.program or data is None:
-        return program_results.divergence(reports)
-    trained = [report for report in reports if isinstance(report, TrainingReport)]
-    return _finite(spec, data, trained) or ""
+def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
+    found = {name: check.problem(*arguments) for name, check in checks.items()}
+    return {name: wrong for name, wrong in found.items() if wrong}
 
 
 def unchecked(spec: JobSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
-    """What a check could not compare, so that a pass says nothing of it."""
+    """What the checks could not compare with the request."""
     texts, gpu_type = [], spec.measured.gpu_type
     if _on_gpus(spec) and gpu_type:
         models = _gpu_models(reports)
@@ -478,10 +498,86 @@ def unchecked(spec: JobSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
         if nameless:
             texts.append(f"gpu_type: the driver names no GPU of ranks {nameless}")
         names = dict.fromkeys(name for of_rank in models.values() for name in of_rank)
-        if any(gpu_models.is_model(gpu_type, name) is None for name in names):
+        if any(is_gpu_model(gpu_type, name) is None for name in names):
             text = f"{gpu_type!r} cannot be compared with the GPUs' names {[*names]}"
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
     if _on_gpus(spec) and len(workers) > 1 and not all(map(_gpus_of, workers)):
         texts.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
     return tuple(texts)
+
+
+# Models of GPUs by their names. A driver names a GPU as in "Tesla V100-SXM2-16GB", "NVIDIA L4" or
+# "NVIDIA GeForce RTX 2080 Ti"; a platform's `gpu_type` is "v100", "a100-80gb", "nvidia-tesla-t4",
+# "rtx2080ti", or a typed gres as Slurm finds it, "nvidia_a100-sxm4-80gb". Both are compared word by
+# word: "l4" is no "L40". Sites add sizes and form factors in different ways ("v100l", "a100_80"):
+# words that are unknown are no contradiction.
+
+#: Words for the maker or the family, which older and newer drivers give differently.
+_MAKERS = {"nvidia", "tesla", "quadro", "geforce", "amd", "instinct", "radeon", "gpu"}
+#: Words that make another model of the one whose name they follow.
+_VARIANTS = {"ti", "super", "ada", "pro", "max", "laptop", "mobile", "mig"}
+#: Slices of a GPU, as in "a100_3g.20gb"; the driver lists "A100-SXM4-40GB MIG 3g.20gb".
+_SLICES = re.compile(r"[1-7]g")
+_MEMORY = re.compile(r"(\d+)g(?:i?b)?")
+_FORM_FACTOR = re.compile(r"sxm\d*|pcie\d*|hbm\d*\w?")
+#: One letter after the number, as in V100L or MI250X, may be the size or form factor. V100S, L40S
+#: and A10G are other models.
+_LETTER = re.compile(r"(?<=\d)[a-fh-rt-z]$")
+
+
+def is_gpu_model(asked: str, name: str) -> bool | None:
+    """Whether the driver's `name` is the model `asked`; None if they cannot be compared.
+
+    It is if every word of `asked` is a word of the name, or several that follow each other
+    ("2080ti"), and the name has no word that makes another model of it. It is not if the number of
+    the model is another, or such a word, or the size of the memory. Otherwise None.
+    """
+    wanted, found = _words(asked), _words(name)
+    joined = {"".join(found[i:j]) for i in range(len(found)) for j in range(i + 1, len(found) + 1)}
+    core = next((word for word in wanted if _names_a_model(word)), None)
+    if core is None:
+        return True if wanted and set(wanted) <= joined and not _VARIANTS & set(found) else None
+    if _LETTER.sub("", core) not in {_LETTER.sub("", word) for word in joined}:
+        return False
+    if _is_variant(wanted, found) or _has_other_memory(wanted, found):
+        return False
+    sizes = _memory_gb(found)
+    unknown = [word for word in wanted if word not in joined]
+    return True if all(_size(word) in sizes for word in unknown) else None
+
+
+def _names_a_model(word: str) -> bool:
+    is_other = any(kind.fullmatch(word) for kind in (_MEMORY, _FORM_FACTOR))
+    return any(character.isdigit() for character in word) and not is_other
+
+
+def _is_variant(wanted: list[str], found: list[str]) -> bool:
+    """Whether one has a word that makes another model of it, and the other has not."""
+    slices = {word for word in wanted if _SLICES.fullmatch(word)}
+    in_text, in_name = "".join(wanted), "".join(found)
+    others = {word for word in _VARIANTS & set(found) if word not in in_text}
+    others |= {word for word in _VARIANTS & set(wanted) if word not in in_name}
+    return bool(others - ({"mig"} if slices else set()) or slices - set(found))
+
+
+def _has_other_memory(wanted: list[str], found: list[str]) -> bool:
+    asked_gb, sizes_gb = _memory_gb(wanted), _memory_gb(found)
+    # of Grace Hopper ("GH200 480GB") the driver's name has the memory of the processor
+    return bool(sizes_gb) and not asked_gb <= sizes_gb and "gh200" not in found
+
+
+def _memory_gb(words: list[str]) -> set[int]:
+    matches = (_MEMORY.fullmatch(word) for word in words if not _SLICES.fullmatch(word))
+    return {int(match[1]) for match in matches if match}
+
+
+def _size(word: str) -> int | None:
+    """The size that a word may mean, as 80 in "a100_80"; None if it can mean none."""
+    if word.isdigit():
+        return int(word)
+    return next(iter(_memory_gb([word])), None)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in _MAKERS]

@@ -18,6 +18,10 @@ from tfscaling.record import clock
 
 #: What a line holds: `event`, `time_s`, and details of the event.
 Event = dict[str, Any]
+#: Events around a user program.
+PROGRAM_STARTED, PROGRAM_ENDED = "program_start", "program_end"
+#: The event with how long checkpoints took a rank, `read_s` and `written_s`.
+CHECKPOINTED = "checkpointed"
 #: No event of a rank is longer: an exception's message is cut.
 _LINE_BYTES_MAX = 1 << 16
 
@@ -94,7 +98,7 @@ def _event(line: bytes) -> Event | None:
 def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
     """A rank's events by the launcher's clock; `host_time_s` is what the host's own clock said.
 
-    The offset is that of the rank's first event; without one the host's clock is taken.
+    The offset is in the rank's first events; without one the host's clock is taken.
     """
     lines = list(events)
     offset_s = next((e["offset_s"] for e in lines if "offset_s" in e), 0.0)

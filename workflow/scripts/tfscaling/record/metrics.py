@@ -1,20 +1,22 @@
-"""Metrics of a run: name, unit, direction and function of the record."""
+"""Metrics of a run: name, unit, direction and function of the record, and its recipe's quality."""
 
 from __future__ import annotations
 
+import itertools
 import operator
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
-from tfscaling.record import gradient_noise, run_record
+from tfscaling.record import run_record, step_estimates
 from tfscaling.record.phases import PHASES
+from tfscaling.record.rank_report import Epoch
 from tfscaling.record.run_record import RunRecord
-from tfscaling.spec.config import Quality
+from tfscaling.spec.config import HELD_OUT, OF_CLASSIFIERS, Quality
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Metric:
 
     title: str
     unit: str
-    direction: str  # "lower" or "higher"; of the quality, that of each recipe
+    direction: str  # "lower" or "higher"; each recipe has a direction for its quality
     digits: int
     value: Callable[[RunRecord], float | None] | None = None
     meaning: str = ""
@@ -48,30 +50,39 @@ class Metric:
         return self.direction == "higher"
 
 
-def _of_phase(name: str) -> Metric:
-    phase = PHASES[name]
-    value = operator.attrgetter(f"phases.{name}")
-    return Metric(phase.title, phase.unit, "lower", phase.digits, value, phase.definition)
+#: Columns of a metric's minimum, maximum and the interval of its median over a point's runs.
+_RANGE = ("min", "max", "low", "high")
+#: Columns of a bootstrap interval.
+_INTERVAL = ("low", "high")
+
+
+def _of_phase(name: str, ends: tuple[str, ...] = ()) -> Metric:
+    phase, value = PHASES[name], operator.attrgetter(f"phases.{name}")
+    return Metric(
+        phase.title, phase.unit, "lower", phase.digits, value, phase.definition, ends=ends
+    )
 
 
 def _measured(
-    name: str, title: str, unit: str, direction: str, digits: int, meaning: str = ""
+    name: str, title: str, unit: str, direction: str, digits: int, meaning: str = "", **more: Any
 ) -> Metric:
-    """A value of the record's metrics; its meaning is that of the record unless given."""
+    """A value of the record's metrics; its default meaning is the record's description."""
     hints = typing.get_type_hints(run_record.Metrics, include_extras=True)
     described = hints[name].__metadata__[-1].description
-    value = operator.attrgetter(f"metrics.{name}")
     best = 1.0 if name.endswith("accuracy") else None
-    return Metric(title, unit, direction, digits, value, meaning or described, best)
+    options = {"value": operator.attrgetter(f"metrics.{name}"), "best": best, **more}
+    return Metric(title, unit, direction, digits, meaning=meaning or described, **options)
 
 
-def _compared(title: str, unit: str, direction: str, digits: int, meaning: str) -> Metric:
+def _compared(
+    title: str, unit: str, direction: str, digits: int, meaning: str, **more: Any
+) -> Metric:
     """A value that needs more than one record."""
-    return Metric(title, unit, direction, digits, None, meaning)
+    return Metric(title, unit, direction, digits, meaning=meaning, **more)
 
 
 def _time_with_queue_s(record: RunRecord) -> float | None:
-    """None without Slurm, or where it does not tell."""
+    """None without Slurm, or where it does not report the waiting time."""
     phases = record.phases
     if phases.queue_time_s is None:
         return None
@@ -80,20 +91,10 @@ def _time_with_queue_s(record: RunRecord) -> float | None:
 
 def _gradient_noise_scale(record: RunRecord) -> float | None:
     """The scale from the norms: older records have a scale over all evaluations."""
-    return gradient_noise.scale(record.metrics.gradient_norms)
+    return step_estimates.noise_scale(record.metrics.gradient_norms)
 
 
-def _with_range(metric: Metric) -> Metric:
-    """The metric with minimum, maximum and the interval of the median over a point's runs."""
-    return replace(metric, ends=("min", "max", "low", "high"))
-
-
-def _with_interval(metric: Metric, of_points: str = "") -> Metric:
-    """The metric with a bootstrap interval."""
-    return replace(metric, ends=("low", "high"), of_points=of_points)
-
-
-#: The metric that a recipe says its runs are compared by, whatever that is.
+#: The metric by which a recipe compares its runs, whatever it is.
 QUALITY = "quality"
 #: A missing number.
 NAN = float("nan")
@@ -110,81 +111,75 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 #: Metrics that both runs and points have, but no record.
-OF_QUALITY = _with_range(
-    _compared(
-        "quality",
-        "",
-        "as the recipe says",
-        4,
-        "The metric by which runs of a recipe are compared (quality_metric, with its unit and "
-        "direction): test_accuracy unless the recipe's key quality names another.",
-    )
+OF_QUALITY = _compared(
+    "quality",
+    "",
+    "as the recipe says",
+    4,
+    "The metric by which runs of a recipe are compared (quality_metric, with its unit and "
+    "direction): test_accuracy unless the recipe's key quality names another.",
+    ends=_RANGE,
 )
-COST = _with_range(
-    _compared(
-        "cost",
-        "US dollars",
-        "lower",
-        4,
-        "nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / "
-        "3600: prorated by the second, without minimum charges, queue or boot.",
-    )
+COST = _compared(
+    "cost",
+    "US dollars",
+    "lower",
+    4,
+    "nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / "
+    "3600: prorated by the second, without minimum charges, queue or boot.",
+    ends=_RANGE,
 )
-TIME_TO_TARGET = _with_range(
-    _compared(
-        "time to target",
-        "s",
-        "lower",
-        1,
-        "From the trainer's first line to the end of the first evaluation whose quality is as good "
-        "as its target in comparison.targets, evaluations so far included; null where a program "
-        "tells no times of the epochs after that. "
-        "Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
-        "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 "
-        "minutes out.",
-    )
+TIME_TO_TARGET = _compared(
+    "time to target",
+    "s",
+    "lower",
+    1,
+    "From the trainer's first line to the end of the first evaluation whose quality is as good "
+    "as its target in comparison.targets, evaluations so far included; null where a program "
+    "tells no times of the epochs after that. "
+    "Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
+    "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 "
+    "minutes out.",
+    ends=_RANGE,
 )
-COST_TO_TARGET = _with_range(
-    _compared(
-        "cost to target",
-        "US dollars",
-        "lower",
-        4,
-        "nodes × price of a node and hour × time_to_target_s / 3600: initialisation and "
-        "evaluations are paid for; a point has a value only if all its valid runs reached the "
-        "target.",
-    )
+COST_TO_TARGET = _compared(
+    "cost to target",
+    "US dollars",
+    "lower",
+    4,
+    "nodes × price of a node and hour × time_to_target_s / 3600: initialisation and "
+    "evaluations are paid for; a point has a value only if all its valid runs reached the "
+    "target.",
+    ends=_RANGE,
 )
-_SPEEDUP = _with_interval(
-    _compared(
-        "speed-up",
-        "",
-        "higher",
-        2,
-        "How many times as fast as the baseline: see the formulae below.",
-    ),
-    "Median execution_time_s of the baseline over that of the point; null without either, or if "
-    "they do not do the same work.",
+_SPEEDUP = _compared(
+    "speed-up",
+    "",
+    "higher",
+    2,
+    "How many times as fast as the baseline: see the formulae below.",
+    ends=_INTERVAL,
+    of_points="Median execution_time_s of the baseline over that of the point; null without "
+    "either, or if they do not do the same work.",
 )
-_EFFICIENCY = _with_interval(
-    _compared(
-        "scaling efficiency",
-        "",
-        "higher",
-        2,
-        "Speed-up per replica, relative to the baseline: see below.",
-    ),
-    "Speed-up over the number of replicas relative to the baseline's; null without a speed-up.",
+_EFFICIENCY = _compared(
+    "scaling efficiency",
+    "",
+    "higher",
+    2,
+    "Speed-up per replica, relative to the baseline: see below.",
+    ends=_INTERVAL,
+    of_points="Speed-up over the number of replicas relative to the baseline's; null without a "
+    "speed-up.",
 )
-_STEADY_STATE_SPEEDUP = _with_interval(
-    _compared(
-        "speed-up of the steady state",
-        "",
-        "higher",
-        2,
-        "Median throughput over that of the baseline: what more nodes bring once training runs,"
-        " without start, compilation and data.",
-    )
+_STEADY_STATE_SPEEDUP = _compared(
+    "speed-up of the steady state",
+    "",
+    "higher",
+    2,
+    "Median throughput over that of the baseline: what more nodes bring once training runs,"
+    " without start, compilation and data.",
+    ends=_INTERVAL,
 )
 _PUBLISHED = "The published value of the same point."
 _OVER_PUBLISHED = "Measured over published, if both did the same training."
@@ -193,7 +188,7 @@ _OVER_PUBLISHED = "Measured over published, if both did the same training."
 class RunMetrics(msgspec.Struct):
     """The metrics that a run has by itself, in the order of the tables; NaN where it has none."""
 
-    execution_time_s: Annotated[Above0, _with_range(_of_phase("execution_time_s"))] = NAN
+    execution_time_s: Annotated[Above0, _of_phase("execution_time_s", _RANGE)] = NAN
     queue_time_s: Annotated[Amount, _of_phase("queue_time_s")] = NAN
     boot_time_s: Annotated[Amount, _of_phase("boot_time_s")] = NAN
     launch_time_s: Annotated[Amount, _of_phase("launch_time_s")] = NAN
@@ -210,16 +205,15 @@ class RunMetrics(msgspec.Struct):
     teardown_time_s: Annotated[Amount, _of_phase("teardown_time_s")] = NAN
     time_with_queue_s: Annotated[
         Amount,
-        _with_range(
-            Metric(
-                "time with queue",
-                "s",
-                "lower",
-                1,
-                _time_with_queue_s,
-                "queue_time_s, boot_time_s and execution_time_s together: from the submission, as "
-                "long as the run waited behind others then; null without Slurm.",
-            )
+        Metric(
+            "time with queue",
+            "s",
+            "lower",
+            1,
+            _time_with_queue_s,
+            "queue_time_s, boot_time_s and execution_time_s together: from the submission, as "
+            "long as the run waited behind others then; null without Slurm.",
+            ends=_RANGE,
         ),
     ] = NAN
     step_time_s: Annotated[Amount, _measured("step_time_s", "step time", "s", "lower", 5)] = NAN
@@ -235,31 +229,34 @@ class RunMetrics(msgspec.Struct):
     input_wait_s: Annotated[Amount, _measured("input_wait_s", "input wait", "s", "lower", 5)] = NAN
     gradient_noise_scale: Annotated[
         Amount,
-        replace(
-            _measured("gradient_noise_scale", "gradient noise scale", "examples", "higher", 0),
+        _measured(
+            "gradient_noise_scale",
+            "gradient noise scale",
+            "examples",
+            "higher",
+            0,
             value=_gradient_noise_scale,
         ),
     ] = NAN
     throughput_examples_per_s: Annotated[
         Amount, _measured("throughput_examples_per_s", "throughput", "examples/s", "higher", 0)
     ] = NAN
-    loss: Annotated[float, _with_range(_measured("loss", "loss", "", "lower", 4))] = NAN
+    loss: Annotated[float, _measured("loss", "loss", "", "lower", 4, ends=_RANGE)] = NAN
     accuracy: Annotated[
         Share,
-        _with_range(
-            _measured(
-                "accuracy",
-                "accuracy",
-                "",
-                "higher",
-                4,
-                "Mean over the last epoch's batches while they are trained.",
-            )
+        _measured(
+            "accuracy",
+            "accuracy",
+            "",
+            "higher",
+            4,
+            "Mean over the last epoch's batches while they are trained.",
+            ends=_RANGE,
         ),
     ] = NAN
     test_loss: Annotated[float, _measured("test_loss", "test loss", "", "lower", 4)] = NAN
     test_accuracy: Annotated[
-        Share, _with_range(_measured("test_accuracy", "test accuracy", "", "higher", 4))
+        Share, _measured("test_accuracy", "test accuracy", "", "higher", 4, ends=_RANGE)
     ] = NAN
 
 
@@ -321,3 +318,111 @@ def of_quality(quality: Quality) -> Metric:
         meaning=known.meaning if known else METRICS[QUALITY].meaning,
         best=quality.best_value,
     )
+
+
+#: Why the time to a target is unknown although the run reached it.
+_UNKNOWN = "its time to the target is not known: "
+_NO_TIMES = f"{_UNKNOWN}the program reports no times for all later epochs"
+_NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs, checkpoints and probes"
+
+
+class QualityFound(NamedTuple):
+    """The value, or None and the reason."""
+
+    value: float | None
+    reason: str = ""
+
+
+def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
+    """The metric after an epoch; None if it was not measured then, or is not finite."""
+    if metric in OF_CLASSIFIERS:
+        value = getattr(epoch, metric)
+        return None if value is UNSET else value
+    if metric.startswith(HELD_OUT):
+        name = metric.removeprefix(HELD_OUT)
+        return epoch.test_metrics.get(name, epoch.metrics.get(metric))
+    return epoch.metrics.get(metric)
+
+
+def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
+    """The quality after the last epoch; on held-out examples, after the last evaluation."""
+    metric, epochs = quality.metric, record.metrics.epochs
+    is_of_record = metric in OF_CLASSIFIERS
+    if is_of_record and (value := getattr(record.metrics, metric)) is not None:
+        return QualityFound(value)
+    measured = [epoch for epoch in epochs if metric in _names(epoch)]
+    if measured and not is_of_record:
+        last = measured[-1]
+        if not quality.is_held_out and last is not epochs[-1]:
+            reason = f"{metric} is of epoch {last.epoch}, not of the last, {epochs[-1].epoch}"
+            return QualityFound(None, reason)
+        if (value := quality_of_epoch(last, metric)) is not None:
+            return QualityFound(value)
+    if measured:
+        return QualityFound(None, f"{metric} is not finite")
+    known = dict.fromkeys(name for epoch in epochs for name in _names(epoch))
+    only = f", only {', '.join(known)}" if known else ""
+    return QualityFound(None, f"the run measured no {metric}{only}")
+
+
+def _names(epoch: Epoch) -> list[str]:
+    """The metrics that were measured after an epoch."""
+    of_classifiers = [n for n in OF_CLASSIFIERS if quality_of_epoch(epoch, n) is not None]
+    own = [*epoch.metrics, *(HELD_OUT + name for name in epoch.test_metrics)]
+    return list(dict.fromkeys([*of_classifiers, *own]))
+
+
+class Reached(NamedTuple):
+    """Whether a run reached a target, and after how many seconds; if that is not known, why."""
+
+    is_reached: bool
+    time_s: float | None = None
+    reason: str = ""
+
+
+def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
+    """Whether an epoch or evaluation found the target, and when the first one that did ended.
+
+    The clock begins with execution_time_s, the trainer's first line, initialisation included, and
+    ends with the evaluation, as MLPerf's clock does. In a resumed run, the training before it
+    counts, too.
+    """
+    sign = 1.0 if quality.better == "higher" else -1.0
+
+    def is_reached(value: float | None) -> bool:
+        return value is not None and sign * value >= sign * target
+
+    for number, epoch in enumerate(record.metrics.epochs, 1):
+        for each in record.metrics.evaluations:
+            found = each.metrics.get(quality.metric.removeprefix(HELD_OUT))
+            if each.epoch == epoch.epoch and quality.is_held_out and is_reached(found):
+                return Reached(True, each.ended_s, "" if each.ended_s is not None else _NO_TIMES)
+        if is_reached(quality_of_epoch(epoch, quality.metric)):
+            return _reached_with(record, number)
+    return Reached(False)
+
+
+def _reached_with(record: RunRecord, number: int) -> Reached:
+    """The time up to the end of the epoch with this number (from 1).
+
+    Where the record has no moment of the epoch (older records, epochs before a resumption), the
+    later epochs are subtracted from execution_time_s and the evaluations so far are added. What
+    checkpoints and probes took after the epoch is then unknown, and the time with it.
+    """
+    epochs, resumed = record.metrics.epochs, record.resumed
+    evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]
+    if (ended_s := epochs[number - 1].ended_s) is not None:
+        if resumed is None:
+            return Reached(True, ended_s)
+        if resumed.trained_before_s is not None:
+            before = [epoch.ended_s is None for epoch in epochs[:number]]
+            earlier_s = sum(itertools.compress(evaluations_s, before))
+            return Reached(True, resumed.trained_before_s + earlier_s + ended_s)
+    later_s = [epoch.duration_s for epoch in epochs[number:]]
+    known_s = [duration_s for duration_s in later_s if duration_s is not None]
+    if len(known_s) < len(later_s):
+        return Reached(True, None, _NO_TIMES)
+    has_probes = record.metrics.gradient_noise_scale is not None
+    if (later_s and record.phases.checkpoint_time_s) or has_probes:
+        return Reached(True, None, _NO_MOMENTS)
+    return Reached(True, record.phases.execution_time_s - sum(known_s) + sum(evaluations_s))

@@ -41,48 +41,45 @@ class Phase:
         return f"{self.label} time"
 
 
-def _meta(phase: Phase) -> msgspec.Meta:
-    return msgspec.Meta(description=phase.definition, extra={"phase": phase})
+def _phase(label: str, definition: str, event: str | None = None, **options: Any) -> msgspec.Meta:
+    """A duration of `Phases`; `options` are further fields of Phase."""
+    phase = Phase(label, definition, event, **options)
+    return msgspec.Meta(description=definition, extra={"phase": phase})
 
 
 def _work(label: str, event: str, definition: str, digits: int = 2) -> msgspec.Meta:
     """A phase of the wall time and of the execution time, which a rank's event ends."""
-    return _meta(Phase(label, definition, event, digits, of_execution_time=True))
+    return _phase(label, definition, event, digits=digits, of_execution_time=True)
 
 
 class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Durations of a run in seconds, each over all ranks: to the last rank that ends the phase.
 
-    Of a user's program those are null that nobody observed.
+    For user programs, phases that were not observed are null.
     """
 
     queue_time_s: Annotated[
         _Duration | None,
-        _meta(
-            Phase(
-                "queue",
-                "Submission of the Slurm job to the allocation of its nodes - with boot_time_s "
-                "where that is null; null without Slurm.",
-                digits=1,
-                of_wall_time=False,
-            )
+        _phase(
+            "queue",
+            "Submission of the Slurm job to the allocation of its nodes - with boot_time_s "
+            "where that is null; null without Slurm.",
+            digits=1,
+            of_wall_time=False,
         ),
     ] = None
     boot_time_s: Annotated[
         _Duration | None,
-        _meta(
-            Phase(
-                "boot",
-                "Allocation of the nodes to the start of the job where Slurm has to boot some of "
-                "them, 0 where all are up; null without Slurm or where it cannot tell.",
-                digits=1,
-                of_wall_time=False,
-            )
+        _phase(
+            "boot",
+            "Allocation of the nodes to the start of the job where Slurm has to boot some of "
+            "them, 0 where all are up; null without Slurm or where it cannot tell.",
+            digits=1,
+            of_wall_time=False,
         ),
     ] = None
     launch_time_s: Annotated[
-        _Duration,
-        _meta(Phase("launch", "Start of the launcher to the last rank's first line.", "start")),
+        _Duration, _phase("launch", "Start of the launcher to the last rank's first line.", "start")
     ]
     import_time_s: Annotated[
         _Duration | None, _work("import", "imported", "First line to TensorFlow imported.")
@@ -103,67 +100,55 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ]
     program_time_s: Annotated[
         _Duration | None,
-        _meta(
-            Phase(
-                "program",
-                "A user's program from its start on the last rank to its end on the last, without "
-                "the phases above and evaluations that were observed; null for the workflow's own "
-                "trainer.",
-                digits=3,
-                of_execution_time=True,
-                of_programs=True,
-            )
+        _phase(
+            "program",
+            "A user's program from its start on the last rank to its end on the last, without "
+            "the phases above and evaluations that were observed; null for the workflow's own "
+            "trainer.",
+            digits=3,
+            of_execution_time=True,
+            of_programs=True,
         ),
     ] = None
     checkpoint_time_s: Annotated[
         _Duration | None,
-        _meta(
-            Phase(
-                "checkpoints",
-                "Checkpoints written and, where the run went on from one, read, with what it takes "
-                "to get there in the data; null for runs that write none.",
-                digits=3,
-                of_execution_time=True,
-                of_checkpoints=True,
-            )
+        _phase(
+            "checkpoints",
+            "Checkpoints written and, where the run went on from one, read, with what it takes "
+            "to get there in the data; null for runs that write none.",
+            digits=3,
+            of_execution_time=True,
+            of_checkpoints=True,
         ),
     ] = None
     evaluation_time_s: Annotated[
         _Duration | None,
-        _meta(
-            Phase(
-                "evaluation",
-                "Held-out examples after the training and between epochs - not part of "
-                "execution_time_s.",
-                "evaluated",
-            )
+        _phase(
+            "evaluation",
+            "Held-out examples after the training and between epochs - not part of "
+            "execution_time_s.",
+            "evaluated",
         ),
     ]
     probe_time_s: Annotated[
         _Duration | None,
-        _meta(
-            Phase(
-                "probe",
-                "Steps of computation alone - measured after the training and not part of "
-                "execution_time_s.",
-                "probed",
-            )
+        _phase(
+            "probe",
+            "Steps of computation alone - measured after the training and not part of "
+            "execution_time_s.",
+            "probed",
         ),
     ]
-    teardown_time_s: Annotated[
-        _Duration, _meta(Phase("teardown", "To all ranks ended and checked."))
-    ]
+    teardown_time_s: Annotated[_Duration, _phase("teardown", "To all ranks ended and checked.")]
     execution_time_s: Annotated[
         _Duration,
-        _meta(
-            Phase(
-                "execution",
-                "The trainer's first line to the end of training - without evaluations between "
-                "epochs. Of a user's program from its start on the first rank to its end on the "
-                "last, without evaluations that were observed.",
-                digits=3,
-                of_wall_time=False,
-            )
+        _phase(
+            "execution",
+            "The trainer's first line to the end of training - without evaluations between "
+            "epochs. Of a user's program from its start on the first rank to its end on the "
+            "last, without evaluations that were observed.",
+            digits=3,
+            of_wall_time=False,
         ),
     ]
 
@@ -184,9 +169,9 @@ def _listed() -> dict[str, Phase]:
 
 #: Every phase, by its key in records and its column in tables, in the order of time.
 PHASES: dict[str, Phase] = _listed()
-#: Those that sum to the wall time of a run.
+#: Phases that sum to the wall time of a run.
 WALL_PHASES = tuple(name for name, phase in PHASES.items() if phase.of_wall_time)
-#: Those that every run of the workflow's own trainer has.
+#: Phases that every run of the workflow's own trainer has.
 TRAINER_PHASES = tuple(
     name for name in WALL_PHASES if not PHASES[name].of_programs and not PHASES[name].of_checkpoints
 )

@@ -1,16 +1,14 @@
 """What the ranks of a run read: the prepared dataset, by the checksum of its arrays.
 
-`datasets.fetch` writes the checksum into the prepared file and into the JSON file beside it. Every
-rank reports that of the file which it read, so that a run whose ranks read other data than the
-launcher knows of does not count, and runs of other data are told apart wherever results are merged.
+`datasets.fetch` writes the checksum into the prepared file and into the JSON file next to it. Every
+rank reports the checksum of the file that it read. So a run whose ranks read other data than the
+launcher does not count, and runs of other data are distinguished wherever results are merged.
 A pipeline has a checksum as well, of its code and its files: see `pipeline_sha256`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,14 +16,11 @@ import msgspec
 from tfscaling.record import run_record
 from tfscaling.record.rank_report import Positive, Sha256
 from tfscaling.record.run_record import PreparedData, UserCode
-from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.spec import user_code
 from tfscaling.spec.config import Recipe
 
 #: The name of the checksum in the prepared file.
 SHA256 = "sha256"
-#: As many hexadecimal digits tell checksums apart for a reader.
-_SHOWN = 12
 
 
 class Examples(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +33,7 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands beside a prepared file: what it holds, and where that came from."""
+    """The JSON file next to a prepared file: what it holds, and where the data came from."""
 
     dataset: str
     source: str
@@ -63,7 +58,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
             f"{dataset_file} or {_beside(dataset_file).name} is missing, or was made by an earlier "
-            f"version, without a checksum: delete both, and rule `dataset` makes them"
+            f"version, without a checksum: delete both, and rule `prepare_dataset` makes them"
         )
     if found.pipeline is not None:
         checksum = pipeline_sha256(found.pipeline, files_folder(dataset_file))
@@ -90,7 +85,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
 
 
 def facts(dataset_file: Path) -> DatasetFacts | None:
-    """What was written beside a prepared file; None if nothing was, if it is broken or too old."""
+    """The facts next to a prepared file; None if they are missing, broken or too old."""
     try:
         return run_record.decoded(_beside(dataset_file), _DECODER, 0)
     except run_record.RecordError:
@@ -100,7 +95,7 @@ def facts(dataset_file: Path) -> DatasetFacts | None:
 def pipeline_sha256(function: str, folder: Path) -> str:
     """SHA-256 of the code of the function, and of the names and sizes of its files.
 
-    The code is that of `user_source`. Contents are not read: files may be larger than a checksum is
+    Contents are not read: files may be larger than a checksum is
     worth. The files are those in `folder`, which `prepare` made; none if it is not there.
     """
     digest = hashlib.sha256()
@@ -117,12 +112,12 @@ def files_folder(dataset_file: Path) -> Path:
 
 
 def given_to_program(dataset: str, dataset_file: Path) -> Path:
-    """What a program is told of the dataset: the file of its arrays, or a pipeline's folder."""
+    """The path that a program gets: the file of the dataset's arrays, or a pipeline's folder."""
     is_pipeline = user_code.is_pipeline(dataset)
     return (files_folder(dataset_file) if is_pipeline else dataset_file).absolute()
 
 
-def _checksum_here(dataset_file: Path) -> str | None:
+def checksum_here(dataset_file: Path) -> str | None:
     """The checksum of what is prepared here; of a pipeline as its code is now."""
     found = facts(dataset_file)
     if found is None or found.pipeline is None:
@@ -132,26 +127,6 @@ def _checksum_here(dataset_file: Path) -> str | None:
     except user_code.UserCodeError:  # code that is not here cannot be compared
         return None
     return pipeline_sha256(found.pipeline, files_folder(dataset_file))
-
-
-def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
-    """For what each run read (None: it has no record) why it is not what the others read, or "".
-
-    The data of a dataset is what is prepared here, in `datasets_dir`, or else that of most runs.
-    """
-    reasons = {}
-    for name in dict.fromkeys(data.name for data in used if data):
-        counts = Counter(data.sha256 for data in used if data and data.name == name)
-        here = _checksum_here(datasets_dir / f"{name}.npz")
-        usual = here or counts.most_common(1)[0][0]
-        whose = "the file prepared here" if here else "most runs"
-        for found in set(counts) - {usual}:
-            reasons[name, found] = (
-                f"made of other data: the data of {name} have the checksum {found[:_SHOWN]}, "
-                f"those of {whose} {usual[:_SHOWN]}; make it "
-                f"again with {RERUN_STALE}"
-            )
-    return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]
 
 
 def folder_beside(runs_dir: Path) -> Path:

@@ -6,28 +6,29 @@ ranks without their raw measurements (`summary`), which stand in files of their 
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tfscaling.record.clock import Offset
-from tfscaling.record.node_check import NodeRate
-from tfscaling.record.observations import Observed
 
 Positive = Annotated[int, Meta(ge=1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+_K = TypeVar("_K")
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 #: Packages whose version can change a measurement.
 PACKAGES = ("tensorflow", "keras", "numpy")
-#: The same of programs that run in an environment of their own.
+#: Likewise for programs that run in a separate environment.
 PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's host; what the system does not tell is None, never guessed."""
+    """A rank's host; facts that the system does not give are None, never guessed."""
 
     machine: Annotated[str | None, Meta(description="The same for all hosts on one kernel.")]
     packages: Annotated[dict[str, str | None], Meta(description="Package: its version.")]
@@ -106,6 +107,83 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     mpi_library: Annotated[
         str | None, Meta(description="The MPI library, if the strategy sums gradients by one.")
     ] = None
+
+
+class NodeRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one rank measured of its host while all others measured theirs."""
+
+    rank: Annotated[int, Meta(ge=0)]
+    host: str
+    gflop_per_s: Annotated[
+        float, Meta(gt=0, description="Of products of matrices in float32, on its CPUs.")
+    ]
+    cpu_mhz: Annotated[
+        float | None, Meta(description="Clock of the processor then; null: the system tells none.")
+    ] = None
+    to_host: Annotated[str | None, Meta(description="Host of the next rank; null: none.")] = None
+    mb_per_s: Annotated[
+        float | None, Meta(description="Received by that host; 1 MB is 1,000,000 bytes.")
+    ] = None
+
+
+class SlowLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pair of neighbours; the first sends much more slowly than others do."""
+
+    host: str
+    to_host: str
+
+
+class NodeCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The check of a run's nodes: what was measured, and what is much slower than its like."""
+
+    duration_s: Annotated[float, Meta(ge=0, description="It is a part of launch_time_s.")]
+    rates: tuple[NodeRate, ...]
+    slow_hosts: Annotated[tuple[str, ...], Meta(description="The slowest first.")] = ()
+    slow_links: tuple[SlowLink, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What is slow, for the reader of the run's numbers; "" if nothing is."""
+        links = ", ".join(f"{link.host} to {link.to_host}" for link in self.slow_links)
+        parts = [f"nodes much slower than the others of the job: {', '.join(self.slow_hosts)}"]
+        parts = parts if self.slow_hosts else []
+        parts += [f"connections much slower than the others of the job: {links}"] if links else []
+        return "; ".join(parts)
+
+
+def judge_nodes(rates: Sequence[NodeRate], factor: float, duration_s: float) -> NodeCheck:
+    """Compare each node with the others of its job.
+
+    A node is slow if the median of the others is `factor` times its own value; a single node has no
+    others. A host both of whose connections are slow is itself slow.
+    """
+    of_hosts: dict[str, list[float]] = {}
+    of_links: dict[tuple[str, str], float] = {}
+    for rate in rates:
+        of_hosts.setdefault(rate.host, []).append(rate.gflop_per_s)
+        if rate.to_host not in (None, rate.host) and rate.mb_per_s is not None:
+            of_links[rate.host, str(rate.to_host)] = rate.mb_per_s
+    computing = _slow({host: statistics.fmean(found) for host, found in of_hosts.items()}, factor)
+    links = _slow(of_links, factor)
+    both_ways = {a for a, _ in links} & {b for _, b in links}
+    # the connections between two hosts do not show which of the two is slow
+    cut_off = sorted(both_ways - set(computing)) if len(of_hosts) > 2 else []
+    return NodeCheck(
+        duration_s=round(duration_s, 3),
+        rates=tuple(rates),
+        slow_hosts=(*computing, *cut_off),
+        slow_links=tuple(SlowLink(host=a, to_host=b) for a, b in links),
+    )
+
+
+def _slow(values: Mapping[_K, float], factor: float) -> list[_K]:
+    """Keys whose others have a median of `factor` times their value, the slowest first."""
+    found = []
+    for key, value in values.items():
+        others = [other for name, other in values.items() if name != key]
+        if others and value * factor < statistics.median(others):
+            found.append(key)
+    return sorted(found, key=values.__getitem__)
 
 
 class CheckedRank(Rank, frozen=True, kw_only=True):
@@ -206,7 +284,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of an epoch in one call of a compiled function.
 
     Where replicas average their weights every few steps, all steps up to and with an average; only
-    the very first call stands alone.
+    the very first call is separate.
 
     `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
     """
@@ -221,7 +299,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
 class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
     """Mean seconds of a step in each of four ways.
 
-    Real input is that of the training; kept is a batch that is on the devices already. Alone is
+    Real input is the training's input; kept is a batch that is on the devices already. Alone is
     forward and backward pass without all-reduce and update.
     """
 
@@ -250,7 +328,7 @@ class GradientNorms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class WentOn(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a training was that a rank went on with."""
+    """Where a training was when a rank resumed it."""
 
     epoch: Positive
     step: Annotated[int, Meta(ge=0, description="Steps of the epoch that were done.")]
@@ -302,6 +380,97 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
     """The report of a parameter server, or of a worker that a coordinator drives."""
 
 
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank had done at `time_s`, since its start."""
+
+    time_s: float
+    steps: int
+    #: Of this rank alone; None if the program does not say.
+    examples: int | None = None
+    #: How long the program stood and waited for its next batch; likewise.
+    input_wait_s: float | None = None
+
+
+class ObservedEpoch(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch of training; its values were fetched from the device before `time_s`."""
+
+    epoch: int
+    #: When its last step had ended; None where the way has no times (patterns on the output).
+    time_s: float | None
+    #: By the names that the program gives them; None where not finite.
+    metrics: dict[str, float | None]
+    #: Totals at its end; None if the program does not say.
+    steps: int | None = None
+    examples: int | None = None
+
+
+class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation on held-out examples."""
+
+    #: The epoch after which it took place; 0 before the first.
+    epoch: int
+    begin_s: float | None
+    #: When it had ended; None as for an epoch.
+    time_s: float | None
+    #: By the program's names, without a prefix such as `val_`; None where not finite.
+    metrics: dict[str, float | None]
+
+    @property
+    def span_s(self) -> tuple[float, float] | None:
+        """Begin and end; None if one is unknown."""
+        if self.begin_s is None or self.time_s is None:
+            return None
+        return self.begin_s, self.time_s
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank's program reported of its training; None or nothing where it did not.
+
+    Times are seconds since the epoch by the clock of the rank's host; counts are totals since the
+    program's start.
+    """
+
+    #: The packages were imported.
+    imported_s: float | None = None
+    #: The first step had ended.
+    first_step_s: float | None = None
+    #: The last step had ended.
+    last_step_s: float | None = None
+    steps: int | None = None
+    #: Of this rank alone.
+    examples: int | None = None
+    #: Of all ranks together, where the program counts so (MLPerf's `samples_count`).
+    examples_of_all_ranks: int | None = None
+    input_wait_s: float | None = None
+    epochs: tuple[ObservedEpoch, ...] = ()
+    evaluations: tuple[ObservedEvaluation, ...] = ()
+    #: Totals in the order of time, the first after the first step: what lies between two of them
+    #: is a window. On GPUs only those at an epoch's `time_s` end in a value that was fetched.
+    windows: tuple[Totals, ...] = ()
+    #: Sentences for the record.
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_training(self) -> bool:
+        """Whether anything of the training was observed."""
+        return bool(self.steps or self.epochs or self.evaluations)
+
+    @property
+    def evaluation_spans_s(self) -> list[tuple[float, float]]:
+        """(begin, end) of the evaluations whose times are known."""
+        return [span_s for each in self.evaluations if (span_s := each.span_s) is not None]
+
+
+#: Prefixes of a program's metrics of held-out examples.
+_HELD_OUT = ("test_", "val_", "validation_", "eval_")
+
+
+def held_out_name(metric: str) -> str | None:
+    """`accuracy` for `val_accuracy`; None if the metric is not of held-out examples."""
+    prefix = next((prefix for prefix in _HELD_OUT if metric.startswith(prefix)), None)
+    return None if prefix is None else metric.removeprefix(prefix)
+
+
 class ProgramRank(Rank, frozen=True, kw_only=True):
     """A rank on which a user's program ran; it ended with exit status 0."""
 
@@ -313,6 +482,11 @@ class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_f
     """The report of such a rank, with what was observed of the program; None: nothing."""
 
     observed: Observed | None = None
+
+    @property
+    def seen(self) -> Observed:
+        """What was observed, also if it is nothing."""
+        return self.observed or Observed()
 
 
 #: The report of a rank of a training run.
@@ -360,5 +534,5 @@ class BenchmarkReport(
 
 
 def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
-    """`whole` without what `kind`, a class that its own is derived from, does not have."""
+    """`whole` with only the fields of `kind`, a base of its class."""
     return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})

@@ -15,12 +15,12 @@ from msgspec import Meta
 
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
-from tfscaling.record.node_check import NodeCheck
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
     Epoch,
     Fraction,
     GradientNorms,
+    NodeCheck,
     Positive,
     Rank,
     Sha256,
@@ -253,7 +253,7 @@ UserCode = Annotated[
 class PreparedData(Part, frozen=True, kw_only=True):
     """What the ranks read."""
 
-    # that of a file: a record of others must not lead to another folder
+    # the name of a file: a foreign record must not lead to another folder
     name: Annotated[str, Meta(pattern="^[^/]+$")]
     source: Annotated[str, Meta(description="Where the data was fetched from.")]
     sha256: Annotated[
@@ -281,7 +281,7 @@ class PreparedData(Part, frozen=True, kw_only=True):
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What Slurm says of a job; what it does not say is None. Times are UTC."""
+    """Slurm's facts about a job; None where it gives none. Times are UTC."""
 
     id: str | None = None
     partition: str | None = None
@@ -514,7 +514,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.is_of_program:
-            return  # it tells what it wants to
+            return  # it need not report anything
         if unknown := self.phases.unknown():
             raise ValueError(f"phases.{unknown[0]}: null")
         for name, known in (

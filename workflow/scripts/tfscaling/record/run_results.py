@@ -1,27 +1,31 @@
-"""The record of a run from what its ranks left: their events and their reports."""
+"""The record of a run from what its ranks left: their events and their reports.
+
+The ranks ran the workflow's own trainer or a user program. Of a program, start and end are always
+known; the rest is what was observed. Observed times are by the clock of the rank's host and are
+converted to the launcher's clock here.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from tfscaling.record import (
-    attribution,
-    gradient_noise,
-    phases,
-    program_results,
-    run_record,
-    short_runs,
-)
-from tfscaling.record.events import Event, times
+from tfscaling.record import phases, run_record, step_estimates
+from tfscaling.record.events import CHECKPOINTED, PROGRAM_ENDED, PROGRAM_STARTED, Event, times
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
     Epoch,
+    Observed,
+    ObservedEpoch,
+    ObservedEvaluation,
     ProgramRank,
     ProgramReport,
     Rank,
@@ -35,6 +39,7 @@ from tfscaling.record.run_record import (
     Computation,
     Derived,
     Environment,
+    HeldOut,
     Metrics,
     PreparedData,
     RunAxes,
@@ -44,27 +49,78 @@ from tfscaling.record.run_record import (
 )
 from tfscaling.spec.run_spec import RunSpec
 
-#: The event that tells how long checkpoints took a rank, `read_s` and `written_s`.
-CHECKPOINTED = "checkpointed"
 #: Events of a rank after an epoch: trained, evaluated, probed.
 _OF_EPOCHS = ("epoch", "epoch_evaluated", "epoch_probed")
+#: Kind of report → the events that its rank must have.
+_EVENTS: dict[type[RankReport], tuple[str, ...]] = {
+    TrainingReport: phases.EVENTS,
+    ServerReport: phases.EVENTS[: phases.EVENTS.index("rendezvous") + 1],
+    ProgramReport: ("start", PROGRAM_STARTED, PROGRAM_ENDED),
+}
+#: Kind of report → its part in the record.
+_SUMMARIES: dict[type[RankReport], type[Rank]] = {
+    TrainingReport: TrainedRank,
+    ServerReport: Rank,
+    ProgramReport: ProgramRank,
+}
+_NO_COMPUTATION: dict[str, Any] = dict.fromkeys(Computation.__struct_fields__)
 #: Events' times are rounded to a millionth of a second.
 CLOCK_TOLERANCE_S = 1e-3
+#: Names of the fraction of examples that a program classified rightly; the first one counts.
+ACCURACIES = (
+    "accuracy",
+    "acc",
+    "sparse_categorical_accuracy",
+    "categorical_accuracy",
+    "binary_accuracy",
+)
+
+
+def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
+    """The ranks that ran the training loop: all, or with parameter servers the coordinator."""
+    return [report for report in reports if isinstance(report, TrainingReport)]
+
+
+def of_programs(reports: Sequence[RankReport]) -> list[ProgramReport]:
+    """The reports of ranks on which a program ran."""
+    return [report for report in reports if isinstance(report, ProgramReport)]
+
+
+def first_observed(reports: Sequence[RankReport]) -> Observed:
+    """What the first rank with steps or epochs reported; nothing if no rank did."""
+    seen = (report.seen for report in of_programs(reports) if report.seen.has_training)
+    return next(seen, Observed())
 
 
 def measured_phases(
     rank_events: Sequence[Sequence[Event]],
+    reports: Sequence[RankReport],
     launch_s: float,
     end_s: float,
     slurm_job: SlurmJob | None,
 ) -> Phases:
     """Durations in seconds from the events of all ranks, by the launcher's clock.
 
+    `launch_s` is when the launcher began, `end_s` when all but the record was checked and written.
+    Clocks that were wrong give impossible durations: see `impossible`.
+    """
+    durations: dict[str, Any]
+    if of_programs(reports):
+        durations = _program_durations(rank_events, reports, launch_s, end_s)
+    else:
+        durations = _trainer_durations(rank_events, launch_s, end_s)
+    job = slurm_job or SlurmJob()
+    return Phases(queue_time_s=job.queue_time_s, boot_time_s=job.boot_time_s, **durations)
+
+
+def _trainer_durations(
+    rank_events: Sequence[Sequence[Event]], launch_s: float, end_s: float
+) -> dict[str, float]:
+    """Phases of the trainer.
+
     A boundary between two phases is when the last rank passes it, so the phases follow one another
     without gap and their sum from launch to teardown is the wall time; evaluations between epochs
-    belong to `evaluation_time_s` and not to the training. `launch_s` is when the
-    launcher began, `end_s` when all but the record was checked and written.
-    Clocks that were wrong give impossible durations: see `impossible`.
+    belong to `evaluation_time_s` and not to the training.
     """
     passed = [times(events) for events in rank_events]
     last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
@@ -89,42 +145,118 @@ def measured_phases(
         durations["first_step_time_s"] -= read_s
         durations["train_time_s"] -= written_s
         durations["checkpoint_time_s"] = read_s + written_s
-    job = slurm_job or SlurmJob()
-    return Phases(
-        queue_time_s=job.queue_time_s,
-        boot_time_s=job.boot_time_s,
-        **durations,
-        execution_time_s=last["trained"] - first_line_s - between_s - probes_s,
-    )
+    durations["execution_time_s"] = last["trained"] - first_line_s - between_s - probes_s
+    return durations
+
+
+def _program_durations(
+    rank_events: Sequence[Sequence[Event]],
+    reports: Sequence[RankReport],
+    launch_s: float,
+    end_s: float,
+) -> dict[str, float | None]:
+    """Phases of a program; None where nobody observed one."""
+    passed = [times(events) for events in rank_events]
+    first_start_s = min(p[PROGRAM_STARTED] for p in passed)
+    started_s, ended_s = (max(p[name] for p in passed) for name in (PROGRAM_STARTED, PROGRAM_ENDED))
+    programs = of_programs(reports)
+    moments = ("imported_s", "first_step_s", "last_step_s")
+    imported_s, first_s, last_s = (_last_s(rank_events, programs, name) for name in moments)
+    import_time_s = None if imported_s is None else imported_s - started_s
+    evaluations_s = first_observed(reports).evaluation_spans_s
+    train_time_s = evaluation_time_s = None
+    if evaluations_s:
+        evaluation_time_s = sum(end - begin for begin, end in evaluations_s)
+    if first_s is not None and last_s is not None:
+        shift_s = _first_shift_s(rank_events, programs)
+        between_s = sum(
+            end - begin
+            for begin, end in evaluations_s
+            if first_s <= begin + shift_s and end + shift_s <= last_s
+        )
+        train_time_s = last_s - first_s - between_s
+    known = (import_time_s, train_time_s, evaluation_time_s)
+    return {
+        **dict.fromkeys(phases.TRAINER_PHASES),
+        "launch_time_s": started_s - launch_s,
+        "import_time_s": import_time_s,
+        "train_time_s": train_time_s,
+        "program_time_s": ended_s - started_s - sum(value or 0.0 for value in known),
+        "evaluation_time_s": evaluation_time_s,
+        "teardown_time_s": end_s - ended_s,
+        "execution_time_s": ended_s - first_start_s - (evaluation_time_s or 0.0),
+    }
+
+
+def _shift_s(events: Sequence[Event]) -> float:
+    """What is added to a program's times, which are by its host's clock."""
+    started = next(event for event in events if event["event"] == PROGRAM_STARTED)
+    return started["time_s"] - started["host_time_s"]
+
+
+def _first_shift_s(
+    rank_events: Sequence[Sequence[Event]], reports: Sequence[ProgramReport]
+) -> float:
+    """The shift of the first rank that was observed."""
+    pairs = zip(rank_events, reports, strict=True)
+    return next((_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
+
+
+def _last_s(
+    rank_events: Sequence[Sequence[Event]], reports: Sequence[ProgramReport], name: str
+) -> float | None:
+    """When the last rank had passed a moment of `Observed`; None if it is unknown."""
+    pairs = zip(rank_events, reports, strict=True)
+    known = [(getattr(r.seen, name), _shift_s(events)) for events, r in pairs]
+    return max((at_s + shift_s for at_s, shift_s in known if at_s is not None), default=None)
 
 
 def with_moments(
-    record: RunRecord, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
-) -> RunRecord:
-    """The record with the moments at which epochs and evaluations ended (launcher's clock)."""
-    if record.is_of_program:
-        metrics = program_results.with_moments(record.metrics, rank_events, reports)
-    else:
-        epochs = _with_ends(record.metrics.epochs, rank_events)
-        metrics = msgspec.structs.replace(record.metrics, epochs=epochs)
-    return msgspec.structs.replace(record, metrics=metrics)
+    measured: Metrics, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
+) -> Metrics:
+    """The metrics with the moments at which epochs and evaluations ended.
 
-
-def _with_ends(
-    epochs: Sequence[Epoch], rank_events: Sequence[Sequence[Event]]
-) -> tuple[Epoch, ...]:
-    """The trainer's epochs with the moments at which all ranks had ended them."""
+    Seconds since the first line of the first rank, or the start of its program, on the launcher's
+    clock.
+    """
+    if of_programs(reports):
+        return _with_observed_moments(measured, rank_events, reports)
     first_line_s = min(times(events)["start"] for events in rank_events)
     trained_s, evaluated_s, probed_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
     evaluated_s = {**_last_by_epoch(rank_events, "evaluated"), **evaluated_s}
     probes_s, found = 0.0, []
-    for epoch in epochs:
+    for epoch in measured.epochs:
         end_s = evaluated_s.get(epoch.epoch, trained_s.get(epoch.epoch))
         ended_s = None if end_s is None else end_s - first_line_s - probes_s
-        found.append(msgspec.structs.replace(epoch, ended_s=ended_s))
+        found.append(replace(epoch, ended_s=ended_s))
         if epoch.epoch in probed_s:
             probes_s += probed_s[epoch.epoch] - evaluated_s[epoch.epoch]
-    return tuple(found)
+    return replace(measured, epochs=tuple(found))
+
+
+def _with_observed_moments(
+    measured: Metrics, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
+) -> Metrics:
+    seen = first_observed(reports)
+    begin_s = min(times(events)[PROGRAM_STARTED] for events in rank_events)
+    shift_s = _first_shift_s(rank_events, of_programs(reports)) - begin_s
+    evaluated = {each.epoch: each for each in seen.evaluations}
+    ends = {each.epoch: each.time_s for each in seen.epochs}
+    ends |= {number: each.time_s for number, each in evaluated.items()}
+    within = [
+        HeldOut(
+            epoch=each.epoch,
+            ended_s=None if each.time_s is None else max(0.0, each.time_s + shift_s),
+            metrics=each.metrics,
+        )
+        for each in seen.evaluations
+        if each.epoch > 0 and each is not evaluated[each.epoch]
+    ]
+    epochs = (
+        each if (end_s := ends.get(each.epoch)) is None else replace(each, ended_s=end_s + shift_s)
+        for each in measured.epochs
+    )
+    return replace(measured, epochs=tuple(epochs), evaluations=tuple(within))
 
 
 def on_one_clock(
@@ -133,8 +265,8 @@ def on_one_clock(
     """The events and reports of the ranks that make the times of the run.
 
     A rank that the launcher's clock did not answer has the times of its host, which may be seconds
-    off and then give impossible durations beside those of the others: it is left out. If that is
-    the first rank, which runs beside the launcher and tells of the training, none is.
+    off and give impossible durations: it is left out. If it is the first rank, which runs next to
+    the launcher and reports the training, no rank is left out.
     """
     pairs = list(zip(rank_events, reports, strict=True))
     known = [pair for pair in pairs if pair[1].clock.offset_s is not UNSET]
@@ -171,11 +303,8 @@ def missing_phases(
     """Ranks whose events do not have all their phases; both in the order of ranks."""
     found = []
     for events, report in zip(rank_events, reports, strict=True):
-        of_server = phases.EVENTS[: phases.EVENTS.index("rendezvous") + 1]
-        expected = phases.EVENTS if isinstance(report, TrainingReport) else of_server
-        if isinstance(report, ProgramReport):
-            expected = program_results.EVENTS
-        if lost := [name for name in expected if name not in times(events)]:
+        passed = times(events)
+        if lost := [name for name in _EVENTS[type(report)] if name not in passed]:
             found.append(f"rank {report.rank} has no event {', '.join(lost)}")
     return found
 
@@ -185,7 +314,7 @@ def impossible(
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
 ) -> list[str]:
-    """What cannot be of these durations: a clock was wrong, or files are of different runs."""
+    """Durations that cannot be: a clock was wrong, or files are of different runs."""
     wrong = [
         f"{name} is {value:.6f} s"
         for name in (*phases.WALL_PHASES, "execution_time_s")
@@ -233,13 +362,7 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
         if report.compute_steps
     }
     if not medians:
-        return Computation(
-            compute_time_s=None,
-            synchronisation_time_s=None,
-            straggler_ratio=None,
-            slowest_rank=None,
-            slowest_host=None,
-        )
+        return Computation(**_NO_COMPUTATION)
     # a rank's own time: between two ranks lies a part of the wait for the slower one
     middle_s = statistics.median_low(medians.values())
     slowest = max(medians, key=lambda rank: medians[rank])
@@ -254,16 +377,14 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
     )
 
 
-def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
-    """The ranks that ran the training loop: all, or with parameter servers the coordinator."""
-    return [report for report in reports if isinstance(report, TrainingReport)]
+def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) -> Metrics:
+    """Metrics of a run: the chief's, and the computation, examples and rates of all ranks.
 
-
-def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metrics:
-    """Metrics of a run: those of rank 0, the chief, and the computation of all ranks.
-
-    Rates are totals over total time.
+    The chief is rank 0, or the first rank whose program was observed. Rates are totals over total
+    time.
     """
+    if of_programs(reports):
+        return _program_metrics(reports)
     chief = trained(reports)[0]
     # the first execution compiles; if it was the only one, there is no steady state to report
     per_step = [execution.duration_s / execution.steps for execution in chief.steps[1:]]
@@ -283,14 +404,147 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metric
         test_accuracy=chief.test_accuracy,
         step_time_s=step_time_s,
         input_wait_s=statistics.fmean(waited) if any(waited) else None,
-        attribution=attribution.attribution(reports),
-        gradient_noise_scale=gradient_noise.scale(chief.gradient_norms),
+        attribution=step_estimates.attribution(reports),
+        gradient_noise_scale=step_estimates.noise_scale(chief.gradient_norms),
         gradient_norms=chief.gradient_norms,
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         examples_trained=chief.examples_trained,
         epochs=chief.epochs,
         **msgspec.structs.asdict(computation(reports, statistics.median(fed_s) if fed_s else None)),
     )
+
+
+def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
+    seen = first_observed(reports)
+    epochs = tuple(_epochs(seen))
+    final = epochs[-1] if epochs else Epoch(epoch=1, loss=None, accuracy=None, duration_s=None)
+    last = seen.evaluations[-1] if seen.evaluations else None
+    held_out = last.metrics if last else {}
+    return Metrics(
+        loss=final.loss,
+        accuracy=_fraction(final.accuracy),
+        test_loss=held_out.get("loss"),
+        test_accuracy=_fraction(_accuracy(held_out)),
+        step_time_s=_step_time_s(seen),
+        input_wait_s=_input_wait_s(reports),
+        throughput_examples_per_s=_examples_per_s(reports),
+        examples_trained=program_examples(reports) or None,
+        epochs=epochs,
+        **_NO_COMPUTATION,
+    )
+
+
+def _input_wait_s(reports: Sequence[RankReport]) -> float | None:
+    """Mean wait for input in a step of the rank that waits longest, as far as ranks report it."""
+    found = [
+        report.seen.input_wait_s / report.seen.steps
+        for report in of_programs(reports)
+        if report.seen.steps and report.seen.input_wait_s is not None
+    ]
+    return max(found, default=None)
+
+
+def program_examples(reports: Sequence[RankReport]) -> int | None:
+    """Examples that the programs of all ranks together report; None if none reports any."""
+    if (of_all := first_observed(reports).examples_of_all_ranks) is not None:
+        return of_all
+    return sum(report.seen.examples or 0 for report in of_programs(reports)) or None
+
+
+def _epochs(seen: Observed) -> Iterator[Epoch]:
+    """The epochs with the evaluation after each; a program may report evaluations only."""
+    evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
+    # an epoch that did not end, because its evaluation ended the training, is known by that
+    ended = {each.epoch for each in seen.epochs}
+    trained = (
+        *seen.epochs,
+        *(
+            ObservedEpoch(epoch=number, time_s=None, metrics={})
+            for number in evaluated
+            if number > max(ended, default=0)
+        ),
+    )
+    before_s = seen.first_step_s
+    for epoch in trained:
+        evaluation = evaluated.get(epoch.epoch)
+        duration_s, ended_s = None, _ended_s(epoch, evaluation)
+        if ended_s is not None and before_s is not None:
+            duration_s = max(0.0, ended_s - before_s)
+        yield _epoch(epoch, duration_s, evaluation)
+        ends_s = (ended_s, evaluation.time_s if evaluation else None)
+        before_s = max((each for each in ends_s if each is not None), default=None)
+
+
+def _ended_s(epoch: ObservedEpoch, evaluation: ObservedEvaluation | None) -> float | None:
+    """When an epoch had ended, with all until its evaluation began; if nobody saw that, with it.
+
+    So the durations of epochs and evaluations leave no time out between the first and the last.
+    """
+    known = [] if epoch.time_s is None else [epoch.time_s]
+    if evaluation is not None:
+        times_s = (evaluation.begin_s, evaluation.time_s)
+        known += [time_s for time_s in times_s if time_s is not None][:1]
+    return max(known, default=None)
+
+
+def _epoch(
+    seen: ObservedEpoch, duration_s: float | None, evaluation: ObservedEvaluation | None
+) -> Epoch:
+    epoch = Epoch(
+        epoch=seen.epoch,
+        loss=seen.metrics.get("loss"),
+        accuracy=_accuracy(seen.metrics),
+        duration_s=duration_s,
+        metrics=seen.metrics,
+    )
+    if evaluation is None:
+        return epoch
+    span_s = evaluation.span_s
+    return replace(
+        epoch,
+        test_metrics=evaluation.metrics,
+        test_loss=evaluation.metrics.get("loss", UNSET),
+        test_accuracy=_fraction(_accuracy(evaluation.metrics)),
+        evaluation_time_s=None if span_s is None else span_s[1] - span_s[0],
+    )
+
+
+def _accuracy(values: dict[str, float | None]) -> float | None:
+    return next((values[name] for name in ACCURACIES if name in values), None)
+
+
+def _fraction(value: float | None) -> float | None:
+    return value if value is not None and 0.0 <= value <= 1.0 else None
+
+
+def _step_time_s(seen: Observed) -> float | None:
+    """The median over the windows of the time of a step, without evaluations between."""
+    per_step = [
+        (later.time_s - before.time_s) / (later.steps - before.steps)
+        for before, later in itertools.pairwise(seen.windows)
+        if later.steps > before.steps
+        and not any(
+            before.time_s < end and begin < later.time_s for begin, end in seen.evaluation_spans_s
+        )
+    ]
+    return statistics.median(per_step) if per_step else None
+
+
+def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
+    """Examples of all ranks after their first step over the time of the chief's further steps."""
+    total, chief = 0, first_observed(reports)
+    for report in of_programs(reports):
+        windows = report.seen.windows
+        if len(windows) > 1 and windows[0].examples is not None:
+            total += (windows[-1].examples or 0) - windows[0].examples
+    if not total or len(chief.windows) < 2:
+        return None
+    begin_s, end_s = chief.windows[0].time_s, chief.windows[-1].time_s
+    evaluated_s = sum(
+        end - begin for begin, end in chief.evaluation_spans_s if begin_s <= begin and end <= end_s
+    )
+    span_s = end_s - begin_s - evaluated_s
+    return total / span_s if span_s > 0 else None
 
 
 def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
@@ -313,13 +567,9 @@ def build(
 ) -> RunRecord:
     """The record of a run whose ranks left these reports. Raises RecordError if it is none.
 
-    That it went on from a checkpoint is the caller's to add.
+    The caller adds whether the run resumed from a checkpoint.
     """
-    if spec.recipe.program:
-        measured, steps = program_results.metrics(reports), program_results.steps_per_epoch(reports)
-    else:
-        measured = metrics(reports, durations.train_time_s)
-        steps = _steps_per_epoch(trained(reports)[0])
+    steps = steps_per_epoch(reports)
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,
         trainer_version=spec.trainer_version,
@@ -335,43 +585,42 @@ def build(
         parameters_hash=spec.parameters_hash,
         attempt=attempt,
         phases=durations,
-        metrics=measured,
+        metrics=metrics(reports, durations.train_time_s),
         ranks=tuple(summary(report, _SUMMARIES[type(report)]) for report in reports),
         environment=environment,
         trained_by=next((report.trained_by for report in trained(reports)), ""),
         warnings=warnings(spec, reports),
         validity=validity,
-        short_run=short_runs.of(spec, trained(reports)),
+        short_run=step_estimates.short_run(spec, trained(reports)),
     )
     return run_record.checked(record, run_record.RECORD)
 
 
-def _steps_per_epoch(chief: TrainingReport) -> int:
-    """Steps of the first epoch, also where an earlier attempt made some of them, or all."""
+def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
+    """Steps of the first epoch; of a program None unless all epochs have the same number."""
+    if of_programs(reports):
+        seen = first_observed(reports)
+        if not seen.steps or not seen.epochs or seen.steps % len(seen.epochs):
+            return None
+        return seen.steps // len(seen.epochs)
+    chief = trained(reports)[0]
     if chief.stopped is not None:
         return chief.stopped.steps_per_epoch
+    # an earlier attempt may have made some of them, or all
     if chief.went_on is not None and chief.went_on.steps_per_epoch:
         return chief.went_on.steps_per_epoch
     return max(e.first_step + e.steps for e in chief.steps if e.epoch == 1)
 
 
 def _synchronisations(spec: RunSpec, steps: int | None) -> int | None:
-    """Exchanges between the replicas in an epoch of so many steps."""
+    """Exchanges between the replicas in an epoch of this many steps."""
     if spec.recipe.program or steps is None or len(spec.jobs) > 1:
         return None
     return -(-steps // spec.recipe.steps_per_synchronisation) if spec.replicas > 1 else 0
 
 
-#: What of a report is in the record.
-_SUMMARIES: dict[type[RankReport], type[Rank]] = {
-    TrainingReport: TrainedRank,
-    ServerReport: Rank,
-    ProgramReport: ProgramRank,
-}
-
-
 def validity(checks: Sequence[str], divergence: str = "") -> Validity:
-    """That of a run that passed `checks`; `divergence` says how the training diverged, or nothing.
+    """The validity of a run that passed `checks`; `divergence` is empty or how it diverged.
 
     A run that diverged is a result, but counts in no median.
     """
@@ -384,13 +633,38 @@ def validity(checks: Sequence[str], divergence: str = "") -> Validity:
 
 
 def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
-    """What the ranks warn of, each sentence once, in the order of the ranks."""
+    """Warnings of the ranks for readers of the numbers, each sentence once, in order of ranks."""
+    said = [w for report in trained(reports) for w in report.warnings]
+    if of_programs(reports):
+        said = _program_warnings(spec, reports)
     clock = without_clock(reports)
-    of_clock = () if clock is None else (clock,)
-    if spec.recipe.program:
-        return (*program_results.warnings(spec, reports), *of_clock)
-    said = dict.fromkeys(w for report in trained(reports) for w in report.warnings)
-    return (*said, *of_clock)
+    return (*dict.fromkeys(said), *([] if clock is None else [clock]))
+
+
+def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
+    seen = first_observed(reports)
+    found = [text for report in of_programs(reports) for text in report.seen.warnings]
+    if 0 < len(seen.epochs) < spec.recipe.epochs:
+        found.append(f"The program reported {len(seen.epochs)} of {spec.recipe.epochs} epochs.")
+    # those within an epoch come one after the other
+    ends = {each.epoch: each.time_s for each in seen.epochs}
+    last = [
+        each
+        for each in seen.evaluations
+        if each.epoch == seen.evaluations[-1].epoch
+        and (each.time_s is None or each.time_s >= (ends.get(each.epoch) or 0.0))
+    ]
+    if any(each.metrics != last[-1].metrics for each in last):
+        found.append(
+            f"The program made {len(last)} evaluations after epoch {last[-1].epoch}, with other "
+            "results: test_loss and test_accuracy are those of the last one."
+        )
+    values = [each.metrics for each in seen.epochs]
+    values += [each.metrics for each in seen.evaluations]
+    shares = [_accuracy(each) for each in values]
+    if any(share is not None and not 0.0 <= share <= 1.0 for share in shares):
+        found.append("The program's accuracy is no fraction from 0 to 1: no column has it.")
+    return found
 
 
 def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:

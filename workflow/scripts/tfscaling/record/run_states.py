@@ -1,8 +1,32 @@
-"""What can be of a planned run or benchmark: it counts, or why it does not."""
+"""The state of a planned run or benchmark: whether it counts, or why it does not.
+
+A run is stale if its record was made with other parameters, by other user code or from other data
+than planned now; it is in no median. A change of the user's code reruns nothing by itself. Slurm's
+reasons for runs without a record are in one file next to the folder of runs, for all studies.
+"""
 
 from __future__ import annotations
 
 import enum
+import functools
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tfscaling.files import atomic
+from tfscaling.record import attempts, prepared_data, run_record
+from tfscaling.record.run_record import PreparedData, RunRecord
+from tfscaling.spec import run_spec, user_code
+from tfscaling.spec.run_spec import RunSpec
+from tfscaling.spec.user_code import Checksums, Code
+
+_EARLIER = f"{attempts.BACKUP_PREFIX}{run_record.RECORD}"
+_QUEUE_NOTES = "queue.json"
+#: Hexadecimal digits of a checksum that a message shows.
+_SHOWN = 12
 
 
 class RunState(enum.StrEnum):
@@ -10,19 +34,167 @@ class RunState(enum.StrEnum):
 
     #: It passed all checks: it counts.
     OK = "ok"
-    #: Its loss became NaN or infinite: a result, which takes part in no median.
+    #: Its loss became NaN or infinite: a result, which is in no median.
     DIVERGED = "diverged"
     #: It ended without a record, or its record cannot be read.
     FAILED = "failed"
     #: It began and left neither a record nor a failure: still running, or killed.
     UNFINISHED = "unfinished"
-    #: Its record was made with other parameters, by other code or of other data.
+    #: Its record was made with other parameters, by other code or from other data.
     STALE = "stale"
     #: It was not run.
     MISSING = "missing"
 
 
-#: What snakemake is given to make stale runs again.
+#: Option of snakemake that reruns stale runs.
 RERUN_STALE = "--config rerun=stale"
 #: States of a run that ended as it should: it has a record and is not run again.
 FINISHED = (RunState.OK, RunState.DIVERGED)
+
+
+def other_parameters(spec: RunSpec, record: RunRecord) -> str:
+    """Which parameters differ from the record's, or an empty text."""
+    if record.parameters_hash == spec.parameters_hash:
+        return ""
+    planned = {**spec.axes, **spec.parameters}
+    found = {**record.axes.axes, **record.parameters}
+    return f"made with other parameters: {run_spec.differences(planned, found)}"
+
+
+def other_code(spec: RunSpec, record: RunRecord) -> str:
+    """Which user files differ from those that the record was made of, or an empty text.
+
+    Records without checksums, made before there were any, are not compared.
+    """
+    environment = record.environment
+    prepared_by = environment.dataset.user_code if environment.dataset else {}
+    return changed_code(
+        (environment.user_code, user_code.of_run(spec)),
+        (prepared_by, user_code.of_names(spec.dataset)),
+    )
+
+
+def changed_code(*made_by: tuple[Checksums, Code]) -> str:
+    """Which files of the code differ from its checksums in a record, or an empty text."""
+    found: dict[str, str] = {}
+    for used, code in made_by:
+        if used and (here := now(code, Path.cwd())):  # missing code cannot be compared
+            found |= user_code.differences(used, here)
+    if not found:
+        return ""
+    return f"made by other code: {', '.join(found.values())}; make it again with {RERUN_STALE}"
+
+
+@functools.cache
+def now(code: Code, folder: Path) -> Checksums:
+    """The checksums of the code in the project folder, computed once in a process."""
+    return code.checksums()
+
+
+def stale(specs: Iterable[RunSpec], runs_dir: Path, name: str = run_record.RECORD) -> set[str]:
+    """The folders below `runs_dir` of the runs whose record, the file `name`, is stale."""
+    found, paths = set(), []
+    data: list[PreparedData | None] = []
+    for spec, record in _records(specs, runs_dir, name):
+        paths.append(spec.path)
+        if record and (other_parameters(spec, record) or other_code(spec, record)):
+            found.add(spec.path)
+            data.append(None)
+        else:
+            data.append(record.environment.dataset if record else None)
+    others = other_data(data, prepared_data.folder_beside(runs_dir))
+    return found | {path for path, other in zip(paths, others, strict=True) if other}
+
+
+def to_bring_back(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
+    """The folders of the runs without a record whose earlier record is not stale.
+
+    They were to be rerun, and no new run is complete.
+    """
+    lost = [
+        spec
+        for spec in specs
+        # thousands of runs: no more than a look at the file system for each
+        if os.path.exists(f"{runs_dir}/{spec.path}/{_EARLIER}")
+        and not os.path.exists(f"{runs_dir}/{spec.path}/{run_record.RECORD}")
+    ]
+    if not lost:
+        return set()
+    readable = {spec.path for spec, record in _records(lost, runs_dir, _EARLIER) if record}
+    return readable - stale(lost, runs_dir, _EARLIER)
+
+
+def to_make(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
+    """The folders of the runs without a record of their parameters; these are scheduled anyway."""
+    return {
+        spec.path
+        for spec, record in _records(specs, runs_dir)
+        if record is None or other_parameters(spec, record)
+    }
+
+
+def _records(
+    specs: Iterable[RunSpec], runs_dir: Path, name: str = run_record.RECORD
+) -> Iterator[tuple[RunSpec, RunRecord | None]]:
+    for spec in specs:
+        try:
+            yield spec, run_record.read(runs_dir / spec.path / name)
+        except run_record.RecordError:
+            yield spec, None
+
+
+def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
+    """For the data of each run (None: no record) why it differs from the planned data, or "".
+
+    The planned data of a dataset is prepared in `datasets_dir`; if it is missing, the data of most
+    runs counts.
+    """
+    reasons = {}
+    for name in dict.fromkeys(data.name for data in used if data):
+        counts = Counter(data.sha256 for data in used if data and data.name == name)
+        here = prepared_data.checksum_here(datasets_dir / f"{name}.npz")
+        usual = here or counts.most_common(1)[0][0]
+        whose = "the file prepared here" if here else "most runs"
+        for found in set(counts) - {usual}:
+            reasons[name, found] = (
+                f"made of other data: the data of {name} have the checksum {found[:_SHOWN]}, "
+                f"those of {whose} {usual[:_SHOWN]}; make it "
+                f"again with {RERUN_STALE}"
+            )
+    return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]
+
+
+class QueueNotes(msgspec.Struct, frozen=True):
+    """Folder of a run, or of a point for all its runs → Slurm's words."""
+
+    words: dict[str, str] = {}
+
+    def of(self, spec: RunSpec) -> str:
+        """What Slurm said of a run, or ""."""
+        return self.words.get(spec.path) or self.words.get(spec.point.path) or ""
+
+
+_QUEUE_DECODER = msgspec.json.Decoder(QueueNotes)
+
+
+def read_queue_notes(runs_dir: Path) -> QueueNotes:
+    """The notes; none if there is no file, or a broken one."""
+    try:
+        return _QUEUE_DECODER.decode(runs_dir.with_name(_QUEUE_NOTES).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return QueueNotes()
+
+
+def write_queue_notes(runs_dir: Path, runs: Collection[RunSpec], words: Mapping[str, str]) -> None:
+    """Replace the notes on these runs and their points; without any notes there is no file."""
+    own = {path for spec in runs for path in (spec.path, spec.point.path)}
+    others = {
+        path: said for path, said in read_queue_notes(runs_dir).words.items() if path not in own
+    }
+    notes = QueueNotes({**others, **words})
+    file = runs_dir.with_name(_QUEUE_NOTES)
+    if not notes.words:
+        file.unlink(missing_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(file, msgspec.json.encode(notes).decode())

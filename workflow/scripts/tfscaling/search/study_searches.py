@@ -9,7 +9,7 @@ from statistics import median
 
 import pandas as pd
 
-from tfscaling.record.failure_report import Kind
+from tfscaling.record.attempts import Kind
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.search.looks import decide, lacking

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfscaling.console import text_lines
-from tfscaling.record import run_record, staleness, tensorboard_scalars
-from tfscaling.record.observed_tensorboard import Scalar
+from tfscaling.record import run_record, run_states, tensorboard
+from tfscaling.record.tensorboard import Scalar
 from tfscaling.spec.manifest import Manifest
 from tfscaling.stages.study_folder import StudyFolder
 
@@ -35,11 +35,11 @@ def run(study: StudyFolder) -> None:
 def finished(manifest: Manifest, runs_dir: Path) -> Iterator[tuple[str, list[Scalar]]]:
     """Folder and scalars of each planned run that has a record; of stale and broken ones none."""
     specs = [run.spec for run in manifest.runs]
-    stale = staleness.stale(specs, runs_dir)
+    stale = run_states.stale(specs, runs_dir)
     for path in (spec.path for spec in specs if spec.path not in stale):
         with contextlib.suppress(run_record.RecordError):
             if record := run_record.read(runs_dir / path / run_record.RECORD):
-                yield path, list(tensorboard_scalars.of_run(path, runs_dir / path, record))
+                yield path, list(tensorboard.of_run(path, runs_dir / path, record))
 
 
 def write(folder: Path, scalars: list[Scalar]) -> None:

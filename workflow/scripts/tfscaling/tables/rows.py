@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from tfscaling.record.failure_report import ATTEMPTS_MAX
+from tfscaling.record.attempts import ATTEMPTS_MAX
 from tfscaling.record.metrics import (
     COST,
     COST_TO_TARGET,

@@ -15,15 +15,12 @@ import msgspec
 import pandas as pd
 
 from tfscaling.record import (
-    earlier,
-    failure_report,
+    attempts,
     metrics,
     prepared_data,
-    quality,
-    queue_notes,
     run_record,
-    short_runs,
-    staleness,
+    run_states,
+    step_estimates,
 )
 from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
 from tfscaling.record.rank_report import Epoch
@@ -92,10 +89,10 @@ def run_tables(
     own_metrics = _own_metrics(run.spec.recipe.quality for run in planned)
     # of each record only what the tables need is kept: thousands of them would fill the memory
     read = [_read_run(run, runs_dir, targets) for run in planned]
-    other_data = prepared_data.other_data(
+    other_data = run_states.other_data(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
-    notes = queue_notes.read(runs_dir)
+    notes = run_states.read_queue_notes(runs_dir)
     for run, (row, of_run, _, before_s), reason in zip(planned, read, other_data, strict=True):
         if row.status == RunState.MISSING and (said := notes.of(run.spec)):
             row.reason = said
@@ -125,10 +122,10 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
     Without the `before_s` seconds of them that the run continues: these are in its own times. The
     cost of a measured run has the attempts with its own parameters that nobody cancelled.
     """
-    failed = failure_report.FailedAttempts(0, 0.0)
+    failed = attempts.FailedAttempts(0, 0.0)
     if row.attempt != 1:
         folder = runs_dir / run.spec.path
-        failed = failure_report.failed_attempts(folder, run.spec.parameters_hash)
+        failed = attempts.failed_attempts(folder, run.spec.parameters_hash)
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     lost_s = max(0.0, failed.wall_time_s - before_s)
     row.failed_attempts, row.lost_time_s = failed.number, lost_s
@@ -149,8 +146,12 @@ def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, .
     """The values of EPOCH_COLUMNS after the status, and of the metrics."""
     return (
         *(epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s),
-        *(quality.of_epoch(epoch, "test_loss"), epoch.test_accuracy, epoch.evaluation_time_s),
-        *(quality.of_epoch(epoch, name) for name in own_metrics),
+        *(
+            metrics.quality_of_epoch(epoch, "test_loss"),
+            epoch.test_accuracy,
+            epoch.evaluation_time_s,
+        ),
+        *(metrics.quality_of_epoch(epoch, name) for name in own_metrics),
     )
 
 
@@ -162,9 +163,9 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
         return _Run(_planned_row(run, RunState.FAILED, str(error)))
     if record is None:
         return _without_record(run, path, targets)
-    if reason := staleness.other_parameters(run.spec, record):
+    if reason := run_states.other_parameters(run.spec, record):
         return _Run(_planned_row(run, RunState.STALE, reason))
-    if reason := staleness.other_code(run.spec, record):
+    if reason := run_states.other_code(run.spec, record):
         row = _planned_row(run, RunState.STALE, reason)
         row.record = str(path)
         return _Run(row)
@@ -173,7 +174,7 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
 
 def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
     """Why there is no record; what of an earlier one counts until the run is made again."""
-    kept = earlier.beside(path)
+    kept = attempts.backup_of(path)
     why = why_no_record(path.parent, run.spec.parameters_hash)
     try:
         record = run_record.read(kept)
@@ -182,16 +183,14 @@ def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -
     if record is None:
         row = _planned_row(run, *why)
         if why.status == RunState.FAILED:
-            row.failed_too_often = failure_report.failed_too_often(
-                path.parent, run.spec.parameters_hash
-            )
+            row.failed_too_often = attempts.failed_too_often(path.parent, run.spec.parameters_hash)
         return _Run(row)
-    attempts = f"to replace attempt {record.attempt}, kept as {kept.name}: {why.reason}"
-    of_other = staleness.other_parameters(run.spec, record)
-    if reason := of_other or staleness.other_code(run.spec, record):
-        reason = f"{attempts}; attempt {record.attempt} was {reason}"
+    kept_as = f"to replace attempt {record.attempt}, kept as {kept.name}: {why.reason}"
+    of_other = run_states.other_parameters(run.spec, record)
+    if reason := of_other or run_states.other_code(run.spec, record):
+        reason = f"{kept_as}; attempt {record.attempt} was {reason}"
         return _Run(_planned_row(run, RunState.STALE, reason))
-    return _with_record(run, record, kept, targets, (f"it was made again, {attempts}",))
+    return _with_record(run, record, kept, targets, (f"it was made again, {kept_as}",))
 
 
 def _with_record(
@@ -214,7 +213,7 @@ def _with_record(
         row.examples_trained = record.metrics.examples_trained
     if record.is_valid:  # the time and the loss of half a training are none of the point's
         _measure(row, run, record)
-        if whole := short_runs.projected(record):
+        if whole := step_estimates.projected(record):
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
         compared_by = run.spec.recipe.quality
         # a program that tells nothing of its training was not asked for anything either, and the
@@ -225,9 +224,9 @@ def _with_record(
             and not is_known(row.quality)
             and (record.metrics.epochs or compared_by != Quality())
         ):
-            warnings.append(quality.of_run(record, compared_by).reason)
+            warnings.append(metrics.quality_of_run(record, compared_by).reason)
         if is_told and (target := targets.get(compared_by.metric)) is not None:
-            reached = quality.reached(_with_training_before(record), compared_by, target)
+            reached = metrics.reached(_with_training_before(record), compared_by, target)
             row.target_reached = reached.is_reached
             if is_timed and reached.time_s is not None:
                 row.time_to_target_s = reached.time_s
@@ -246,7 +245,7 @@ def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
     is_timed = _is_timed(run, record)
     record = _with_training_before(record) if is_timed else record
     _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
-    row.quality = number(quality.of_run(record, run.spec.recipe.quality).value)
+    row.quality = number(metrics.quality_of_run(record, run.spec.recipe.quality).value)
     if record.resumed is not None:
         row.time_with_queue_s = NAN  # the earlier attempts' waits are not known
     row.cost_usd = _cost_usd(run, row.execution_time_s)
@@ -264,7 +263,7 @@ def _cost_usd(run: PlannedRun, time_s: float) -> float:
 
 def _project(row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun) -> None:
     """Set times and costs of the whole training as they are projected from a short run."""
-    whole = short_runs.projected(record)
+    whole = step_estimates.projected(record)
     assert whole is not None
     row.examples_trained = short.examples_of_whole
     if not whole.trend.is_over:
@@ -330,7 +329,7 @@ def _planned_row(run: PlannedRun, status: RunState, reason: str) -> RunRow:
 def why_no_record(folder: Path, parameters_hash: str) -> NoRecord:
     """Why a job with these parameters left no record in its folder."""
     try:
-        failure = failure_report.read(folder)
+        failure = attempts.read_failure(folder)
     except run_record.RecordError as error:
         return NoRecord(RunState.FAILED, str(error))
     if failure is not None and failure.parameters_hash in ("", parameters_hash):

@@ -22,8 +22,7 @@ from msgspec.structs import asdict as fields_of
 
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.launch.rank_process import RankContext
-from tfscaling.record.node_check import NodeRate
-from tfscaling.record.rank_report import AllReduces, BenchmarkReport, CheckedRank
+from tfscaling.record.rank_report import AllReduces, BenchmarkReport, CheckedRank, NodeRate
 from tfscaling.spec.run_spec import BenchmarkSpec
 from tfscaling.spec.user_code import NOTHING, Given
 from tfscaling.train import models, rank, strategies

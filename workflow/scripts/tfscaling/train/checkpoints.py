@@ -26,11 +26,10 @@ import numpy as np
 from tfscaling.files import atomic
 from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
-from tfscaling.record import resumption
-from tfscaling.record.events import EventLog
+from tfscaling.record import attempts
+from tfscaling.record.attempts import Beginning
+from tfscaling.record.events import CHECKPOINTED, EventLog
 from tfscaling.record.rank_report import WentOn
-from tfscaling.record.resumption import Beginning
-from tfscaling.record.run_results import CHECKPOINTED
 from tfscaling.spec.config import Recipe
 
 #: About so often ranks ask one another whether a checkpoint is to be written.
@@ -75,7 +74,7 @@ class Checkpoints:
     def __init__(
         self, attempt: Path, beginning: Beginning, rank: int, ranks: int, recipe: Recipe
     ) -> None:
-        self._position = attempt / resumption.POSITION
+        self._position = attempt / attempts.POSITION
         self._folder, self._beginning = Path(beginning.folder), beginning
         self._rank, self.ranks = rank, ranks
         self._every_epochs = recipe.checkpoint_every_epochs
@@ -213,7 +212,7 @@ class Checkpoints:
         now_s = time.perf_counter()
         if self._rank == 0 and (force or now_s - self._noted_s >= _POSITION_INTERVAL_S):
             with contextlib.suppress(OSError):
-                resumption.write_position(self._position, steps)
+                attempts.write_position(self._position, steps)
             self._noted_s = now_s
 
 

@@ -22,7 +22,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.datasets.pipelines import PipelineContext
 from tfscaling.launch import missing_gpus
 from tfscaling.launch.rank_process import RankContext, on_gpus
-from tfscaling.record import clock, prepared_data, resumption, tracebacks
+from tfscaling.record import attempts, clock, crashes, prepared_data
 from tfscaling.record.rank_report import (
     AttributionRound,
     Rank,
@@ -233,7 +233,7 @@ def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
     """The run's checkpoints, or None if its recipe asks for none."""
-    beginning = resumption.read_beginning(context.folder)
+    beginning = attempts.read_beginning(context.folder)
     if beginning is None or not spec.recipe.writes_checkpoints:
         return None
     cluster = context.cluster
@@ -298,7 +298,7 @@ def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
         _build_model(spec, dataset_file, model.on_several_replicas)
     except Exception as error:
         traceback.print_exc()
-        return tracebacks.sentence(error, Path.cwd())
+        return crashes.sentence(error, Path.cwd())
     return None
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from builders import a_record
 from generator import training_report
-from tfscaling.record import events, run_record, run_results, tensorboard_scalars
+from tfscaling.record import events, run_record, run_results, tensorboard
 from tfscaling.record.rank_report import Epoch
 from tfscaling.record.run_record import RunRecord
 
@@ -52,7 +52,7 @@ def test_values_have_the_names_of_the_tables_and_the_times_of_rank_0(
     ]
     events.write(tmp_path / run_record.EVENTS, lines)
     run_results.write_steps(tmp_path, [training_report(), training_report(1)])
-    found = list(tensorboard_scalars.of_run("a/run", tmp_path, record))
+    found = list(tensorboard.of_run("a/run", tmp_path, record))
     assert {scalar.run for scalar in found} == {"a/run"}
     by_epoch = {
         step: {s.tag: (s.time_s, s.value) for s in found if s.step == step} for step in (1, 2)
@@ -79,6 +79,6 @@ def test_values_have_the_names_of_the_tables_and_the_times_of_rank_0(
 
 
 def test_what_has_no_time_is_left_out(tmp_path: Path, record: RunRecord) -> None:
-    assert list(tensorboard_scalars.of_run("a/run", tmp_path, record)) == []
+    assert list(tensorboard.of_run("a/run", tmp_path, record)) == []
     events.write(tmp_path / run_record.EVENTS, [happened(0, "evaluated", 14.0)])
-    assert list(tensorboard_scalars.of_run("a/run", tmp_path, record)) == []
+    assert list(tensorboard.of_run("a/run", tmp_path, record)) == []

@@ -1,4 +1,4 @@
-"""Records of other parameters, other code or other data than those of now."""
+"""States of runs: stale records, and Slurm's words about runs without one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import all_reduce_records
 import pytest
-from builders import manifest_of, valid_config, write_record
+from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.conclusions import communication
 from tfscaling.plan import costed_plan
-from tfscaling.record import staleness
+from tfscaling.record import run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import runs_table
@@ -32,7 +32,7 @@ RUNS = Path("results/runs")
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifest]:
     """Three runs of own code, all with a record, in the project folder."""
     monkeypatch.chdir(tmp_path)
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     Path("sets").mkdir()
     Path("net.py").write_text("def model(): ...\n")
     Path("sets/data.py").write_text("def data(): ...\n")
@@ -40,7 +40,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifes
     for run in manifest.runs:
         change(write_record(RUNS, run), user_code=user_code.of_run(run.spec).checksums())
     yield manifest
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
 
 
 def change(path: Path, **environment: Any) -> None:
@@ -51,10 +51,10 @@ def change(path: Path, **environment: Any) -> None:
 
 def reasons(manifest: Manifest) -> list[tuple[str, str]]:
     """(status, reason) of each run; the table and the list for `rerun: stale` agree."""
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     table, _ = runs_table.run_tables(manifest.runs, RUNS)
     specs = [run.spec for run in manifest.runs]
-    listed = staleness.stale(specs, RUNS)
+    listed = run_states.stale(specs, RUNS)
     is_stale = table["status"] == "stale"
     assert [spec.path in listed for spec in specs] == is_stale.tolist()
     assert table["execution_time_s"].isna().tolist() == is_stale.tolist()
@@ -63,10 +63,6 @@ def reasons(manifest: Manifest) -> list[tuple[str, str]]:
 
 def of_node(manifest: Manifest, nodes: int) -> Path:
     return RUNS / manifest.runs[nodes - 1].spec.path / "run.json"
-
-
-def test_runs_of_the_code_that_is_here_count(planned: Manifest) -> None:
-    assert reasons(planned) == [("ok", "")] * 3
 
 
 @pytest.mark.parametrize("name", ["net.py", "sets/data.py"])
@@ -149,10 +145,39 @@ def test_a_benchmark_of_earlier_code_is_stale_and_kept_until_it_is_asked_for() -
         change(all_reduce_records.write(folder, each), user_code=code.checksums())
     assert communication.to_do(planned, folder, rerun_stale=True) == []
     Path("net.py").write_text("def model(): return 1\n")
-    staleness.now.cache_clear()
+    run_states.now.cache_clear()
     assert planned[0].spec
     made = communication.read(planned[0].spec, folder)
     assert (made.status, made.is_kept) == ("stale", True)
     assert made.reason.startswith("made by other code: net.py (")
     assert communication.to_do(planned, folder) == []
     assert communication.to_do(planned, folder, rerun_stale=True) == planned
+
+
+QUEUED = manifest_of(valid_config((("grid", 0, "nodes"), [1, 2, 3, 4]))).runs
+
+
+def test_runs_without_a_record_have_slurms_words_as_their_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    made, failed, refused, waiting = QUEUED
+    write_record(folder, made)
+    write_failure(folder, failed)
+    points = {run.spec.point.path: "Slurm refuses it: no" for run in (made, failed, refused)}
+    specs = [run.spec for run in QUEUED]
+    run_states.write_queue_notes(folder, specs, {**points, waiting.spec.path: "waits: Priority"})
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert list(table["status"]) == ["ok", "failed", "missing", "missing"]
+    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "waits: Priority"]
+    run_states.write_queue_notes(folder, [waiting.spec], {})  # by the sweep of another study
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "not run yet"]
+    run_states.write_queue_notes(folder, specs, {})
+    table, _ = runs_table.run_tables(QUEUED, folder)
+    assert set(table["reason"][2:]) == {"not run yet"}
+    assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"words": 3}'])
+def test_broken_notes_say_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "queue.json").write_text(text)
+    assert run_states.read_queue_notes(tmp_path / "runs").of(QUEUED[0].spec) == ""

@@ -1,4 +1,9 @@
-"""Which line of a user's code failed, from the end of a program's output or an exception."""
+"""Why a program crashed, from an exception or the end of its output.
+
+A traceback names the line of the user's code. Libraries of communication end the process when an
+operation fails in a thread of their own: Python raises nothing, and faulthandler's dump, which
+has no reason, comes after their words.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,14 @@ import itertools
 import re
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tfscaling.record.failure_report import UserLine
+from tfscaling.record.attempts import UserLine
 
 _BEGIN = "Traceback (most recent call last)"
-#: What faulthandler writes; its frames stand in the other order.
+#: What faulthandler writes; its frames are in the other order.
 _FATAL = "Fatal Python error: "
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?(?:  \*)?$'
@@ -32,6 +37,29 @@ _INFERRED = "Error encountered:"
 _APPENDIX = re.compile(r"\n+(?:Call arguments|Arguments) received by |\s*\[\[\{\{node |\s*\[Op:")
 #: The file that users copy to observe a training, and a word that is in it.
 _OBSERVER, _IN_OBSERVER = "observe.py", "TFSCALING_EVENTS"
+#: Names of an abort: by the signal, by faulthandler, by a shell that ran the program.
+_ABORTS = ("killed by SIGABRT", "Aborted", "exit code 134")
+#: Signs in the output that a child process aborted.
+_SIGNS = ("SIGABRT", "Fatal Python error: Aborted")
+#: PyTorch's watchdog of NCCL, NCCL, PyTorch's sockets, Gloo, UCX, JAX. Names of libraries are no
+#: sign: an invalid access to a GPU's memory ends a program in NCCL's watchdog, too.
+_LOST_CONNECTION = re.compile(
+    r"Watchdog caught collective operation timeout|collective timeout from"
+    r"|watchdog got stuck for|Heartbeat monitor timed out"
+    r"|nccl(?:Remote|System)Error|unhandled system error"
+    r"|remote process exited or there was a network error"
+    r"|c10::Dist(?:Network|Store)Error|gloo::(?:Io|Timeout)Exception"
+    r"|connection (?:was )?(?:likely )?(?:closed|reset|refused|aborted|timed out)|socket closed"
+    r"|broken pipe|timed out waiting \d+ ?ms for (?:recv|send)"
+    r"|transport retry count exceeded|stopped sending heartbeats",
+    re.IGNORECASE,
+)
+#: Lines with the reason of an abort: C++'s exception (two lines), a watchdog, a lost connection.
+_REASONS = (
+    *(re.compile(r"terminate called"), re.compile(r"what\(\):")),
+    *(re.compile(r"watchdog", re.IGNORECASE), _LOST_CONNECTION),
+)
+_WORDS_MAX = 500
 
 
 class Blame(NamedTuple):
@@ -48,11 +76,11 @@ class _Frame(NamedTuple):
     function: str | None
 
 
-def last(lines: Sequence[str], folder: Path) -> Blame | None:
+def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     """The last traceback among the lines, or None.
 
-    Its place is the innermost frame in the user's files: those below `folder`, or else those that
-    no package installed; `observe.py`, which passes on what a data set raises, is none. Paths are
+    Its place is the innermost frame in the user's files: files below `folder`, or else files that
+    no package installed, except `observe.py`, which passes on what a data set raises. Paths are
     relative to the folder.
     """
     plain = [_PREFIX.sub("", line) for line in lines]
@@ -75,7 +103,7 @@ def last(lines: Sequence[str], folder: Path) -> Blame | None:
 
 
 def of_exception(error: BaseException, folder: Path) -> Blame | None:
-    """The exception as one that the user's code raised; None if it came by no line of theirs.
+    """The exception with the line of the user's code that raised it; None if no such line is in it.
 
     TensorFlow and Keras put the way through a traced function into the exception's message: these
     frames are the innermost.
@@ -152,3 +180,29 @@ def _place(frame: _Frame, folder: Path) -> UserLine:
     shown = path.relative_to(folder) if path.is_relative_to(folder) else path
     function = frame.function if frame.function not in (None, "<module>") else None
     return UserLine(file=str(shown), line=int(frame.line), function=function)
+
+
+def is_abort(error: str | None) -> bool:
+    """Whether an error of this name is an abort."""
+    return error in _ABORTS
+
+
+def has_lost_connection(lines: Iterable[str]) -> bool:
+    """Whether a line reports a lost connection."""
+    return any(_LOST_CONNECTION.search(line) for line in lines)
+
+
+def abort_reason(ended: str, lines: Sequence[str]) -> str:
+    """Why a program or its child process aborted, by the end of its output; "" if unknown.
+
+    `ended` is how the program itself ended.
+    """
+    if not is_abort(ended) and not any(sign in line for line in lines for sign in _SIGNS):
+        return ""
+    terminate, what, watchdog, lost = (_last_line(kind, lines) for kind in _REASONS)
+    found = f"{terminate} {what}".strip() if what else watchdog or lost or terminate
+    return found[:_WORDS_MAX]
+
+
+def _last_line(kind: re.Pattern[str], lines: Sequence[str]) -> str:
+    return next((line.strip() for line in reversed(lines) if kind.search(line)), "")

@@ -1,0 +1,299 @@
+"""Why a program crashed: outputs of Python, faulthandler, PyTorch, NCCL, Gloo, UCX and JAX."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+from builders import SCRIPTS, run_python
+from tfscaling.files import strict_json
+from tfscaling.record import crashes
+
+FOLDER = Path("/project")
+LIBRARY = sysconfig.get_path("stdlib")
+PLAIN = f"""
+starting
+Traceback (most recent call last):
+  File "/project/train.py", line 40, in <module>
+    main()
+  File "/project/steps/loop.py", line 12, in fit
+    strategy.run(step)
+    ~~~~~~~~~~~~^^^^^^
+  File "/venv/lib/python3.11/site-packages/tensorflow/ops.py", line 7, in run
+    raise errors.UnavailableError("gone")
+  File "{LIBRARY}/threading.py", line 9, in wait
+tensorflow.python.framework.errors_impl.UnavailableError: gone
+bye
+"""
+CHAINED = """
+Traceback (most recent call last):
+  File "/project/train.py", line 1, in <module>
+KeyError: 'a'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/project/train.py", line 3, in main
+ValueError: b
+"""
+RANKED = """
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/project/ddp.py", line 5, in <module>
+[rank1]:     main()
+[rank1]: RuntimeError: no peer
+"""
+FATAL = """
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f (most recent call first):
+  File "/venv/lib/python3.11/site-packages/numpy/core.py", line 2 in dot
+  File "/project/train.py", line 8 in step
+  File "/project/train.py", line 20 in <module>
+"""
+SYNTAX = """
+Traceback (most recent call last):
+  File "/project/train.py", line 2, in <module>
+    import model
+  File "/project/model.py", line 3
+    def f(
+         ^
+SyntaxError: '(' was never closed
+"""
+CASES = {
+    "plain": (PLAIN, "UnavailableError", "steps/loop.py:12 in fit"),
+    "chained": (CHAINED, "ValueError", "train.py:3 in main"),
+    "ranked": (RANKED, "RuntimeError", "ddp.py:5"),
+    "fatal": (FATAL, "Segmentation fault", "train.py:8 in step"),
+    "syntax": (SYNTAX, "SyntaxError", "model.py:3"),
+    "elsewhere": (PLAIN.replace("/project", "/other"), "UnavailableError",
+                  "/other/steps/loop.py:12 in fit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("output", "name", "where"), CASES.values(), ids=list(CASES))
+def test_the_innermost_line_of_the_users_is_named(output: str, name: str, where: str) -> None:
+    blamed = crashes.last_traceback(output.splitlines(), FOLDER)
+    assert blamed is not None
+    assert (blamed.name, str(blamed.place)) == (name, where)
+
+
+@pytest.mark.parametrize("name", ["observe.py", "copied/observe.py"])
+def test_a_copy_of_the_observer_is_not_blamed_for_the_dataset(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / name
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text((SCRIPTS.parent / "observe/observe.py").read_text())
+    train = tmp_path / "train.py"
+    train.write_text("import observe\nfor _ in observe.steps(map(int, 'ab')):\n    pass\n")
+    environ = {"PYTHONPATH": str(copy.parent), "TFSCALING_EVENTS": str(tmp_path / "events")}
+    done = run_python(f"import runpy; runpy.run_path({str(train)!r})", **environ)
+    blamed = crashes.last_traceback(done.stderr.splitlines(), tmp_path)
+    assert blamed is not None
+    assert (blamed.name, str(blamed.place)) == ("ValueError", "train.py:2")
+
+
+#: What TensorFlow and Keras put into messages → the words that are the exception's own.
+TRACED = """in user code:
+
+    File "{folder}/own/training.py", line 7, in loss  *
+        return distance(y, p)
+    File "/venv/lib/python3.11/site-packages/keras/ops.py", line 387, in subtract  **
+        return x - y
+
+    ValueError: Dimensions must be equal, but are 5 and 2 for '{{{{node sub}}}} = Sub[T=1](x, y)'.
+"""
+INFERRED = """Exception encountered when calling Broken.call().
+
+\x1b[1mCould not automatically infer the output shape of 'broken'. Error encountered:
+
+no attribute 'nothing'\x1b[0m
+
+Arguments received by Broken.call():
+  • args=('<KerasTensor>',)"""
+AT_RUNTIME = """Graph execution error:
+
+Detected at node Reshape defined at (most recent call last):
+  File "{folder}/own/training.py", line 7, in loss
+
+cannot reshape
+the tensor
+\t [[{{{{node Reshape}}}}]] [Op:__inference_step_9]"""
+WORDS = {
+    "plain": ("no data", "no data", "train.py:3 in main"),
+    "empty": ("", "", "train.py:3 in main"),
+    "traced": (TRACED, "Dimensions must be equal, but are 5 and 2 for '{{node sub}} = "
+               "Sub[T=1](x, y)'.", "own/training.py:7 in loss"),
+    "inferred": (INFERRED, "no attribute 'nothing'", "train.py:3 in main"),
+    "at run time": (AT_RUNTIME, "cannot reshape the tensor", "own/training.py:7 in loss"),
+}  # fmt: skip
+
+
+def raised(source: str, folder: Path, **names: object) -> Exception:
+    """What a function `main` in the project's train.py raises."""
+    file = folder / "train.py"
+    file.write_text(source)
+    scope: dict[str, Any] = dict(names)
+    exec(compile(source, str(file), "exec"), scope)
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        scope["main"]()
+    return caught.value
+
+
+@pytest.mark.parametrize(("message", "words", "place"), WORDS.values(), ids=list(WORDS))
+def test_an_exception_is_one_line_with_its_place_in_the_users_files(
+    message: str, words: str, place: str, tmp_path: Path
+) -> None:
+    text = message.format(folder=tmp_path) if "{folder}" in message else message
+    error = raised(
+        "def main():\n    import json\n    raise ValueError(text)\n", tmp_path, text=text
+    )
+    blamed = crashes.of_exception(error, tmp_path)
+    assert blamed is not None
+    assert (blamed.name, blamed.error) == ("ValueError", f"ValueError: {words}".rstrip(": "))
+    assert str(blamed.place) == place
+
+
+def test_the_line_that_called_a_library_is_blamed_and_a_library_alone_is_not(
+    tmp_path: Path,
+) -> None:
+    error = raised("import json\n\n\ndef main():\n    json.loads('{')\n", tmp_path)
+    blamed = crashes.of_exception(error, tmp_path)
+    assert blamed is not None
+    assert str(blamed.place) == "train.py:5 in main"
+    with pytest.raises(strict_json.NotFiniteError) as caught:
+        strict_json.loads("NaN")
+    of_ours = caught.value.with_traceback(traceback_after(caught.value))
+    assert crashes.of_exception(of_ours, tmp_path) is None
+
+
+def traceback_after(error: BaseException) -> TracebackType | None:
+    """The traceback without this test's own line."""
+    assert error.__traceback__ is not None
+    return error.__traceback__.tb_next
+
+
+@pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])
+def test_without_a_traceback_no_line_is_blamed(output: str) -> None:
+    assert crashes.last_traceback(output.splitlines(), FOLDER) is None
+
+
+_GROUP = "[PG ID 0 PG GUID 0(default_pg) Rank 1] "
+_WATCHED = (
+    "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, "
+    "NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600026 milliseconds before timing out."
+)
+_ENDED = f"{_GROUP}Process group watchdog thread terminated with exception: "
+_DUMP = """
+Fatal Python error: Aborted
+
+Thread 0x00007f1c40b3f740 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/torch/cuda/__init__.py", line 792 in synchronize
+  File "/project/train.py", line 8 in step
+
+Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)
+"""
+_FRAMES = """
+Exception raised from checkTimeout at ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:618:
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f1c in libc10.so)
+frame #1: c10d::ProcessGroupNCCL::ncclCommWatchdog() + 0x14d (0x7f1c in libtorch_cuda.so)
+frame #2: clone + 0x43 (0x7f1c in /lib/x86_64-linux-gnu/libc.so.6)
+"""
+
+
+def thrown(kind: str, what: str) -> str:
+    return f"terminate called after throwing an instance of '{kind}'\n  what():  {what}{_FRAMES}"
+
+
+#: Output before the dump → words of the reason, whether a connection was lost.
+OUTPUTS = {
+    "a timeout of NCCL": (
+        f"[rank1]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:616] {_WATCHED}\n"
+        + thrown("c10::DistBackendError", _ENDED + _WATCHED),
+        f"terminate called after throwing an instance of 'c10::DistBackendError' what():  {_GROUP}",
+        True),
+    "a timeout of an earlier PyTorch": (
+        thrown("std::runtime_error", _WATCHED),
+        "terminate called after throwing an instance of 'std::runtime_error' what():  [Rank 1] "
+        "Watchdog caught collective operation timeout", True),
+    "a timeout without an exception": (
+        f"[E ProcessGroupNCCL.cpp:828] {_WATCHED}\n[E ProcessGroupNCCL.cpp:455] To avoid data "
+        "inconsistency, we are taking the entire process down.",
+        f"[E ProcessGroupNCCL.cpp:828] {_WATCHED}", True),
+    "an error of InfiniBand": (
+        thrown("c10::DistBackendError", _ENDED + "NCCL error: remote process exited or there was a "
+               "network error, NCCL version 2.20.5\nncclRemoteError: A call failed possibly due to "
+               "a network error or a remote process exiting prematurely.\nLast error:\nNET/IB : "
+               "Got completion from peer 10.0.0.2<47582> with status=12 opcode=0 len=0"),
+        "terminate called after throwing an instance of 'c10::DistBackendError' what():  ", True),
+    "an error of a socket of NCCL": (
+        thrown("c10::DistBackendError", _ENDED + "NCCL error: unhandled system error (run with "
+               "NCCL_DEBUG=INFO for details), NCCL version 2.20.5"),
+        "terminate called after ", True),
+    "a watchdog that hangs": (
+        f"[F1122 ProcessGroupNCCL.cpp:1250] {_GROUP}[PG ID 0] ProcessGroupNCCL's watchdog got "
+        "stuck for 480 seconds without making progress in monitoring enqueued collectives.",
+        "[F1122 ProcessGroupNCCL.cpp:1250]", True),
+    "PyTorch's store": (
+        thrown("c10::DistNetworkError", "Connection reset by peer"),
+        "terminate called after throwing an instance of 'c10::DistNetworkError' what():  "
+        "Connection reset by peer", True),
+    "Gloo": (
+        thrown("gloo::IoException", "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] "
+               "Connection closed by peer [10.0.0.2]:31231"),
+        "terminate called after throwing an instance of 'gloo::IoException' what():  [", True),
+    "UCX": (
+        "[n2:421:0:421] ib_mlx5_log.c:177  Transport retry count exceeded on mlx5_0:1/IB (synd "
+        "0x15 vend 0x81 hw_synd 0/0)\n[n2:421:0:421] ib_mlx5_log.c:177  RC QP 0x2a0 wqe[5]: SEND",
+        "[n2:421:0:421] ib_mlx5_log.c:177  Transport retry count exceeded", True),
+    "JAX": (
+        "F0102 03:04:05.6 421 client.h:77] Terminating process because the JAX distributed service "
+        "detected fatal errors. UNAVAILABLE: The following tasks are unhealthy (stopped sending "
+        "heartbeats):", "F0102 03:04:05.6", True),
+    "an access to other memory, found by the watchdog": (
+        thrown("c10::DistBackendError",
+               f"{_ENDED}CUDA error: an illegal memory access was encountered"),
+        f"terminate called after throwing an instance of 'c10::DistBackendError' what():  {_ENDED}",
+        False),
+    "collectives of other sizes": (
+        thrown("gloo::EnforceNotMet", "[enforce fail at ../third_party/gloo/gloo/transport/tcp/"
+               "pair.cc:446] op.preamble.length <= op.nbytes. 8 vs 4"),
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet' what():  ", False),
+    "a thread that nobody joined": (
+        "terminate called without an active exception",
+        "terminate called without an active exception", False),
+    "an assertion": ("train: step.cc:12: void step(): Assertion `n > 0' failed.", "", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("output", "words", "is_lost"), OUTPUTS.values(), ids=list(OUTPUTS))
+def test_the_words_before_the_dump_are_the_reason(output: str, words: str, is_lost: bool) -> None:
+    lines = [*output.splitlines(), *_DUMP.splitlines()]
+    said = crashes.abort_reason("killed by SIGABRT", lines)
+    assert said.startswith(words) and bool(said) == bool(words)
+    assert crashes.has_lost_connection([said]) == is_lost
+    assert crashes.has_lost_connection(lines) == is_lost
+
+
+@pytest.mark.parametrize(
+    ("ended", "last", "is_told"),
+    [
+        ("exit code 134", "train.sh: line 3:   421 Aborted", True),
+        ("exit code 1", "  traceback : Signal 6 (SIGABRT) received by PID 421", True),
+        ("exit code 1", "Fatal Python error: Aborted", True),
+        ("exit code 1", "ValueError: no data", False),
+        ("killed by SIGSEGV", "Fatal Python error: Segmentation fault", False),
+    ],
+)
+def test_the_reason_is_that_of_an_abort_of_the_program_or_of_what_it_started(
+    ended: str, last: str, is_told: bool
+) -> None:
+    lines = [*thrown("c10::DistNetworkError", "Broken pipe").splitlines(), last]
+    assert ("Broken pipe" in crashes.abort_reason(ended, lines)) == is_told
+
+
+def test_an_abort_is_known_by_the_names_of_signal_faulthandler_and_shell() -> None:
+    names = ("killed by SIGABRT", "Aborted", "exit code 134", "killed by SIGSEGV", "AbortedError")
+    assert [crashes.is_abort(name) for name in names] == [True] * 3 + [False] * 2
+    assert not crashes.is_abort(None)

@@ -1,0 +1,329 @@
+"""Observers: what each reads from a program's report, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import REPOSITORY
+from tfscaling.record.observers import OBSERVERS, ObservationError
+from tfscaling.record.rank_report import Observed, Totals
+
+
+def read(
+    folder: Path, way: str, lines: list[Any], patterns: dict[str, str] | None = None
+) -> Observed:
+    path = folder / "report"
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("".join(f"{text}\n" for text in texts))
+    return OBSERVERS[way].read(path, patterns)
+
+
+def step(time_s: float, steps: int, **more: Any) -> dict[str, Any]:
+    return {"event": "steps", "time_s": time_s, "steps": steps, **more}
+
+
+EPOCH = {"event": "epoch", "time_s": 120, "epoch": 1, "steps": 9, "metrics": {}}
+
+
+def ml(time_s: float, key: str, value: Any = None, **metadata: Any) -> str:
+    """A line as mlperf-logging writes it, with a launcher's prefix."""
+    entry = {
+        "namespace": "",
+        "time_ms": int(time_s * 1000),
+        "event_type": "POINT_IN_TIME",
+        "key": key,
+        "value": value,
+        "metadata": {"file": "train.py", "lineno": 7, **metadata},
+    }
+    return f"0: :::MLLOG {json.dumps(entry)}"
+
+
+def test_events(tmp_path: Path) -> None:
+    lines = [
+        {"event": "imported", "time_s": 100},
+        step(110, 1, examples=32, input_wait_s=0.5),
+        "",
+        step(120, 11, examples=352, input_wait_s=1.5),
+        {"event": "epoch", "time_s": 121, "epoch": 1, "steps": 11, "metrics": {"loss": 2}},
+        {"event": "evaluation", "time_s": 125, "epoch": 1, "metrics": {"bleu": None}},
+        {"event": "imported", "time_s": 126},
+        step(130, 21, examples=600, input_wait_s=2.5),
+    ]
+    seen = read(tmp_path, "events", lines)
+    assert (seen.imported_s, seen.first_step_s, seen.last_step_s) == (100, 110, 130)
+    assert (seen.steps, seen.examples, seen.input_wait_s) == (21, 600, 2.5)
+    assert seen.epochs[0].metrics == {"loss": 2.0} and seen.epochs[0].examples is None
+    assert (seen.evaluations[0].begin_s, seen.evaluations[0].time_s) == (121, 125)
+    assert seen.windows[1] == Totals(time_s=120, steps=11, examples=352, input_wait_s=1.5)
+
+
+@pytest.mark.parametrize(("epochs", "last_step_s"), [([], 110), ([115], 115)])
+def test_the_last_step_has_ended_when_its_epochs_values_came(
+    tmp_path: Path, epochs: list[float], last_step_s: float
+) -> None:
+    ends = [{**EPOCH, "time_s": time_s} for time_s in epochs]
+    seen = read(tmp_path, "events", [step(100, 1), step(110, 9), *ends, step(130, 9)])
+    assert seen.last_step_s == last_step_s
+
+
+def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "observe.md").read_text()
+    block = text.split("```json\n")[1].split("```")[0]
+    seen = read(tmp_path, "events", block.splitlines())
+    assert (seen.steps, len(seen.epochs), len(seen.evaluations)) == (9, 1, 1)
+
+
+def test_epochs_and_evaluations_of_mllog(tmp_path: Path) -> None:
+    lines = [
+        "some other output",
+        ml(1, "submission_benchmark", "resnet"),
+        ml(2, "global_batch_size", 256),
+        ml(3, "init_stop"),
+        ml(4, "epoch_start", epoch_num=1),
+        ml(9, "train_loss", 0.5, samples_count=512),
+        ml(10, "epoch_stop", epoch_num=1, step_num=4),
+        ml(10, "eval_start", epoch_num=1),
+        ml(11, "eval_samples", 100),
+        ml(12, "eval_accuracy", 0.25, epoch_num=1),
+        ml(13, "eval_stop", epoch_num=1),
+        ml(13, "epoch_start", epoch_num=2),
+        ml(19, "train_loss", float("nan"), samples_count=1024),
+        ml(20, "epoch_stop", epoch_num=2, step_num=8),
+        ml(21, "eval_error", 0.125),
+    ]
+    seen = read(tmp_path, "mllog", lines)
+    assert (seen.imported_s, seen.last_step_s) == (3, 20)
+    assert (seen.steps, seen.examples, seen.examples_of_all_ranks) == (8, None, 1024)
+    assert [(e.epoch, e.time_s, e.metrics) for e in seen.epochs] == [
+        (1, 10, {"loss": 0.5}),
+        (2, 20, {"loss": None}),
+    ]
+    assert [(e.epoch, e.begin_s, e.time_s, e.metrics) for e in seen.evaluations] == [
+        (1, 10, 13, {"accuracy": 0.25}),
+        (2, 21, 21, {"error": 0.125}),
+    ]
+
+
+def test_blocks_of_mllog_take_the_place_of_epochs(tmp_path: Path) -> None:
+    block = {"first_epoch_num": 1, "epoch_count": 4}
+    lines = [ml(1, "block_start", **block), ml(5, "block_stop", **block)]
+    seen = read(tmp_path, "mllog", [*lines, ml(6, "eval_accuracy", 0.5)])
+    assert [(e.epoch, e.time_s) for e in seen.epochs] == [(4, 5)]
+    assert seen.evaluations[0].epoch == 4
+
+
+def test_evaluations_are_of_the_epoch_that_they_name_or_of_the_one_under_way(
+    tmp_path: Path,
+) -> None:
+    lines = [
+        ml(1, "eval_accuracy", 0.1),
+        ml(2, "epoch_start", epoch_num=1),
+        ml(3, "eval_accuracy", 0.7, epoch_num=0.5),
+        ml(4, "eval_accuracy", 0.8, epoch_num=0.9),
+        ml(5, "epoch_stop", epoch_num=1),
+        ml(6, "eval_accuracy", 0.81, epoch_num=1),
+        ml(7, "epoch_start", epoch_num=2),
+        ml(8, "eval_accuracy", 0.9),
+        ml(9, "epoch_stop", epoch_num=2),
+    ]
+    seen = read(tmp_path, "mllog", lines)
+    found = [(each.epoch, each.metrics["accuracy"]) for each in seen.evaluations]
+    assert found == [(0, 0.1), (1, 0.7), (1, 0.8), (1, 0.81), (2, 0.9)]
+
+
+def test_mllog_in_the_one_file_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "other.log").write_text("nothing")
+    with pytest.raises(ObservationError, match="none, expected one"):
+        OBSERVERS["mllog"].read(tmp_path)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "result.txt").write_text(ml(1, "loss", 0.5) + "\n" + ml(2, "epoch_stop"))
+    assert OBSERVERS["mllog"].read(tmp_path).epochs[0].metrics == {"loss": 0.5}
+
+
+OUTPUT = """\
+Epoch 1: loss=0.75, 100 steps
+Epoch 2: loss=nan, 200 steps
+val acc 0.5
+Epoch 3: loss=2.5e-1, 300 steps
+val acc 0.75
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "lines", "message"),
+    [
+        ("events", [step(110, 5), step(120, 4)], "line 2: steps .* 5 to 4"),
+        ("events", [step(110, 5, examples=9), step(120, 6, examples=8)], "line 2: examples"),
+        ("events", [step(110, 5, input_wait_s=9), step(120, 6, input_wait_s=8)], "line 2: input"),
+        ("events", [step(110, 5), step(109, 6)], "line 2: time_s .* 110"),
+        ("events", [step(110, 1), EPOCH, EPOCH], "line 3: epoch 1 after epoch 1"),
+        ("events", [step(110, 1), {**EPOCH, "epoch": 2}], "line 2: epoch 2 after epoch 0"),
+        ("events", [step(110, 1), {**EPOCH, "metrics": {"loss": "low"}}], "line 2: no event"),
+        ("events", [step(110, -1)], "line 1: no event"),
+        ("events", [{"event": "step", "time_s": 1, "steps": 1}], "line 1: no event.*'step'"),
+        ("events", [step(110, 1, exampels=4)], "line 1: no event.*exampels"),
+        ("events", ['{"event": "steps", "time_s": 110, "ste', step(120, 2)], "line 1: no event"),
+        ("events", ['{"event": "steps", "time_s": NaN, "steps": 1}'], "line 1: NaN .* null"),
+        ("events", [{"event": "imported", "time_s": 100}], "no step"),
+        ("events", [step(110, 0)], "no step"),
+        ("events", [], "no step"),
+        ("mllog", [], "no line with :::MLLOG"),
+        ("mllog", ["", ":::MLLOG {"], "line 2: no :::MLLOG line"),
+        ("mllog", [':::MLLOG {"time_ms": 1}'], "line 1: no :::MLLOG line.*key"),
+        ("mllog", [ml(2, "run_start"), ml(1, "run_stop")], "line 2: time_ms .* 2000"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, way: str, lines: list[Any], message: str) -> None:
+    with pytest.raises(ObservationError, match=message) as error:
+        read(tmp_path, way, lines)
+    assert str(tmp_path / "report") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("events", "wrote no events"),
+        ("mllog", "no output"),
+        ("output", "no output"),
+        ("tensorboard", "no event files"),
+    ],
+)
+def test_a_report_that_is_missing(tmp_path: Path, way: str, message: str) -> None:
+    with pytest.raises(ObservationError, match=message):
+        OBSERVERS[way].read(tmp_path / "report", {"loss": "(.)"})
+
+
+def test_successive_matches_are_epochs_and_the_last_one_is_the_total(tmp_path: Path) -> None:
+    patterns = {"loss": r"loss=(\S+),", "steps": r"(\d+) steps", "test_accuracy": "val acc (.+)"}
+    seen = read(tmp_path, "output", [OUTPUT], patterns)
+    assert [e.metrics["loss"] for e in seen.epochs] == [0.75, None, 0.25]
+    assert (seen.steps, seen.examples) == (300, None)
+    assert [(e.epoch, e.metrics) for e in seen.evaluations] == [
+        (2, {"accuracy": 0.5}),
+        (3, {"accuracy": 0.75}),
+    ]
+
+
+def test_a_metric_that_is_printed_once_is_of_the_last_epoch(tmp_path: Path) -> None:
+    patterns = {"loss": r"loss=(\S+),", "bleu": r"val acc (0.75)"}
+    seen = read(tmp_path, "output", [OUTPUT], patterns)
+    assert [e.metrics for e in seen.epochs][1:] == [{"loss": None}, {"loss": 0.25, "bleu": 0.75}]
+
+
+DIVERGED = """\
+epoch 1 loss 2.31 acc 0.12
+epoch 2 loss 9.70 acc 0.10
+epoch 3 loss nan acc 0.10
+epoch 4 loss -inf acc 0.10
+epoch 5 loss NaN acc 0.10
+"""
+
+
+@pytest.mark.parametrize("loss", [r"loss ([\d.]+)", r"loss.*?([\d.]+)", r"loss (\d+\.\d+) acc"])
+@pytest.mark.parametrize("others", [{}, {"accuracy": r"acc ([\d.]+)"}])
+def test_a_pattern_of_digits_sees_that_the_loss_is_not_finite(
+    tmp_path: Path, loss: str, others: dict[str, str]
+) -> None:
+    seen = read(tmp_path, "output", [DIVERGED], {"loss": loss, **others})
+    assert [e.metrics["loss"] for e in seen.epochs] == [2.31, 9.7, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        (DIVERGED.replace("nan", "-").replace("-inf", "-").replace("NaN", "-"), "loss 2, acc 5"),
+        ("loss 1.0 acc 0.1\nloss - acc 0.2\n", "loss 1, acc 2"),
+        ("acc 0.1\nloss 1.0\nacc 0.2\nloss -\n", "loss 1, acc 2"),
+    ],
+)
+def test_metrics_that_miss_values_have_no_epochs(tmp_path: Path, text: str, counts: str) -> None:
+    with pytest.raises(ObservationError, match=counts):
+        read(tmp_path, "output", [text], {"loss": r"loss ([\d.]+)", "acc": r"acc ([\d.]+)"})
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "part", "whole"),
+    [
+        ("loss 1,234.5", r"loss ([\d.]+)", "1", "1,234.5"),
+        ("loss 12,345,678 x", r"loss ([\d.]+)", "12", "12,345,678"),
+        ("loss 2,31", r"loss ([\d.]+)", "2", "2,31"),
+        ("loss 1.2e-05 acc 0.5", r"loss ([\d.]+)", "1.2", "1.2e-05"),
+        ("loss 1.2D-05", r"loss ([\d.]+)", "1.2", "1.2D-05"),
+        ("seen 12k", r"seen (\d+)", "12", "12k"),
+        ("loss 2.31", r"loss (\d+)", "2", "2.31"),
+        ("loss 2.31", r"(\d+)$", "31", "2.31"),
+        ("loss -0.5", r"loss\D+([\d.]+)", "0.5", "-0.5"),
+        ("loss 1 234.5", r"loss (\d+)", "1", "1 234.5"),
+        ("loss 1\u202f234", r"loss (\d+)", "1", "1\u202f234"),
+    ],
+)
+def test_a_part_of_a_number_is_refused(
+    tmp_path: Path, text: str, pattern: str, part: str, whole: str
+) -> None:
+    with pytest.raises(ObservationError) as error:
+        read(tmp_path, "output", [text], {"loss": pattern})
+    for named in ("line 1", "loss", repr(pattern), f"{part!r} of {whole!r}"):
+        assert named in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "value"),
+    [
+        ("3,0.52,0.81", r"^\d+,([\d.]+),", 0.52),
+        ("100,0.52", r"^(\d+),", 100.0),
+        ("epoch 1 300 examples", r"epoch (\d+)", 1.0),
+        ("run-12", r"run-(\d+)", 12.0),
+        ("--loss 0.5", r"loss ([\d.]+)", 0.5),
+        ("took 3.5s", r"took ([\d.]+)", 3.5),
+        ("12ms/step", r"(\d+)ms", 12.0),
+        ("accuracy 97.5%", r"accuracy ([\d.]+)", 97.5),
+        ("perplexity 20. epoch 3", r"perplexity (\d+)", 20.0),
+        ("loss 1.2e-05", r"loss (\S+)", 1.2e-05),
+        ("information 0.5", r"([\d.]+)", 0.5),
+        ("loss nan", r"loss (nan)", None),
+    ],
+)
+def test_what_ends_a_number(tmp_path: Path, text: str, pattern: str, value: float | None) -> None:
+    (epoch,) = read(tmp_path, "output", [text], {"loss": pattern}).epochs
+    assert epoch.metrics == {"loss": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs", "warned"),
+    [
+        ("test 0\n loss 1\n test 1\n loss 2\n test 2\n", [0, 1, 2], False),
+        ("loss 1\n loss 2\n test 2\n loss 3\n loss 4 test 4\n", [2, 4], False),
+        ("loss 1\n loss 2\n test 2\n loss 3\n", [2], True),
+        ("loss 1\n test 1\n loss 2\n test 2\n test 2\n", [1, 2, 2], False),
+        ("test 1\n loss 1\n test 2\n loss 2\n", [1, 2], False),
+    ],
+    ids=["one before", "every second", "none after the last", "one more at the end", "before"],
+)
+def test_an_evaluation_is_of_the_epoch_that_was_printed_before_it(
+    tmp_path: Path, text: str, epochs: list[int], warned: bool
+) -> None:
+    patterns = {"loss": r"loss (\d)", "test_number": r"test (\d)"}
+    seen = read(tmp_path, "output", [text], patterns)
+    assert [each.epoch for each in seen.evaluations] == epochs
+    assert [each.metrics["number"] for each in seen.evaluations] == epochs
+    assert bool(seen.warnings) == warned
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        ({"loss": "loss=.*"}, "'loss=.*' has 0 groups"),
+        ({"loss": "(loss)=(.*)"}, "has 2 groups"),
+        ({"loss": "loss=("}, "no regular expression"),
+        ({"loss": "perplexity=(.*)"}, "never matched in 6 lines"),
+        ({"loss": r"(Epoch) \d"}, "line 1: .* gives 'Epoch'"),
+        ({"loss": r"loss=(\d+x)?"}, "line 1: .* gives None"),
+        ({"steps": r"loss=(\S+),"}, "gives 0.25, .* steps"),
+    ],
+)
+def test_patterns_that_are_refused(tmp_path: Path, patterns: dict[str, str], message: str) -> None:
+    with pytest.raises(ObservationError, match=message):
+        read(tmp_path, "output", [OUTPUT], patterns)

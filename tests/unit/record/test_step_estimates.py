@@ -1,0 +1,315 @@
+"""Parts of a step, the gradient noise scale, and short runs with the time of the whole."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import generator
+import msgspec
+import numpy as np
+import pytest
+from builders import local_spec
+from generator import training_report
+from msgspec.structs import replace
+from tfscaling.record import checks, run_record, step_estimates
+from tfscaling.record.rank_report import (
+    AttributionRound,
+    Epoch,
+    Execution,
+    GradientNorms,
+    Stopped,
+    TrainingReport,
+)
+from tfscaling.record.run_record import Attribution, RunRecord
+from tfscaling.spec.run_spec import RunSpec
+
+PARTS = ("input", "computation", "stragglers", "communication")
+
+
+def reports(*of_ranks: tuple[float, float, float, float]) -> list[TrainingReport]:
+    """Ranks with so many milliseconds in each way; further rounds are 10 and 20 % longer."""
+    return [
+        training_report(
+            rank,
+            attribution=tuple(
+                AttributionRound(*(factor * ms / 1e3 for ms in ways)) for factor in (1.1, 1.0, 1.2)
+            ),
+        )
+        for rank, ways in enumerate(of_ranks)
+    ]
+
+
+def shares(found: Attribution | None) -> dict[str, float]:
+    """Of the first round."""
+    assert found is not None
+    seconds = {part: getattr(found.rounds[0], f"{part}_s") for part in PARTS}
+    return {part: value / sum(seconds.values()) for part, value in seconds.items()}
+
+
+def test_runs_without_it_have_none() -> None:
+    assert step_estimates.attribution([training_report(0), training_report(1)]) is None
+
+
+def test_what_real_input_adds_is_input_and_its_slowest_rank_is_named() -> None:
+    found = step_estimates.attribution(
+        reports((40, 20, 10, 10), (40, 20, 30, 10), (40, 20, 15, 10))
+    )
+    assert shares(found) == pytest.approx(
+        {"input": 0.5, "computation": 0.25, "stragglers": 0.0, "communication": 0.25}
+    )
+    assert found is not None
+    assert (found.input_rank, found.input_host) == (1, "node1")
+    steps_s = [sum(msgspec.structs.astuple(each)) for each in found.rounds]
+    assert steps_s == pytest.approx([0.044, 0.040, 0.048])
+
+
+def test_the_slowest_rank_is_waited_for() -> None:
+    found = step_estimates.attribution(
+        reports((40, 40, 10, 10), (40, 40, 10, 10), (40, 40, 30, 30))
+    )
+    assert shares(found) == pytest.approx(
+        {"input": 0.0, "computation": 0.25, "stragglers": 0.5, "communication": 0.25}
+    )
+
+
+@pytest.mark.parametrize("fast", [1, 3])
+def test_an_even_number_of_ranks_waits_as_long_for_the_slowest(fast: int) -> None:
+    """Ranks of 10 ms wait 10 ms for one of 20 ms, whether they are one or three."""
+    found = step_estimates.attribution(reports(*[(30, 30, 10, 10)] * fast, (30, 30, 20, 20)))
+    third = 1 / 3
+    assert shares(found) == pytest.approx(
+        {"input": 0.0, "computation": third, "stragglers": third, "communication": third}
+    )
+
+
+def test_waiting_for_the_input_of_another_rank_is_input_and_no_communication() -> None:
+    """Alone each rank has its own input; together all wait for the slowest one's."""
+    found = step_estimates.attribution(reports((40, 10, 5, 5), (40, 10, 35, 5)))
+    assert shares(found) == pytest.approx(
+        {"input": 0.75, "computation": 0.125, "stragglers": 0.0, "communication": 0.125}
+    )
+    assert found is not None and found.input_rank == 1
+
+
+@pytest.mark.parametrize(
+    ("ms", "input_ms", "communication_ms"),
+    [((21, 9, 20, 1), 15.5, 4.5), ((31, 31, 20, 1), 9.5, 20.5), ((29, 9, 21, 1), 20.0, 8.0)],
+    ids=["hidden by input", "hiding input", "one after the other"],
+)
+def test_what_goes_on_at_the_same_time_is_shared_and_the_longer_one_leads(
+    ms: tuple[float, float, float, float], input_ms: float, communication_ms: float
+) -> None:
+    found = step_estimates.attribution(reports(ms, ms))
+    assert found is not None
+    parts = found.rounds[1]
+    assert (parts.input_s, parts.communication_s) == pytest.approx(
+        (input_ms / 1e3, communication_ms / 1e3)
+    )
+    assert parts.computation_s == pytest.approx(0.001)
+
+
+def test_one_replica_waits_for_nobody_and_noise_is_of_the_input() -> None:
+    made = [msgspec.structs.replace(each, replicas=1) for each in reports((21, 20, 12, 9))]
+    found = step_estimates.attribution(made)
+    assert found is not None
+    assert [(each.communication_s, each.stragglers_s) for each in found.rounds] == [(0.0, 0.0)] * 3
+    assert [each.input_s for each in found.rounds] == pytest.approx([0.0011, 0.001, 0.0012])
+    (slower,) = [msgspec.structs.replace(each, replicas=1) for each in reports((19, 20, 12, 9))]
+    below = step_estimates.attribution([slower])
+    assert below is not None and below.rounds[0].input_s < 0
+
+
+#: Standard deviations of the inputs and of the noise of the answers, error of the weights.
+INPUTS, ANSWERS = np.array([1.0, 0.5, 2.0, 0.1]), 3.0
+ERROR = np.array([1.0, -2.0, 0.5, 3.0])
+
+
+def true_scale() -> float:
+    """Tr(S) / |G|^2 of the squared error: inputs are normal and independent of the noise.
+
+    A gradient is x (x d - e), so G = H d and S = G G' + H (d' H d + Var e), by the fourth moments
+    of a normal distribution.
+    """
+    covariance = np.diag(INPUTS**2)
+    gradient = covariance @ ERROR
+    spread = float(ERROR @ covariance @ ERROR) + ANSWERS**2
+    squared = float(gradient @ gradient)
+    return (squared + float(np.trace(covariance)) * spread) / squared
+
+
+def measured(seed: int, steps: int = 40, part: int = 8, parts: int = 4) -> GradientNorms:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(steps, parts, part, len(INPUTS))) * INPUTS
+    errors = x @ ERROR - random.normal(scale=ANSWERS, size=x.shape[:-1])
+    gradients = (x * errors[..., None]).mean(axis=2)
+    return GradientNorms(
+        epoch=1,
+        part_examples=part,
+        whole_examples=part * parts,
+        parts=tuple((gradients**2).sum(axis=2).mean(axis=1).tolist()),
+        whole=tuple((gradients.mean(axis=1) ** 2).sum(axis=1).tolist()),
+    )
+
+
+def test_the_noise_scale_is_that_of_the_problem() -> None:
+    scale = step_estimates.noise_scale([measured(seed) for seed in range(100)])
+    assert scale == pytest.approx(true_scale(), rel=0.03)
+
+
+def test_parts_of_other_sizes_give_the_same() -> None:
+    norms = [measured(seed, part=4, parts=2) for seed in range(300)]
+    assert step_estimates.noise_scale(norms) == pytest.approx(true_scale(), rel=0.06)
+
+
+def test_a_run_has_the_scale_of_its_last_evaluation() -> None:
+    early = replace(measured(0), epoch=1, whole=(1e6,) * 40, parts=(2e6,) * 40)
+    last = replace(measured(1), epoch=8)
+    assert step_estimates.noise_scale([last, early]) == step_estimates.noise_scale([last])
+
+
+def test_where_noise_hides_the_gradient_there_is_no_scale() -> None:
+    alike = GradientNorms(epoch=1, part_examples=1, whole_examples=2, parts=(2.0,), whole=(0.5,))
+    assert step_estimates.noise_scale([alike]) is None
+    assert step_estimates.noise_scale([]) is None
+
+
+#: Three steps in an epoch of 384 examples, by the report of `generator`.
+EPOCHS, STEPS, EXAMPLES = 100, 3, 384
+STEP_S, TURN_S, EVALUATION_S = 0.125, 0.5, 2.0
+
+
+def short_spec(stop: int = 20, **recipe: Any) -> RunSpec:
+    return local_spec(epochs=EPOCHS, stop_after_steps=stop, **recipe)
+
+
+def short_report(stop: int = 20, evaluations: int = 1) -> TrainingReport:
+    """What a rank reports that made so many steps."""
+    begun = -(-stop // STEPS)
+    last = stop - (begun - 1) * STEPS
+    steps = [Execution(n // STEPS + 1, n % STEPS, 1, STEP_S if n else 4.0) for n in range(stop)]
+    epochs = [Epoch(epoch=n, loss=0.5, accuracy=0.8, duration_s=1.0) for n in range(1, begun + 1)]
+    epochs[-1] = msgspec.structs.replace(epochs[-1], evaluation_time_s=EVALUATION_S)
+    return msgspec.structs.replace(
+        training_report(examples_trained=EXAMPLES * (begun - 1) + 128 * last),
+        epochs=tuple(epochs),
+        steps=tuple(steps),
+        stopped=Stopped(steps_per_epoch=STEPS, evaluations=evaluations, epoch_turn_s=TURN_S),
+    )
+
+
+def short_record(stop: int = 20, evaluations: int = 1, **recipe: Any) -> RunRecord:
+    """Start-up of 8 s, the first step of 4 s, and the others; evaluations took 3 s."""
+    turns_s = (-(-stop // STEPS) - 1) * TURN_S
+    train_s = (stop - 1) * STEP_S + turns_s
+    durations = generator.phases(
+        12 + train_s, train_time_s=train_s, evaluation_time_s=3.0, first_step_time_s=4.0
+    )
+    return generator.record(
+        short_spec(stop, **recipe), [short_report(stop, evaluations)], durations
+    )
+
+
+@pytest.mark.parametrize("stop", [20, 21, 150, 299])
+def test_the_whole_takes_its_steps_and_turns_of_epochs(stop: int) -> None:
+    record = short_record(stop)
+    assert record.short_run is not None
+    assert (record.short_run.steps, record.short_run.steps_of_whole) == (stop, STEPS * EPOCHS)
+    assert record.short_run.examples_of_whole == EXAMPLES * EPOCHS
+    assert record.derived.steps_per_epoch == STEPS
+    whole = step_estimates.projected(record)
+    assert whole is not None
+    train_s = (STEPS * EPOCHS - 1) * STEP_S + (EPOCHS - 1) * TURN_S
+    assert whole.phases.train_time_s == pytest.approx(train_s)
+    assert whole.phases.execution_time_s == pytest.approx(12 + train_s)
+    assert whole.phases.import_time_s == record.phases.import_time_s
+    assert whole.error_s == pytest.approx(0, abs=1e-9)  # all steps take the same time
+    assert record.phases.train_time_s != whole.phases.train_time_s  # the record is as measured
+
+
+def test_evaluations_that_are_left_take_as_long_as_the_last_one() -> None:
+    once = step_estimates.projected(short_record())
+    assert once is not None and once.phases.evaluation_time_s == 3.0
+    record = short_record(evaluations=2, evaluation_interval_epochs=2)
+    assert record.short_run is not None
+    assert record.short_run.evaluations_of_whole == 50  # 49 between epochs and the last
+    often = step_estimates.projected(record)
+    assert often is not None
+    assert often.phases.evaluation_time_s == pytest.approx(3.0 + 48 * EVALUATION_S)
+
+
+def test_steps_that_scatter_make_the_projection_less_sure() -> None:
+    record = short_record()
+    assert record.short_run is not None
+    blocks = [run_record.StepBlock(steps=10, duration_s=s) for s in (1.0, 1.2, 1.1, 1.3)]
+    steady = msgspec.structs.replace(record.short_run, steady=tuple(blocks))
+    whole = step_estimates.projected(msgspec.structs.replace(record, short_run=steady))
+    assert whole is not None
+    assert whole.error_s == pytest.approx(280 * 0.0129099 / 2, rel=1e-4)
+
+
+def test_a_run_of_all_epochs_is_no_short_run() -> None:
+    record = generator.record(local_spec(), [training_report()], generator.phases())
+    assert record.short_run is None and step_estimates.projected(record) is None
+    # a record of before has no such key
+    plain = generator.content(record)
+    del plain["short_run"]
+    assert msgspec.convert(plain, RunRecord).short_run is None
+
+
+@pytest.mark.parametrize("stop", [20, 21, 400])
+def test_a_short_run_passes_the_checks_with_the_steps_that_were_asked(stop: int) -> None:
+    spec, data = short_spec(stop), generator.prepared("mnist")
+    made = short_report(min(stop, STEPS * EPOCHS))
+    assert checks.TRAINING_CHECKS["examples_trained"].problem(spec, [made], data) is None
+    assert checks.TRAINING_CHECKS["epochs"].problem(spec, [made], data) is None
+
+
+@pytest.mark.parametrize("made", [19, 22])
+def test_other_steps_than_those_asked_are_a_failure(made: int) -> None:
+    spec, data = short_spec(20), generator.prepared("mnist")
+    problems = [
+        checks.TRAINING_CHECKS[name].problem(spec, [short_report(made)], data)
+        for name in ("examples_trained", "epochs")
+    ]
+    assert any(problems)
+
+
+def projected(times_s: list[float]) -> step_estimates.Projected:
+    """From steady steps of so many seconds, in blocks of 10."""
+    record = short_record()
+    assert record.short_run is not None
+    blocks = [run_record.StepBlock(steps=10, duration_s=10 * s) for s in times_s]
+    steady = msgspec.structs.replace(record.short_run, steady=tuple(blocks))
+    found = step_estimates.projected(msgspec.structs.replace(record, short_run=steady))
+    assert found is not None
+    return found
+
+
+def noisy(times_s: list[float], seed: int) -> list[float]:
+    dice = random.Random(seed)
+    return [s * dice.gauss(1, 0.02) for s in times_s]
+
+
+@pytest.mark.parametrize("slow", [6, 8, 10])
+def test_after_a_warm_up_the_steps_that_follow_are_projected(slow: int) -> None:
+    found = projected(noisy([1.3] * slow + [1.0] * (20 - slow), slow))
+    assert 0.15 < found.trend.change < 0.35 and found.trend.is_over and found.trend.warning
+    flat = projected([1.0] * 20)
+    assert found.phases.execution_time_s == pytest.approx(flat.phases.execution_time_s, rel=0.05)
+    assert found.error_s > 0.05 * 280  # as much as the first steps change the mean
+
+
+@pytest.mark.parametrize(
+    "times_s", [[1.6] * 16 + [1.0] * 4, [1 + 0.5 * math.exp(-n / 8) for n in range(20)]]
+)
+def test_while_the_steps_still_change_nothing_is_projected(times_s: list[float]) -> None:
+    found = projected(noisy(times_s, 1) if times_s[0] == 1.6 else times_s)
+    assert not found.trend.is_over
+
+
+def test_scatter_is_no_change() -> None:
+    found = [projected(noisy([1.0] * 20, seed)).trend.change for seed in range(300)]
+    assert sum(map(bool, found)) <= 6
+    assert not projected([*[1.0, 1.01] * 5, 3.0, *[1.01, 1.0] * 5]).trend.change

@@ -1,0 +1,536 @@
+"""Observers: readers of what a program left about its training, one for each way to observe.
+
+docs/observe.md has the ways and their formats. TensorBoard's files have a module of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from tfscaling.files import strict_json
+from tfscaling.record import tensorboard
+from tfscaling.record.rank_report import (
+    Observed,
+    ObservedEpoch,
+    ObservedEvaluation,
+    Totals,
+    held_out_name,
+    summary,
+)
+
+
+class ObservationError(ValueError):
+    """A program's report cannot be read: the file, the line (from 1) and what is wrong."""
+
+    def __init__(self, path: Path, message: object, line: int | None = None) -> None:
+        place = str(path) if line is None else f"{path}, line {line}"
+        super().__init__(f"{place}: {message}")
+
+
+class Reader(Protocol):
+    """Reads the report of one rank's program.
+
+    `path` is a file, or the folder of the program's own logs; `patterns` are those of the recipe.
+    Raises ObservationError, or ValueError for a report that is wrong as a whole.
+    """
+
+    def __call__(self, path: Path, patterns: Mapping[str, str], /) -> Observed: ...
+
+
+class Observer(NamedTuple):
+    """A way to observe a program.
+
+    `source` is where the report is unless the recipe names a `log_folder`: a file of events that
+    every rank's program writes, or a copy of the program's output.
+    """
+
+    reader: Reader
+    source: Literal["events", "output", "log_folder"]
+
+    def read(self, path: Path, patterns: Mapping[str, str] | None = None) -> Observed:
+        """The report of one rank's program. Raises ObservationError."""
+        try:
+            return self.reader(path, patterns or {})
+        except ObservationError:
+            raise
+        except OSError as error:
+            raise ObservationError(path, f"cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ObservationError(path, error) from error
+
+
+def _each_line(path: Path, lines: Iterable[tuple[int, Any]], add: Callable[[Any], None]) -> None:
+    """Add numbered lines to a report. Raises ObservationError with the line that is wrong."""
+    for number, line in lines:
+        try:
+            add(line)
+        except ValueError as error:
+            raise ObservationError(path, error, number) from error
+
+
+def _output_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise ObservationError(path, f"no output: {error.strerror}") from error
+
+
+# Events: one JSON object a line, with totals since the program's start, from `workflow/observe` or
+# a program in any language.
+
+_Count = Annotated[int, Meta(ge=0)]
+_Seconds = Annotated[float, Meta(ge=0)]
+
+
+class _Event(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="event", forbid_unknown_fields=True
+):
+    time_s: _Seconds
+
+
+class _Imported(_Event, frozen=True, kw_only=True, tag="imported"):
+    pass
+
+
+class _Steps(_Event, frozen=True, kw_only=True, tag="steps"):
+    steps: _Count
+    examples: _Count | None = None
+    input_wait_s: _Seconds | None = None
+
+
+class _Epoch(_Steps, frozen=True, kw_only=True, tag="epoch"):
+    epoch: Annotated[int, Meta(ge=1)]
+    metrics: dict[str, float | None] = {}
+
+
+class _Evaluation(_Event, frozen=True, kw_only=True, tag="evaluation"):
+    epoch: _Count
+    metrics: dict[str, float | None] = {}
+    begin_s: _Seconds | UnsetType = UNSET
+
+
+_EVENTS = msgspec.json.Decoder(_Imported | _Steps | _Epoch | _Evaluation)
+
+
+def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
+    """Read events. A half-written last line is left out: the program was killed."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(
+            "the program wrote no events: expected a call of observe.steps, observe.step or, with "
+            "`observe: fit`, of Model.fit (Python finds the observer of fit by PYTHONPATH, which "
+            "its options -E, -I and -S switch off)"
+        ) from None
+    found = _Events()
+    *lines, rest = content.split(b"\n")
+    _each_line(path, ((n, line) for n, line in enumerate(lines, 1) if line.strip()), found.add)
+    return found.observed((f"{path.name} ends with half a line",) if rest else ())
+
+
+class _Events:
+    """The events so far."""
+
+    def __init__(self) -> None:
+        self._time_s = 0.0
+        self._highest: dict[str, float] = {}
+        self._imported_s: float | None = None
+        self._windows: list[Totals] = []
+        self._epochs: list[ObservedEpoch] = []
+        self._evaluations: list[ObservedEvaluation] = []
+
+    def add(self, text: bytes) -> None:
+        try:
+            line = _EVENTS.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            try:
+                strict_json.loads(text.decode())
+            except strict_json.NotFiniteError as no_number:
+                raise ValueError(f"{no_number}: expected null") from error
+            except ValueError:
+                pass
+            raise ValueError(f"no event: {error}") from error
+        if line.time_s < self._time_s:
+            raise ValueError(f"time_s goes back from {self._time_s} to {line.time_s}")
+        if isinstance(line, _Steps):
+            self._add_totals(line)
+        if isinstance(line, _Imported) and not self._windows:
+            self._imported_s = line.time_s
+        if isinstance(line, _Epoch):
+            last = self._epochs[-1].epoch if self._epochs else 0
+            if line.epoch != last + 1:
+                raise ValueError(f"epoch {line.epoch} after epoch {last}")
+            self._epochs.append(
+                ObservedEpoch(
+                    epoch=line.epoch,
+                    time_s=line.time_s,
+                    metrics=line.metrics,
+                    steps=line.steps,
+                    examples=line.examples,
+                )
+            )
+        if isinstance(line, _Evaluation):
+            begin_s = (self._time_s or line.time_s) if line.begin_s is UNSET else line.begin_s
+            if begin_s > line.time_s:
+                raise ValueError(f"begin_s {begin_s} is after time_s {line.time_s}")
+            self._evaluations.append(
+                ObservedEvaluation(
+                    epoch=line.epoch, begin_s=begin_s, time_s=line.time_s, metrics=line.metrics
+                )
+            )
+        self._time_s = line.time_s
+
+    def _add_totals(self, line: _Steps) -> None:
+        totals = summary(line, Totals)
+        for name in ("steps", "examples", "input_wait_s"):
+            value, highest = getattr(totals, name), self._highest.get(name, 0)
+            if value is not None and value < highest:
+                raise ValueError(
+                    f"{name} goes back from {highest} to {value}, but is a total since the "
+                    "program's start; do two processes write this file?"
+                )
+            self._highest[name] = highest if value is None else value
+        if line.steps and (not self._windows or self._windows[-1] != totals):
+            self._windows.append(totals)
+
+    def observed(self, warnings: tuple[str, ...]) -> Observed:
+        if not self._windows:
+            raise ValueError("no step has ended: expected an event `steps` with steps above 0")
+        last = self._windows[-1]
+        # the last step has ended for sure once the values of its epoch were fetched
+        ends_s = [e.time_s for e in self._epochs if e.steps == last.steps]
+        ends_s += [window.time_s for window in self._windows if window.steps == last.steps]
+        return Observed(
+            imported_s=self._imported_s,
+            first_step_s=self._windows[0].time_s,
+            last_step_s=ends_s[0],
+            steps=last.steps,
+            examples=last.examples,
+            input_wait_s=last.input_wait_s,
+            epochs=tuple(self._epochs),
+            evaluations=tuple(self._evaluations),
+            windows=tuple(self._windows),
+            warnings=warnings,
+        )
+
+
+# MLPerf's log lines. Source: MLCommons' training rules and the package mlperf-logging.
+
+_MLLOG = ":::MLLOG"
+#: Keys of sizes, which are no metrics.
+_NO_METRICS = {"eval_samples", "eval_start", "eval_stop", "train_samples"}
+#: Prefixes of metrics; `loss` is a metric of the training without a prefix.
+_OF_TRAINING, _OF_EVALUATION = "train_", "eval_"
+
+
+class _MlLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A log line; further fields (namespace, event_type) are not needed."""
+
+    time_ms: float
+    key: str
+    value: Any = None
+    metadata: dict[str, Any] = {}
+
+    @property
+    def time_s(self) -> float:
+        return self.time_ms / 1000
+
+    @property
+    def number(self) -> float | None:
+        """The value; None if it is not finite."""
+        return float(self.value) if math.isfinite(self.value) else None
+
+    def count(self, key: str) -> int | None:
+        """A whole number of the metadata; None if it is missing."""
+        found: Any = self.metadata.get(key)
+        return int(found) if _is_number(found) else None
+
+
+def _read_mllog(path: Path, _: Mapping[str, str]) -> Observed:
+    """Read MLPerf's lines in a log, or in the one file of a folder that has such lines.
+
+    `epoch_stop`, or else `block_stop`, ends an epoch; `eval_start` and `eval_stop` enclose an
+    evaluation; `train_…` and `loss` are metrics of the current epoch, `eval_…` of the evaluation.
+    `samples_count` counts the examples of all ranks, `step_num` steps.
+    """
+    if path.is_dir():
+        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        having = [file for file in files if _MLLOG.encode() in file.read_bytes()]
+        if len(having) != 1:
+            names = ", ".join(file.name for file in having) or "none"
+            raise ValueError(f"files with {_MLLOG}: {names}, expected one")
+        (path,) = having
+    found = _MlLog()
+    lines = [(n, text) for n, text in enumerate(_output_lines(path), 1) if _MLLOG in text]
+    if not lines:
+        raise ObservationError(path, f"no line with {_MLLOG}")
+    _each_line(path, lines, found.add)
+    return found.observed()
+
+
+class _MlLog:
+    """The lines so far."""
+
+    def __init__(self) -> None:
+        self._time_ms = 0.0
+        self._imported_s: float | None = None
+        self._ended_s: float | None = None
+        self._steps: int | None = None
+        self._samples: int | None = None
+        self._metrics: dict[str, float | None] = {}
+        self._epochs: list[ObservedEpoch] = []
+        self._blocks: list[ObservedEpoch] = []
+        self._evaluations: list[ObservedEvaluation] = []
+        #: Whether an evaluation, an epoch has begun and not ended.
+        self._evaluates, self._trains = False, False
+
+    def add(self, text: str) -> None:
+        try:
+            # Python's json, with which programs write these lines, reads NaN as a number
+            line = msgspec.convert(json.loads(text.partition(_MLLOG)[2]), _MlLine)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise ValueError(f"no {_MLLOG} line: {error}") from error
+        if line.time_ms < self._time_ms:
+            raise ValueError(f"time_ms goes back from {self._time_ms:.0f} to {line.time_ms:.0f}")
+        self._time_ms = line.time_ms
+        self._steps = _higher(self._steps, line.count("step_num"))
+        self._samples = _higher(self._samples, line.count("samples_count"))
+        if line.key == "init_stop":
+            self._imported_s = line.time_s
+        elif line.key == "epoch_stop":
+            self._end_epoch(self._epochs, line.count("epoch_num"), line.time_s)
+        elif line.key == "block_stop":
+            first, count = line.count("first_epoch_num"), line.count("epoch_count")
+            last = None if first is None or count is None else first + count - 1
+            self._end_epoch(self._blocks, last, line.time_s)
+        elif line.key in ("epoch_start", "block_start"):
+            self._trains = True
+        elif line.key == "eval_start":
+            self._evaluate(line)
+            self._evaluates = True
+        elif line.key == "eval_stop":
+            if self._evaluates:
+                last_one = self._evaluations.pop()
+                self._evaluations.append(msgspec.structs.replace(last_one, time_s=line.time_s))
+            self._evaluates = False
+        elif _is_number(line.value) and line.key not in _NO_METRICS:
+            self._measure(line)
+
+    def _measure(self, line: _MlLine) -> None:
+        if line.key == "loss" or line.key.startswith(_OF_TRAINING):
+            self._metrics[line.key.removeprefix(_OF_TRAINING)] = line.number
+        elif line.key.startswith(_OF_EVALUATION):
+            name = line.key.removeprefix(_OF_EVALUATION)
+            last = self._evaluations[-1] if self._evaluations else None
+            # the value may come after `eval_stop`
+            if last is None or (
+                not self._evaluates and (last.epoch < self._ended or name in last.metrics)
+            ):
+                self._evaluate(line)
+            self._evaluations[-1].metrics[name] = line.number
+
+    @property
+    def _ended(self) -> int:
+        """The last epoch that has ended, 0 before the first."""
+        ends = self._epochs or self._blocks
+        return ends[-1].epoch if ends else 0
+
+    def _end_epoch(self, ends: list[ObservedEpoch], number: int | None, time_s: float) -> None:
+        following = ends[-1].epoch + 1 if ends else 1
+        # some programs number from 0, or count examples: then it is the order that counts
+        epoch = number if number is not None and number >= following else following
+        metrics = dict(self._metrics)
+        ends.append(ObservedEpoch(epoch=epoch, time_s=time_s, metrics=metrics, steps=self._steps))
+        self._ended_s, self._trains = time_s, False
+
+    def _evaluate(self, line: _MlLine) -> None:
+        """Begin an evaluation: of the epoch that the line names, else of the one under way."""
+        epoch, named = self._ended + self._trains, line.metadata.get("epoch_num")
+        number = math.ceil(named) if isinstance(named, int | float) else 0
+        if max(1, self._ended) <= number <= self._ended + 1:
+            epoch = number
+        self._evaluations.append(
+            ObservedEvaluation(epoch=epoch, begin_s=line.time_s, time_s=line.time_s, metrics={})
+        )
+
+    def observed(self) -> Observed:
+        return Observed(
+            imported_s=self._imported_s,
+            last_step_s=self._ended_s,
+            steps=self._steps,
+            examples_of_all_ranks=self._samples,
+            epochs=tuple(self._epochs or self._blocks),
+            evaluations=tuple(self._evaluations),
+        )
+
+
+def _higher(highest: int | None, value: int | None) -> int | None:
+    return highest if value is None else max(value, highest or 0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# Output, searched for patterns: regular expressions with one group, the value. It has no times.
+
+#: What a program prints for a value that is not finite.
+_NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
+#: Text right after or before a group that belongs to its number; the second only after whole
+#: numbers: thousands separators, an ordinary space only if a fraction follows.
+_REST = re.compile(r"\.?\d|_\d|[eEdD][-+]?\d|[kKMGT]\b")
+_REST_OF_WHOLE = re.compile(
+    r",\d{3}(?!\d)|,\d+(?![\d.])|[\u00a0\u2009\u202f]\d{3}(?!\d)| \d{3}[.,]\d"
+)
+_BEFORE = re.compile(r"\d\.?$|(?<![\w)-])-$")
+#: A word of a line; thousands may be separated by a space.
+_WORD = re.compile(r"\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3}(?:[.,]\d+)?)+(?!\S)|\S+")
+
+
+class _Match(NamedTuple):
+    """A value, None if not finite, and its line from 1."""
+
+    line: int
+    value: float | None
+
+
+class _Together(NamedTuple):
+    """The values of an epoch or an evaluation, and the first line that has one of them."""
+
+    line: int
+    metrics: dict[str, float | None]
+
+
+def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
+    """Search each line of a log for the pattern of each metric.
+
+    Successive matches are the values of successive epochs. `test_loss` and the like are from
+    evaluations on held-out examples; `steps` and `examples` are totals of the rank.
+    """
+    lines = _output_lines(path)
+    found = {name: _matches(path, lines, name, pattern) for name, pattern in patterns.items()}
+    steps, examples = (_total(patterns, found, name) for name in ("steps", "examples"))
+    epochs = _successive({n: v for n, v in found.items() if held_out_name(n) is None})
+    evaluations = _successive({n: v for n, v in found.items() if held_out_name(n) is not None})
+    # one evaluation after each epoch, or else after the epochs whose values are printed before it
+    numbers = list(range(1, len(evaluations) + 1))
+    if epochs and len(evaluations) != len(epochs):
+        numbers = [sum(epoch.line <= each.line for epoch in epochs) for each in evaluations]
+    warnings = [
+        f"The last evaluation that the program printed is of epoch {last} of {len(epochs)}; "
+        "test_loss and test_accuracy are those of that epoch."
+        for last in numbers[-1:]
+        if last < len(epochs)
+    ]
+    return Observed(
+        steps=steps,
+        examples=examples,
+        epochs=tuple(
+            ObservedEpoch(epoch=number, time_s=None, metrics=epoch.metrics)
+            for number, epoch in enumerate(epochs, 1)
+        ),
+        evaluations=tuple(
+            ObservedEvaluation(
+                epoch=number,
+                begin_s=None,
+                time_s=None,
+                metrics={held_out_name(name) or name: v for name, v in each.metrics.items()},
+            )
+            for number, each in zip(numbers, evaluations, strict=True)
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def _matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_Match]:
+    """The numbers that a pattern gives, in the order of the lines."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern {pattern!r} is no regular expression: {error}") from error
+    if compiled.groups != 1:
+        text = f"pattern {pattern!r} has {compiled.groups} groups, expected one: the value"
+        raise ValueError(text)
+    found = []
+    for number, line in enumerate(lines, 1):
+        # a pattern of digits would not see that the value became NaN
+        filled = _NOT_FINITE.sub(lambda lost: "0.0".ljust(len(lost[0]), "0"), line)
+        for match in list(compiled.finditer(filled)) or compiled.finditer(line):
+            try:
+                value = _value(line, match)
+            except ValueError as error:
+                message = f"{name}: pattern {pattern!r} gives {error}"
+                raise ObservationError(path, message, number) from None
+            found.append(_Match(number, value if math.isfinite(value) else None))
+    if not found:
+        raise ValueError(f"{name}: pattern {pattern!r} never matched in {len(lines)} lines")
+    return found
+
+
+def _value(line: str, match: re.Match[str]) -> float:
+    """The number in the group. Raises ValueError if it is none, or a part of a longer one."""
+    begin, end = match.span(1)
+    if any(lost.start() < end and begin < lost.end() for lost in _NOT_FINITE.finditer(line)):
+        return math.nan
+    text = match[1]
+    try:
+        value = float(text)
+    except (ValueError, TypeError):
+        raise ValueError(f"{text!r}, expected a number") from None
+    has_rest = _REST.match(line, end) or (text.isdecimal() and _REST_OF_WHOLE.match(line, end))
+    if text == text.strip() and (has_rest or _BEFORE.search(line[:begin])):
+        (whole,) = (m[0] for m in _WORD.finditer(line) if m.start() <= begin < m.end())
+        raise ValueError(f"{text!r} of {whole!r}, expected the whole number")
+    return value
+
+
+def _total(patterns: Mapping[str, str], found: dict[str, list[_Match]], name: str) -> int | None:
+    """The last value of a total, which is removed from `found`; None if no pattern gives it."""
+    if name not in found:
+        return None
+    value = found.pop(name)[-1].value
+    if value is None or value < 0 or not value.is_integer():
+        raise ValueError(f"pattern {patterns[name]!r} gives {value}, expected a number of {name}")
+    return int(value)
+
+
+def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
+    """The n-th values of all metrics together; a metric that is printed once belongs to the last.
+
+    Raises ValueError if metrics match differently often otherwise.
+    """
+    longest = max(found.values(), key=len, default=[])
+    count = len(longest)
+    once = {n for n, v in found.items() if len(v) == 1 and v[0].line >= longest[-1].line}
+    if any(len(matches) != count for name, matches in found.items() if name not in once):
+        counts = ", ".join(f"{name} {len(matches)}" for name, matches in found.items())
+        raise ValueError(
+            f"the patterns match differently often ({counts} times), so that nobody can tell the "
+            "epochs of their values: expected as many of each, or one at the end"
+        )
+    together = []
+    for n in range(count):
+        every = {name: v[n] for name, v in found.items() if len(v) == count}
+        last = {name: found[name][-1] for name in once} if n == count - 1 else {}
+        of_n = {name: {**every, **last}[name] for name in found if name in every or name in last}
+        metrics = {name: match.value for name, match in of_n.items()}
+        together.append(_Together(min(match.line for match in of_n.values()), metrics))
+    return together
+
+
+#: Every way to observe a program, by its name in a recipe; `nothing` has no observer.
+OBSERVERS: dict[str, Observer] = {
+    "fit": Observer(_read_events, "events"),
+    "events": Observer(_read_events, "events"),
+    "mllog": Observer(_read_mllog, "output"),
+    "tensorboard": Observer(lambda path, _: tensorboard.observed(path), "log_folder"),
+    "output": Observer(_read_output, "output"),
+}
