@@ -157,7 +157,7 @@ def test_the_record_of_a_run_made_again_is_kept_until_the_new_one_is_whole(
     write_failure(Path("results/runs"), one, message="ValueError: no")
     row = row_of(runs, one)
     assert row["status"] == "stale"
-    for text in ("ValueError: no", "attempt 1, kept as attempts.run.json", "net.py"):
+    for text in ("ValueError: no", "attempt 1, kept as earlier.run.json", "net.py"):
         assert text in row["reason"]
     config = valid_config(*CONFIG)
     (planned, *_) = costed_plan.make(config, manifest_of(config), Path("results/runs")).runs
