@@ -35,10 +35,11 @@ from tfscaling.spec.config import MPI_STRATEGY  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
 from tfscaling.spec.run_spec import RunSpec  # noqa: E402
 from tfscaling.tables.estimates import ratio_interval  # noqa: E402
-from tfscaling.train import mpi, rank, strategies  # noqa: E402
+from tfscaling.train import rank, strategies  # noqa: E402
 from tfscaling.train.all_reduce import Trainer  # noqa: E402
 from tfscaling.train.all_reduce_timing import AllReduce  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
+from tfscaling.train.mpi import library as mpi  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES, Exchange  # noqa: E402
 
 GRPC, MPI = "multi_worker_mirrored", MPI_STRATEGY

@@ -13,7 +13,7 @@ _PROGRAMS = {
         "train_rank.py", "benchmark_rank.py", "check_models.py", "tfscaling",
     },
     "unit": {
-        "strategy_rank.py", "oracle_rank.py", "own_models_rank.py", "normalized_rank.py",
+        "strategy_rank.py", "oracle_rank.py", "own_models_rank.py",
         "mpi_all_reduce_rank.py",
     },
 }  # fmt: skip

@@ -118,7 +118,7 @@ RANK = """
 import os, random, sys
 
 sys.path.insert(0, sys.argv[1])
-from tfscaling.train import mpi
+from tfscaling.train.mpi import library as mpi
 
 sizes = (32, 64, 256, 700, 1500, 4000, 9000)
 used = [random.randbytes(random.choice(sizes)) for _ in range(60000)]

@@ -65,7 +65,7 @@ class Interrupted(Checkpoints):
             return
         if self.moment.is_crash:
             raise CrashError
-        if self._rank == self._ranks - 1:
+        if self._rank == self.ranks - 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from tfscaling.cluster import resolver
 from tfscaling.spec.config import MPI_STRATEGY
-from tfscaling.train import mpi, mpi_strategy, rank, strategies
+from tfscaling.train import rank, strategies
 from tfscaling.train.loop import compiled
-from tfscaling.train.mpi_sums import RankSums
+from tfscaling.train.mpi import library as mpi
+from tfscaling.train.mpi import strategy as mpi_strategy
+from tfscaling.train.mpi.sums import RankSums
 from tfscaling.train.strategies import STRATEGIES, Exchange
 
 #: Enough that a thread is free for a sum that is there before another.
@@ -53,7 +55,7 @@ def of_nodes(device: str, in_16_bits: bool = False) -> Any:
     from mpi4py import MPI
 
     mpi.of_node = lambda world: world.Split(world.rank)
-    return mpi_strategy.make(device, MPI.COMM_WORLD, in_16_bits)
+    return mpi_strategy.strategy(device, MPI.COMM_WORLD, in_16_bits)()
 
 
 def in_16_bits(device: str, asked: bool, dtype: str) -> bool:

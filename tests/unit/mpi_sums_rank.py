@@ -14,7 +14,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from tfscaling.train import mpi, mpi_sums
+from tfscaling.train.mpi import library as mpi
+from tfscaling.train.mpi import sums as mpi_sums
 
 #: None, small, in shares, and in several parts of which the last is small.
 COUNTS = (0, 1, 1000, 5001, 33_000)

@@ -19,9 +19,8 @@ from strategy_rank import PARAMETERS, small_model, synthetic_arrays, training_sp
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record.events import EventLog
-from tfscaling.train import parameter_server, rank, replica_state, strategies
-from tfscaling.train.all_reduce import Trainer
-from tfscaling.train.example_order import order_of_epoch
+from tfscaling.train import loop, parameter_server, rank, strategies
+from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.measured import Result
 from tfscaling.train.optimizers import make_optimizer
@@ -308,7 +307,7 @@ def by_hand(
     copies = [compiled(model, settings) for _ in range(replicas)]
     for number, copy in enumerate(copies):
         for state in [v for v in copy.non_trainable_variables if "seed" in v.path]:
-            state.assign_add(np.array([number * replica_state.SEED_STRIDE, 0]))
+            state.assign_add(np.array([number * loop.SEED_STRIDE, 0]))
     first, arrays = copies[0], arrays_of(examples)
     optimizer, entropy = first.optimizer, keras.losses.sparse_categorical_crossentropy
     optimizer.build(first.trainable_variables)

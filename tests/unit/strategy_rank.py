@@ -167,6 +167,8 @@ def main() -> None:
         ],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
+    if name == "mirrored":
+        found |= lively_training(strategy, batch)
     if len(own.jobs["worker"]) == 2 and isinstance(trainer, Trainer):
         norms = trainer.gradient_norms(PARAMETERS["epochs"])
         found["gradient_norms"] = msgspec.to_builtins(norms)
@@ -189,15 +191,30 @@ def interrupted_training(
     def make() -> Trainer:
         return Trainer(strategy, lively_model, synthetic_arrays(), spec)
 
-    plain = make()
-    result = plain.train(EventLog(Path(os.devnull), 0), lambda _: None)
-    plain.evaluate(result, EventLog(Path(os.devnull), 0), "evaluated")
     again = interrupted.train(make, folder / "checkpoints", spec.recipe, 3, place)
     return {
         "begun": again.begun,
         "interrupted": interrupted.outcome(again.trainer, again.result),
-        "uninterrupted": interrupted.outcome(plain, result),
+        **lively_training(strategy, batch),
     }
+
+
+def lively_training(strategy: Any, batch: int) -> dict[str, Any]:
+    """An uninterrupted training, with each local replica's moments before and after evaluation."""
+    spec = training_spec(batch, **TINY_TRAINING)
+    trainer = Trainer(strategy, lively_model, synthetic_arrays(), spec)
+
+    def moments() -> list[list[list[float]]]:
+        variables = [v for v in trainer.model.non_trainable_variables if "moving" in v.path]
+        local = strategy.experimental_local_results
+        return [[value.numpy().tolist() for value in local(v.value)] for v in variables]
+
+    events = EventLog(Path(os.devnull), 0)
+    result = trainer.train(events, lambda _: None)
+    trained = moments()
+    trainer.evaluate(result, events, "evaluated")
+    outcome = interrupted.outcome(trainer, result)
+    return {"uninterrupted": outcome, "moments": {"trained": trained, "evaluated": moments()}}
 
 
 #: Name → what a recipe says of how often replicas exchange, and in how many bits.

@@ -56,8 +56,9 @@ class Import(NamedTuple):
 
 def modules() -> dict[str, Path]:
     """`package.module` → file."""
-    paths = sorted(LIBRARY.glob("*/*.py"))
-    return {f"{path.parent.name}.{path.stem}": path for path in paths if path.stem != "__init__"}
+    paths = sorted(LIBRARY.glob("*/**/*.py"))
+    packages = {path: path.relative_to(LIBRARY).parts[0] for path in paths}
+    return {f"{packages[path]}.{path.stem}": path for path in paths if path.stem != "__init__"}
 
 
 MODULES = modules()
@@ -118,7 +119,7 @@ def test_a_module_imports_only_what_its_package_may(name: str) -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_exports_what_others_use_and_no_more(package: str) -> None:
     files = [*SCRIPTS.rglob("*.py"), *(SCRIPTS.parent / "rules").glob("*.smk")]
-    outside = [path for path in files if path.parent.name != package]
+    outside = [path for path in files if LIBRARY / package not in path.parents]
     used = {
         module
         for path in outside
@@ -180,8 +181,8 @@ heavy, found = set({HEAVY}), {{}}
 def note(name):
     found[name] = sorted(heavy & set(sys.modules))
     heavy.difference_update(found[name])
-for name in modules:
-    importlib.import_module(f"tfscaling.{{name}}")
+for name, dotted in modules.items():
+    importlib.import_module(dotted)
     note(name)
 for path in scripts:
     runpy.run_path(path, run_name="loaded")
@@ -194,7 +195,11 @@ print(json.dumps(found))
 def loaded() -> dict[str, list[str]]:
     """Module or script → the heavy packages that it was the first to load; all in one process."""
     scripts = [str(path) for path in SCRIPT_FILES]
-    done = run_python(LOADER, json.dumps(sorted(MODULES)), json.dumps(scripts))
+    dotted = {
+        name: ".".join(MODULES[name].relative_to(SCRIPTS).with_suffix("").parts)
+        for name in sorted(MODULES)
+    }
+    done = run_python(LOADER, json.dumps(dotted), json.dumps(scripts))
     found: dict[str, list[str]] = json.loads(done.stdout or "null") or pytest.fail(done.stderr)
     return found
 

@@ -13,7 +13,7 @@ import msgspec
 from tfscaling.files import program_errors
 from tfscaling.spec import variants
 from tfscaling.spec.run_spec import ModelToCheck
-from tfscaling.train import model_check, rank, strategies
+from tfscaling.train import rank, strategies
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
             spec = model.spec
             print(f"{spec.point.model} with recipe {spec.point.recipe}", flush=True)
             file = args.datasets_dir / f"{variants.data_of(spec)}.npz"
-            problems.write(msgspec.json.encode(model_check.problem(model, file)) + b"\n")
+            problems.write(msgspec.json.encode(rank.problem(model, file)) + b"\n")
 
 
 if __name__ == "__main__":

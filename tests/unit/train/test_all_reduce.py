@@ -26,10 +26,9 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record import events
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import AttributionRound, Epoch
-from tfscaling.train import example_order, measured, optimizers
-from tfscaling.train.all_reduce import Trainer
+from tfscaling.train import all_reduce, measured, optimizers
+from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.all_reduce_loop import COMPUTE_STEPS
-from tfscaling.train.example_order import order_of_epoch
 from tfscaling.train.measured import Result
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
 
@@ -205,7 +204,7 @@ def test_data_as_they_lie_on_a_gpu_give_the_same_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (trainer, result), packed = train(tmp_path), []
-    monkeypatch.setattr(example_order, "is_gpu", lambda device: packed.append(device) or True)
+    monkeypatch.setattr(all_reduce, "is_gpu", lambda device: packed.append(device) or True)
     on_gpu, found = train(tmp_path)
     assert packed and [part.dtype.name for part in on_gpu.train_data] == ["int64"] * 2
     assert curve(found) == curve(result)
@@ -235,14 +234,46 @@ def test_all_ranks_have_exactly_the_same_numbers(
     assert first["weights"] == second["weights"]
 
 
-def test_a_training_alone_in_its_process_is_that_of_this_process(
-    trainings: dict[str, list[dict[str, Any]]], tmp_path: Path
+#: One worker with two devices, and two workers by TensorFlow's all-reduce and by MPI.
+OF_TWO_REPLICAS = ["mirrored", "two_workers", "two_mpi_workers"]
+
+
+@pytest.mark.parametrize("name", OF_TWO_REPLICAS)
+def test_replicas_are_evaluated_with_the_mean_of_their_moments(
+    trainings: dict[str, list[dict[str, Any]]],
+    mpi_trainings: dict[str, list[dict[str, Any]]],
+    name: str,
 ) -> None:
-    _, result = train(tmp_path)
-    np.testing.assert_allclose(curve(result), trainings["single"][0]["epochs"], rtol=1e-5)
+    ranks = {**trainings, **mpi_trainings}[name]
+    for number in range(2):  # mean and variance, each of 16 features
+        before, after = (
+            np.concatenate([np.array(rank["moments"][when][number]) for rank in ranks])
+            for when in ("trained", "evaluated")
+        )
+        assert before.shape == after.shape == (2, 16)
+        assert not np.allclose(before[0], before[1])
+        np.testing.assert_allclose(after, np.broadcast_to(before.mean(axis=0), (2, 16)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("examples", [64, 65, 79, 80])
+@pytest.mark.parametrize("name", OF_TWO_REPLICAS[1:])
+def test_the_same_replicas_give_the_same_numbers_on_one_worker_and_on_two(
+    trainings: dict[str, list[dict[str, Any]]],
+    mpi_trainings: dict[str, list[dict[str, Any]]],
+    name: str,
+) -> None:
+    (alone,), (first, second) = trainings["mirrored"], {**trainings, **mpi_trainings}[name]
+    for key in ("epochs", "tests", "test"):
+        assert first["uninterrupted"][key] == second["uninterrupted"][key]
+    for own, other in zip(
+        first["uninterrupted"]["weights"], alone["uninterrupted"]["weights"], strict=True
+    ):
+        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        first["uninterrupted"]["test"], alone["uninterrupted"]["test"], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("examples", [64, 79])
 def test_each_example_is_trained_once_per_epoch(examples: int, tmp_path: Path) -> None:
     whole = synthetic_arrays()
     arrays = Arrays(whole.x_train[:examples], whole.y_train[:examples], whole.x_test, whole.y_test)
@@ -381,7 +412,7 @@ def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
     assert f"loss {result.epochs[2].loss:.4f}" in lines[3]
 
 
-@pytest.mark.parametrize("examples", [1, 499, 500, 501, 1203])
+@pytest.mark.parametrize("examples", [1, 500, 1203])
 def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: Path) -> None:
     whole = synthetic_arrays()
     arrays = Arrays(whole.x_train, whole.y_train, whole.x_test[:examples], whole.y_test[:examples])

@@ -13,7 +13,7 @@ import tensorflow as tf
 from strategy_rank import training_spec
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record.events import EventLog
-from tfscaling.train import byte_inputs, models
+from tfscaling.train import models, user_model
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.user_model import ModelError
 
@@ -62,7 +62,7 @@ def subclass() -> Any:
 
 
 def scaled(model: Any, x: Any) -> Any:
-    return byte_inputs.scaled(model, x, lambda data: data / 255)
+    return user_model.scale_bytes(model, x, lambda data: data / 255)
 
 
 @pytest.mark.parametrize("dtype", [None, "float16", "uint8", "int32"])
@@ -86,9 +86,9 @@ def test_each_input_has_its_own_type() -> None:
 def test_what_a_subclass_takes_is_not_known() -> None:
     np.testing.assert_array_equal(scaled(subclass(), BYTES), BYTES / 255)
     np.testing.assert_array_equal(scaled(subclass(), BYTES / 2), BYTES / 2)
-    (warning,) = byte_inputs.warnings(subclass(), BYTES)
+    (warning,) = user_model.byte_warnings(subclass(), BYTES)
     assert "(Embedding)" in warning
-    byte_inputs.check(subclass(), BYTES)
+    user_model.check_bytes(subclass(), BYTES)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_what_a_subclass_takes_is_not_known() -> None:
 def test_layers_for_bytes_after_the_scaling_are_a_warning(
     model: Callable[[], Any], layer: str
 ) -> None:
-    (warning,) = byte_inputs.warnings(model(), BYTES)
+    (warning,) = user_model.byte_warnings(model(), BYTES)
     assert layer in warning
     assert "x are scaled" in warning
     assert ";" not in warning
-    assert byte_inputs.warnings(model(), BYTES.astype(np.float32)) == []
-    byte_inputs.check(model(), BYTES)
+    assert user_model.byte_warnings(model(), BYTES.astype(np.float32)) == []
+    user_model.check_bytes(model(), BYTES)
 
 
 @pytest.mark.parametrize(
@@ -118,26 +118,26 @@ def test_layers_for_bytes_after_the_scaling_are_a_warning(
         (lambda: of_tokens("uint8"), BYTES),
         (of_two, {"images": BYTES, "words": BYTES}),
         (of_two, {"images": BYTES, "words": BYTES.astype(np.int64)}),
-        *((each.build, np.zeros((1, 2), np.uint8)) for each in models.MODELS.values()),
+        (models.MODELS["mnist_cnn"].build, np.zeros((1, 2), np.uint8)),
     ],
 )
 def test_what_is_taken_as_it_is_meant_has_no_warning(model: Callable[[], Any], x: Any) -> None:
-    byte_inputs.check(model(), x)
-    assert byte_inputs.warnings(model(), x) == []
+    user_model.check_bytes(model(), x)
+    assert user_model.byte_warnings(model(), x) == []
 
 
 def test_a_table_for_scaled_bytes_is_refused() -> None:
     with pytest.raises(ModelError, match=r'x has bytes.*layer \S+ \(Embedding\).*dtype="uint8"'):
-        byte_inputs.check(of_tokens(None), BYTES)
+        user_model.check_bytes(of_tokens(None), BYTES)
     with pytest.raises(ModelError, match=r"x\.words has bytes"):
-        byte_inputs.check(of_two("float32"), {"images": BYTES, "words": BYTES})
+        user_model.check_bytes(of_two("float32"), {"images": BYTES, "words": BYTES})
 
 
 def test_a_table_for_bytes_that_the_model_scales_back_is_taken() -> None:
     back = (layers.Rescaling(255), layers.Embedding(256, 4), layers.Flatten())
-    byte_inputs.check(sequential(*back), BYTES)
+    user_model.check_bytes(sequential(*back), BYTES)
     with pytest.raises(ModelError, match=r"\(Embedding\)"):
-        byte_inputs.check(sequential(layers.Reshape((3, 4)), *back[1:]), BYTES)
+        user_model.check_bytes(sequential(layers.Reshape((3, 4)), *back[1:]), BYTES)
 
 
 def trained(x: np.ndarray, y: np.ndarray, dtype: str | None, folder: Path) -> float:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import kernels
-from tfscaling.train import example_order
-from tfscaling.train.example_order import order_of_epoch
+from tfscaling.train import all_reduce
+from tfscaling.train.all_reduce import order_of_epoch
 
 
 def test_order_of_an_epoch_has_each_example_and_pads_the_last_batch() -> None:
@@ -18,12 +18,6 @@ def test_order_of_an_epoch_has_each_example_and_pads_the_last_batch() -> None:
     np.testing.assert_array_equal(np.sort(order.ravel()[:103]), np.arange(103))
     # padding is the beginning of the epoch
     np.testing.assert_array_equal(order.ravel()[103:], order.ravel()[:7])
-
-
-def test_order_of_an_epoch_without_rest_is_a_permutation() -> None:
-    order = order_of_epoch(1, 1, examples=60, batch=20)
-    np.testing.assert_array_equal(np.sort(order.ravel()), np.arange(60))
-    assert order.ravel().tolist() != list(range(60))
 
 
 def test_order_of_an_epoch_is_always_the_same() -> None:
@@ -68,7 +62,7 @@ def test_what_is_not_packed_lies_and_is_gathered_on_a_gpu() -> None:
     """By TensorFlow's own list of its kernels."""
     gathered, _ = gpu_kernels("GatherV2", "Tparams")
     held, on_host = gpu_kernels("Identity", "T")
-    assert set(example_order.GATHERED) <= gathered & held - on_host
+    assert set(all_reduce.GATHERED) <= gathered & held - on_host
     assert "uint8" not in gathered and "int32" in on_host  # why there is anything to pack
     casts, _ = gpu_kernels("Cast", "SrcT")
     assert "uint8" in casts and any(
@@ -82,7 +76,7 @@ def test_what_is_not_packed_lies_and_is_gathered_on_a_gpu() -> None:
 def test_packed_examples_are_read_as_they_were(dtype: str, shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(0)
     array = random.integers(0, 120, shape).astype(dtype)
-    layout = example_order.Layout.of(array, on_gpu=True)
+    layout = all_reduce.Layout.of(array, on_gpu=True)
     assert layout.is_packed
     stored = layout.stored(array)
     assert stored.dtype == np.int64 and stored.ndim == 2
@@ -91,19 +85,19 @@ def test_packed_examples_are_read_as_they_were(dtype: str, shape: tuple[int, ...
     np.testing.assert_array_equal(found, array[INDICES])
 
 
-@pytest.mark.parametrize("dtype", [*example_order.GATHERED, "uint8"])
+@pytest.mark.parametrize("dtype", [*all_reduce.GATHERED, "uint8"])
 def test_other_arrays_lie_as_they_are(dtype: str) -> None:
     array = np.ones((5, 3), getattr(ml_dtypes, dtype, dtype))
-    layout = example_order.Layout.of(array, on_gpu=dtype != "uint8")
+    layout = all_reduce.Layout.of(array, on_gpu=dtype != "uint8")
     assert layout.stored(array) is array
     assert layout.taken(tf.constant(array), tf.constant(INDICES)).shape == (4, 3)
 
 
 def test_data_lies_on_a_gpu_where_it_fits_and_else_on_the_host() -> None:
     gpu, cpu = "/job:worker/task:1/device:GPU:3", "/job:worker/task:1/device:CPU:2"
-    assert example_order.device_of(gpu, example_order.GPU_BYTES_MAX) == gpu
-    host = example_order.device_of(gpu, example_order.GPU_BYTES_MAX + 1)
+    assert all_reduce.device_of(gpu, all_reduce.GPU_BYTES_MAX) == gpu
+    host = all_reduce.device_of(gpu, all_reduce.GPU_BYTES_MAX + 1)
     assert tf.DeviceSpec.from_string(host) == tf.DeviceSpec.from_string(
         "/job:worker/task:1/device:CPU:0"
     )
-    assert example_order.device_of(cpu, example_order.GPU_BYTES_MAX + 1) == cpu
+    assert all_reduce.device_of(cpu, all_reduce.GPU_BYTES_MAX + 1) == cpu

@@ -18,8 +18,8 @@ from builders import SCRIPTS
 from mpi_all_reduce_rank import DTYPES, EXCHANGES, ROWS, WIDTH
 from tfscaling.launch.launchers import LAUNCHERS, Request
 from tfscaling.spec.geometry import Geometry
-from tfscaling.train.mpi_strategy import BUCKET_BYTES, Part, buckets
-from tfscaling.train.mpi_sums import aligned
+from tfscaling.train.mpi.strategy import BUCKET_BYTES, Part, buckets
+from tfscaling.train.mpi.sums import aligned
 
 RANKS = 2
 SMALL = Part(1000, "float32")

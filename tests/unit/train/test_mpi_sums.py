@@ -18,8 +18,8 @@ import tensorflow as tf
 from builders import SCRIPTS
 from mpi_sums_rank import COUNTS, DTYPES, LAYOUTS, TIMES, given
 from tfscaling.cluster import process_management
-from tfscaling.train import mpi_sums
-from tfscaling.train.mpi_sums import NodeMemory, Results
+from tfscaling.train.mpi import sums as mpi_sums
+from tfscaling.train.mpi.sums import NodeMemory, Results
 
 COUNT = 100_000
 ALONE = SimpleNamespace(rank=0, size=1, bcast=lambda value: value)

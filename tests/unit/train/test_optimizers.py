@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from strategy_rank import (
 )
 from tfscaling.record.events import EventLog
 from tfscaling.train import optimizers
-from tfscaling.train.all_reduce import Trainer
-from tfscaling.train.example_order import order_of_epoch
+from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.optimizers import learning_rate_factor, make_optimizer
 from tfscaling.train.own_step import OwnStep
 
@@ -62,22 +60,10 @@ def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
     assert optimizer.momentum == pytest.approx(0.9)
 
 
-def test_adam_has_the_scaled_rate() -> None:
-    optimizer = make_optimizer(training_spec(1, optimizer="adam").recipe, 4)
-    assert isinstance(optimizer, keras.optimizers.Adam)
-    assert float(optimizer.learning_rate) == pytest.approx(0.1)
-
-
 def test_small_gradients_of_float16_are_scaled() -> None:
     optimizer = make_optimizer(training_spec(1, precision="mixed_float16").recipe, 1)
     assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
     assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
-
-
-def test_large_batches_get_adam_with_the_root_of_the_replicas() -> None:
-    recipe = training_spec(1, optimizer="adam", learning_rate=1e-3, learning_rate_scaling="sqrt")
-    optimizer = make_optimizer(recipe.recipe, 20)
-    assert float(optimizer.learning_rate) == pytest.approx(1e-3 * math.sqrt(20))
 
 
 def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
@@ -199,9 +185,7 @@ def test_updates_that_cast_are_those_of_keras(
     shapes = [(7, 5), (optimizers.COMPILED_ELEMENTS_MIN // 64, 64)]
     random = np.random.default_rng(0)
     starts = [random.normal(size=shape).astype(np.float32) for shape in shapes]
-    made = make_optimizer(training_spec(1, learning_rate=0.1, **asked).recipe, 1)
-    optimizers.update_alone(made)
-    optimizers.cast_in_update(made)
+    made = make_optimizer(training_spec(1, learning_rate=0.1, **asked).recipe, 1, casts=True)
     found, compiled = updated(made, starts)
     expected, _ = updated(keras_own(), starts)
     assert compiled == 1  # the small one is not worth it
@@ -334,11 +318,10 @@ def weights_after_an_update(rounds: bool, own: bool) -> np.ndarray:
             def update() -> None:
                 step.train(batch, tf.constant(2), tf.constant(2))
         else:
-            if rounds:
-                optimizers.exchange_rounded(model.optimizer)
 
             def update() -> None:
-                model.optimizer.apply([tf.constant(x[:1].T)], model.trainable_variables)
+                gradients = optimizers.summed([tf.constant(x[:1].T)], rounds)
+                model.optimizer.apply(gradients, model.trainable_variables)
 
     tf.function(lambda: strategy.run(update), autograph=False)()
     return np.ravel(model.get_weights()[0])

@@ -8,13 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfscaling.train.replica_state import (
-    BatchStates,
-    ReplicaStates,
-    changed_by_training,
-    seeds,
-    stream,
-)
+from tfscaling.train.loop import seeds, stream
+from tfscaling.train.parameter_server import BatchStates, ReplicaStates, changed_by_training
 
 SHAPE = (4,)
 IMAGES = np.random.default_rng(0).random((8, *SHAPE), np.float32)

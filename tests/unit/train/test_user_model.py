@@ -139,7 +139,7 @@ def test_a_session_that_is_cleared_in_the_scope_of_a_strategy_is_named(
     function: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    with pytest.raises(error, match=message), strategy.scope():
+    with pytest.raises(error, match=message), user_model.scope(strategy):
         user_model.build("mine:model", function)
     assert not tf.distribute.has_strategy()
 

@@ -1,4 +1,12 @@
-"""Data-parallel training by all-reduce on arrays: the same numbers on every rank."""
+"""Data-parallel training by all-reduce on arrays: the same numbers on every rank.
+
+The order of the examples depends on the seed and the global batch only, not on how replicas are
+spread over workers and devices: the same replicas give the same model wherever they run.
+
+Each step gathers its examples on the device. TensorFlow has no GPU kernel that gathers bytes, and
+keeps int32 of a GPU in the host's memory: there rows of such arrays are stored as 64-bit integers,
+which a GPU gathers, and a batch is read as its own type.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +14,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +23,123 @@ from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Execution, GradientNorms
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.train import byte_inputs, example_order, optimizers, user_model
+from tfscaling.train import optimizers, user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
-from tfscaling.train.example_order import ExampleOrder
 from tfscaling.train.loop import compiled
 from tfscaling.train.measured import Result
+
+#: Held-out examples per replica and call, at most.
+EVALUATION_BATCH = 500
+
+
+def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
+    """Indices of the examples in random order, shape (steps, batch), int32: each of them once.
+
+    An incomplete last batch is padded with the first examples of the epoch. So all steps have the
+    same shape, and the statistics of a batch are those of real images; `real_examples` says how
+    many of a step count.
+    """
+    steps = -(-examples // batch)
+    order = np.random.default_rng([seed, epoch]).permutation(examples)
+    return np.resize(order, (steps, batch)).astype(np.int32)
+
+
+class ExampleOrder:
+    """Which examples of arrays are in each step and in each call of an evaluation.
+
+    `evaluation_batch` is the number of held-out examples of a replica in a call. Raises ValueError
+    if there are fewer training examples than a global batch has.
+    """
+
+    def __init__(self, arrays: Arrays, global_batch: int, replicas: int) -> None:
+        self.global_batch, self.replicas = global_batch, replicas
+        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
+        if self.train_examples < global_batch:
+            raise ValueError(
+                f"{self.train_examples} training examples are fewer than the global batch of "
+                f"{global_batch}"
+            )
+        # padding is computed as well: no more than a small test set needs
+        self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
+
+    def of_epoch(self, seed: int, epoch: int) -> np.ndarray:
+        """Indices of shape (steps, global batch); the last step may end with padding."""
+        return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
+
+    def of_evaluation(self) -> np.ndarray:
+        """Indices of shape (calls, replicas x evaluation_batch), each once; -1 is padding."""
+        width = self.evaluation_batch * self.replicas
+        indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
+        indices[: self.test_examples] = np.arange(self.test_examples)
+        return indices.reshape(-1, width)
+
+
+#: Types that GPUs gather, and hold in their own memory.
+GATHERED = ("bool", "float16", "bfloat16", "float32", "float64", "int64")
+#: More bytes than these stay in the host's memory: the rest of a GPU's is for the training.
+GPU_BYTES_MAX = 1 << 30
+_WORD_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the examples of an array lie on a device: as they are, or packed into words of a row.
+
+    `shape` and `dtype` are those of an example.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_packed: bool
+
+    @classmethod
+    def of(cls, array: np.ndarray, on_gpu: bool) -> Layout:
+        """Of this array's examples on a GPU, or on a CPU."""
+        dtype = array.dtype.name
+        return cls(array.shape[1:], dtype, on_gpu and dtype not in GATHERED)
+
+    def stored(self, array: np.ndarray) -> np.ndarray:
+        """The array as it lies on the device: (examples, ...), or int64 (examples, words)."""
+        if not self.is_packed:
+            return array
+        rows = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
+        padding = -rows.shape[1] % _WORD_BYTES
+        return np.pad(rows, ((0, 0), (0, padding))).view(np.int64)
+
+    def taken(self, data: Any, indices: Any) -> Any:
+        """The examples at `indices`, an int32 tensor (batch,), of what is stored: (batch, ...)."""
+        import tensorflow as tf
+
+        rows = tf.gather(data, indices)
+        if not self.is_packed:
+            return rows
+        batch = rows.shape[0]
+        dtype = np.dtype(self.dtype)
+        count = int(np.prod(self.shape))
+        found = tf.reshape(tf.bitcast(rows, tf.uint8), [batch, -1])[:, : count * dtype.itemsize]
+        if dtype.itemsize > 1:
+            found = tf.reshape(found, [batch, count, dtype.itemsize])
+        if dtype != np.uint8:
+            found = tf.bitcast(found, self.dtype)
+        return tf.reshape(found, [batch, *self.shape])
+
+
+def device_of(device: str, size: int) -> str:
+    """Where `size` bytes of data for a device lie: there, or in the host's memory for a GPU."""
+    import tensorflow as tf
+
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type == "CPU" or size <= GPU_BYTES_MAX:
+        return device
+    host: str = spec.replace(device_type="CPU", device_index=0).to_string()
+    return host
+
+
+def is_gpu(device: str) -> bool:
+    """Whether the device is a GPU."""
+    import tensorflow as tf
+
+    return bool(tf.DeviceSpec.from_string(device).device_type == "GPU")
 
 
 class Trainer(AllReduceLoop):
@@ -42,27 +163,27 @@ class Trainer(AllReduceLoop):
             lambda: self._gather(tf.range(self.batch), *arrays.train),
             lambda: user_model.problem_of_labels(arrays),
         )
-        byte_inputs.check(self.model, arrays.x_train)
+        user_model.check_bytes(self.model, arrays.x_train)
         self._execute = compiled(self._steps)
-        self._computation = compiled(self._compute)
-        self._evaluate_call = compiled(self._evaluation)
-        self._norms_call = compiled(self._norms)
+        self._computation = self._in_replicas(self._compute)
+        self._evaluate_call = self._in_replicas(self._evaluation)
+        self._norms_call = self._in_replicas(self._norms)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> tuple[Any, Any]:
-        """The same with the layout of each array, and with each as a value of every local device.
+        """The layout of each array, and each array as a value of every local device.
 
         A GPU holds them itself where they fit: on the host each step would gather its examples and
         copy them.
         """
         tf, devices = self.tf, self.strategy.extended.worker_devices
         size = sum(array.nbytes for array in tf.nest.flatten(arrays))
-        places = [example_order.device_of(device, size) for device in devices]
+        places = [device_of(device, size) for device in devices]
         layouts = tf.nest.map_structure(
-            lambda array: example_order.Layout.of(array, on_gpu=example_order.is_gpu(places[0])),
+            lambda array: Layout.of(array, on_gpu=is_gpu(places[0])),
             arrays,
         )
 
-        def on_device(array: np.ndarray, layout: example_order.Layout) -> Any:
+        def on_device(array: np.ndarray, layout: Layout) -> Any:
             stored = layout.stored(array)
 
             def value(context: Any) -> Any:
@@ -118,27 +239,18 @@ class Trainer(AllReduceLoop):
         return last
 
     def _evaluation(self, indices: Any, *data: Any) -> None:
-        def replica(indices: Any, *data: Any) -> None:
-            tf = self.tf
-            own = self._own(indices, self.order.evaluation_batch)
-            batch = self._taken(self._test_layouts, tf.maximum(own, 0), data)
-            self.test_on(batch, tf.cast(own >= 0, tf.float32))
-
-        self.strategy.run(replica, args=(indices, *data))
+        tf = self.tf
+        own = self._own(indices, self.order.evaluation_batch)
+        batch = self._taken(self._test_layouts, tf.maximum(own, 0), data)
+        self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
     def _compute(self, order: Any, *data: Any) -> Any:
-        def replica(indices: Any, *data: Any) -> Any:
-            batch = self._trained(indices, data)
-            return self.compute_on(batch, self._weights(self.batch, self.global_batch))
-
-        return self.strategy.run(replica, args=(order[0], *data))
+        batch = self._trained(order[0], data)
+        return self.compute_on(batch, self._weights(self.batch, self.global_batch))
 
     def _norms(self, order: Any, *data: Any) -> Any:
-        def replica(indices: Any, *data: Any) -> Any:
-            batch = self._trained(indices, data)
-            return self.norms_on(batch, self._weights(self.batch, self.global_batch))
-
-        return self.strategy.run(replica, args=(order[0], *data))
+        batch = self._trained(order[0], data)
+        return self.norms_on(batch, self._weights(self.batch, self.global_batch))
 
     def gradient_norms(self, epoch: int) -> GradientNorms:
         # other batches than those of any epoch that is trained
@@ -160,8 +272,8 @@ class Trainer(AllReduceLoop):
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
         self._train_order(epoch, self.order.of_epoch(self.seed, epoch), result, events)
 
-    def _begin_epoch_anew(self) -> None:
-        super()._begin_epoch_anew()
+    def _before_first_step(self) -> None:
+        super()._before_first_step()
         self.tf.constant(self.order.of_epoch(self.seed, self.recipe.epochs))
 
     def _train_order(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:

@@ -12,11 +12,10 @@ from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import AttributionRound
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.train import measured, optimizers, replica_state, user_model
+from tfscaling.train import loop, measured, optimizers, user_model
 from tfscaling.train.checkpoints import Saved, variables_of
 from tfscaling.train.loop import CheckpointedLoop, compiled
 from tfscaling.train.measured import Measured, Result, measured_by_itself, measured_by_sums
-from tfscaling.train.optimizers import make_optimizer
 from tfscaling.train.own_step import OwnStep
 
 #: Steps of computation alone that each rank measures after the training.
@@ -41,6 +40,12 @@ class AllReduceLoop(CheckpointedLoop):
         self._states_call = compiled(self._own_states)
         self._reset_call = compiled(self._zero_totals)
 
+    def _in_replicas(self, function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
+        """`function`, called in each replica with its part of the arguments, as a graph."""
+        return compiled(
+            lambda *args: self.strategy.run(function, args=args), reduce_retracing=reduce_retracing
+        )
+
     def make_model(
         self,
         build_model: Callable[[], Any],
@@ -56,7 +61,7 @@ class AllReduceLoop(CheckpointedLoop):
 
         tf = self.tf
         keras.utils.set_random_seed(self.seed)
-        with self.strategy.scope():
+        with user_model.scope(self.strategy):
             self.model = build_model()
             self.own: OwnStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
@@ -68,15 +73,10 @@ class AllReduceLoop(CheckpointedLoop):
                 self.optimizer = self.model.optimizer
             else:
                 user_model.check_classifier(self.model, problem_of_labels())
-                self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
+                self.optimizer = optimizers.make_optimizer(
+                    self.recipe, self.replicas, self.updates_per_epoch, self._casts_in_update
+                )
                 self.optimizer.build(self.model.trainable_variables)
-                if self.recipe.average_every is not None or self.replicas == 1:
-                    optimizers.update_alone(self.optimizer)
-                elif self._rounds_gradients:
-                    optimizers.exchange_rounded(self.optimizer)
-                optimizers.update_together(self.optimizer)
-                if self._casts_in_update:
-                    optimizers.cast_in_update(self.optimizer)
             # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(
                 [0.0, 0.0, 0.0],
@@ -132,12 +132,12 @@ class AllReduceLoop(CheckpointedLoop):
 
     def _seed_replicas(self) -> None:
         """Give each replica random numbers of its own, by its number: dropout draws other masks."""
-        states = replica_state.seeds(self.model)
+        states = loop.seeds(self.model)
 
         def replica() -> None:
             number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
             for state in states:
-                state.assign(replica_state.stream(state.value, number))
+                state.assign(loop.stream(state.value, number))
 
         if states:
             self.strategy.run(replica)
@@ -172,28 +172,6 @@ class AllReduceLoop(CheckpointedLoop):
         self._count(sums)
         return loss, tape.gradient(scaled, self.model.trainable_variables)
 
-    def _agreed(self, gradients: list[Any]) -> list[Any]:
-        """The gradients, made not finite on every replica where they are not on one of them.
-
-        A scaled loss can overflow on one replica alone. Keras's optimizer looks at each replica's
-        own gradients to decide whether it skips the update: replicas would train on with
-        different weights, or wait for ever for one that skips the all-reduce.
-        """
-        tf = self.tf
-        own = tf.where(self.optimizer.check_finite(gradients), 0.0, 1.0)
-        context = tf.distribute.get_replica_context()
-        overflows = context.all_reduce(tf.distribute.ReduceOp.SUM, own)
-        spoilt = tf.where(overflows > 0.0, float("nan"), 0.0)
-        # one gradient is enough: the optimizer skips the whole update
-        place = next(place for place, gradient in enumerate(gradients) if gradient is not None)
-        first = gradients[place]
-        if isinstance(first, tf.IndexedSlices):
-            values = first.values + tf.cast(spoilt, first.dtype)
-            first = tf.IndexedSlices(values, first.indices, first.dense_shape)
-        else:
-            first += tf.cast(spoilt, first.dtype)
-        return [*gradients[:place], first, *gradients[place + 1 :]]
-
     def train_on(self, batch: Any, weights: Any, examples: Any) -> Any:
         """In a replica: a step on its part of a global batch of which `examples` count.
 
@@ -207,9 +185,10 @@ class AllReduceLoop(CheckpointedLoop):
             # the mean of the replicas' weights is then that of their gradients
             examples = self.tf.cast(examples, self.tf.float32) / self.replicas
         loss, gradients = self._gradients(batch, weights, examples)
-        if self.replicas > 1 and self.recipe.precision == "mixed_float16":
-            gradients = self._agreed(gradients)
-        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
+        # a loss scale sees the sums: replicas skip the same updates
+        if self.replicas > 1 and self.recipe.average_every is None:
+            gradients = optimizers.summed(gradients, self._rounds_gradients)
+        self.optimizer.apply(optimizers.after_all(gradients), self.model.trainable_variables)
         return loss
 
     def test_on(self, batch: Any, weights: Any) -> None:
@@ -354,8 +333,8 @@ class AllReduceLoop(CheckpointedLoop):
         The weights change, so this comes last.
         """
         steps = measured.Steps(
-            train=lambda batch: self._done(self._train_call(batch)),
-            compute=lambda batch: self._done(self._compute_call(batch)),
+            train=lambda batch: self._fetch(self._train_call(batch)),
+            compute=lambda batch: self._fetch(self._compute_call(batch)),
             mean=lambda value: float(self._mean_call(self.tf.constant(value)).numpy()),
         )
         with self._batches_with_input() as real:
@@ -372,9 +351,6 @@ class AllReduceLoop(CheckpointedLoop):
         return self.strategy.reduce(
             "MEAN", self.strategy.run(self.tf.identity, (value,)), axis=None
         )
-
-    def _done(self, values: Any) -> None:
-        self._fetch(values)
 
     def _fetch(self, values: Any) -> list[Any]:
         """The values of this rank's replicas, which are there once their work is done.

@@ -76,7 +76,7 @@ class Checkpoints:
     ) -> None:
         self._position = attempt / attempts.POSITION
         self._folder, self._beginning = Path(beginning.folder), beginning
-        self._rank, self._ranks = rank, ranks
+        self._rank, self.ranks = rank, ranks
         self._every_epochs = recipe.checkpoint_every_epochs
         self._every_s = recipe.checkpoint_every_s or math.inf
         self.read_s = self.written_s = 0.0
@@ -143,7 +143,7 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def after_epoch(self, training: Training, state: State) -> None:
-        """The same at the end of an epoch that is not the last: `state` is that of the next."""
+        """Write a checkpoint if one is due after an epoch; `state` is the next epoch's."""
         start_s = time.perf_counter()
         every = self._every_epochs
         due = every is not None and (state.epoch - 1) % every == 0
@@ -215,11 +215,6 @@ class Checkpoints:
                 attempts.write_position(self._position, steps)
             self._noted_s = now_s
 
-    @property
-    def ranks(self) -> int:
-        """How many ranks a checkpoint has parts of."""
-        return self._ranks
-
 
 def went_on(state: State) -> WentOn:
     """What a rank reports of the state that it went on with."""
@@ -237,18 +232,19 @@ def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
 
     In the order in which the objects have them; a variable of Keras counts as TensorFlow's below.
     """
+    import keras
     import tensorflow as tf
 
     found: dict[int, Any] = {}
     for root in roots:
         listed = [getattr(root, name, ()) for name in ("variables", "metrics_variables")]
-        raw = [getattr(v, "_value", v) for each in listed for v in each]
-        if isinstance(root, tf.__internal__.tracking.Trackable):
-            raw += tf.train.TrackableView(root).descendants()
-        for each in raw:
-            each = getattr(each, "_value", each)
-            if isinstance(each, tf.Variable) or hasattr(each, "_distributed_container"):
-                found.setdefault(id(each), each)
+        parts = [part for each in listed for part in each]
+        if root is not None:  # a model may be trained without an optimizer that it has
+            parts += tf.train.TrackableView(root).descendants()
+        for part in parts:
+            variable = part.value if isinstance(part, keras.Variable) else part
+            if isinstance(variable, tf.Variable):
+                found.setdefault(id(variable), variable)
     return [(v, list(strategy.experimental_local_results(v))) for v in found.values()]
 
 

@@ -18,7 +18,7 @@ from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Epoch, GradientNorms
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.train import byte_inputs
+from tfscaling.train import user_model
 from tfscaling.train.checkpoints import Checkpoints, Saved, went_on
 from tfscaling.train.measured import Measured, Result, described, finite_only
 
@@ -34,6 +34,28 @@ def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> An
     import tensorflow as tf
 
     return tf.function(function, autograph=False, reduce_retracing=reduce_retracing)
+
+
+#: From the random numbers of one replica to those of the next: Keras's own seeds are below 1e9,
+#: users' are small, so two layers of two replicas practically never meet.
+SEED_STRIDE = 1_000_003
+
+
+def seeds(model: Any) -> list[Any]:
+    """The states of the model's random numbers: variables [seed, count of draws]."""
+    return [v for v in model.non_trainable_variables if is_seed(v)]
+
+
+def is_seed(variable: Any) -> bool:
+    return bool(variable.name == "seed_generator_state")
+
+
+def stream(state: Any, number: Any) -> Any:
+    """The state of the random numbers of this replica: replica 0 draws what Keras alone would."""
+    import tensorflow as tf
+
+    own = tf.cast(number, state.dtype) * SEED_STRIDE
+    return state + tf.stack([own, tf.zeros_like(own)])
 
 
 class TrainingLoop(ABC):
@@ -165,10 +187,10 @@ class TrainingLoop(ABC):
         """
         start_s = time.perf_counter()
         self._measured()
-        self._begin_epoch_anew()
+        self._before_first_step()
         return time.perf_counter() - start_s
 
-    def _begin_epoch_anew(self) -> None:
+    def _before_first_step(self) -> None:
         """What comes before the first step of an epoch."""
         self._reset()
 
@@ -250,7 +272,7 @@ class TrainingLoop(ABC):
             return tf.cast(part, tf.float32) * (1.0 / 255.0)
 
         x, *rest = tf.nest.map_structure(taken, data)
-        return (byte_inputs.scaled(self.model, x, scaled), *rest)
+        return (user_model.scale_bytes(self.model, x, scaled), *rest)
 
     def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
         """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.

@@ -117,9 +117,9 @@ FILLED_BATCHES, FILLED_MAX_S = 6, 1.0
 class Steps(NamedTuple):
     """What a rank does with a batch; each returns when it is done."""
 
-    train: Callable[[Any], None]
+    train: Callable[[Any], Any]
     #: Forward and backward pass alone, without the other ranks.
-    compute: Callable[[Any], None]
+    compute: Callable[[Any], Any]
     #: The mean of the ranks' values, which then go on together.
     mean: Callable[[float], float]
 
@@ -127,7 +127,7 @@ class Steps(NamedTuple):
 class _Way(NamedTuple):
     prepare: Callable[[], None]
     batches: Iterator[Any]
-    step: Callable[[Any], None]
+    step: Callable[[Any], Any]
 
 
 def measure(

@@ -16,10 +16,14 @@ the optimizer once.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 from tfscaling.spec.config import Recipe
+from tfscaling.train import keras_internals
 
 
 def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
@@ -28,8 +32,10 @@ def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
     return factor[recipe.learning_rate_scaling]
 
 
-def make_optimizer(recipe: Recipe, replicas: int, updates_per_epoch: int | None = None) -> Any:
-    """The recipe's Keras optimizer for this number of replicas; sgd if it names none.
+def make_optimizer(
+    recipe: Recipe, replicas: int, updates_per_epoch: int | None = None, casts: bool = False
+) -> Any:
+    """The recipe's Keras optimizer for this number of replicas, see `fused`; sgd if it names none.
 
     Raises ValueError if the recipe has no learning rate, or asks for a schedule and
     `updates_per_epoch` is not known (None).
@@ -40,16 +46,11 @@ def make_optimizer(recipe: Recipe, replicas: int, updates_per_epoch: int | None 
         raise ValueError("the recipe gives no learning_rate, and the model is not compiled")
     full = recipe.learning_rate * learning_rate_factor(recipe, replicas)
     rate = scheduled(recipe, full, updates_per_epoch)
-    weight_decay = recipe.weight_decay or None
-    if recipe.optimizer == "adam":
-        optimizer = adam(rate, weight_decay=weight_decay)
-    else:
-        optimizer = sgd(
-            rate,
-            momentum=recipe.momentum or 0.0,
-            nesterov=bool(recipe.nesterov),
-            weight_decay=weight_decay,
-        )
+    own: dict[str, Any] = {}
+    if recipe.optimizer != "adam":
+        own = {"momentum": recipe.momentum or 0.0, "nesterov": bool(recipe.nesterov)}
+    kind = "adam" if recipe.optimizer == "adam" else "sgd"
+    optimizer = fused(kind, rate, casts, weight_decay=recipe.weight_decay or None, **own)
     if recipe.precision == "mixed_float16":
         return keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
@@ -110,7 +111,7 @@ def norms_of_replicas(gradients: list[Any]) -> Any:
 
 
 def norms_of_halves(first: list[Any], second: list[Any]) -> Any:
-    """The same with the gradients of two halves of one replica's batch."""
+    """`norms_of_replicas` for the gradients of two halves of a single replica's batch."""
     import tensorflow as tf
 
     halves = [[tf.convert_to_tensor(g) for g in half if g is not None] for half in (first, second)]
@@ -134,80 +135,172 @@ def leaving(variables: list[Any], measure: Callable[[], Any]) -> Any:
 COMPILED_ELEMENTS_MIN = 1 << 18
 
 
-def sgd(learning_rate: Any, **settings: Any) -> Any:
-    """keras.optimizers.SGD."""
+def fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -> Any:
+    """Keras's SGD or Adam, with one operation of TensorFlow for the update of a variable.
+
+    It applies gradients as they are given: nothing is summed over the replicas. `casts`: where a
+    gradient is a cast of bfloat16, as Keras's mixed_bfloat16 makes it, XLA compiles cast and update
+    of a large variable together, and no array has the gradient in the variable's type. That is for
+    variables on a CPU, and gradients of one replica: a sum over replicas is no cast.
+    """
     import keras
     import tensorflow as tf
 
-    class FusedSGD(keras.optimizers.SGD):  # type: ignore[misc]
+    base = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam}[kind]
+    update = {"sgd": _update_by_sgd, "adam": _update_by_adam}[kind]
+    compiled: dict[int, Callable[[Any, Any], None]] = {}
+
+    class Fused(base):  # type: ignore[misc,valid-type]
+        def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+            with replica_view(is_summed=True):
+                super().apply(grads, trainable_variables)
+
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-            if not _is_dense(gradient):
+            if isinstance(gradient, tf.IndexedSlices):  # rows of an embedding
                 super().update_step(gradient, variable, learning_rate)
                 return
-            number = _of_type(variable.dtype)
-            if self.momentum == 0:
-                tf.raw_ops.ResourceApplyGradientDescent(
-                    var=variable.handle,
-                    alpha=number(learning_rate),
-                    delta=number(gradient),
-                    use_locking=True,
+            before = before_cast(gradient) if casts else None
+            if before is None or variable.shape.num_elements() < COMPILED_ELEMENTS_MIN:
+                update(self, gradient, variable, learning_rate)
+                return
+            # the same in the first step of a call and in the loop of the others: compiled once
+            if id(variable) not in compiled:
+                compiled[id(variable)] = tf.function(
+                    lambda own, rate: update(self, own, variable, rate),
+                    autograph=False,
+                    jit_compile=True,
                 )
-                return
-            place = self._get_variable_index(variable)
-            tf.raw_ops.ResourceApplyKerasMomentum(
-                var=variable.handle,
-                accum=self.momentums[place].value.handle,
-                lr=number(learning_rate),
-                grad=number(gradient),
-                momentum=number(self.momentum),
-                use_locking=True,
-                use_nesterov=self.nesterov,
-            )
+            compiled[id(variable)](before, tf.convert_to_tensor(learning_rate))
 
-    return FusedSGD(learning_rate, name="SGD", **settings)
+    return Fused(learning_rate, name=base.__name__, **settings)
 
 
-def adam(learning_rate: Any, **settings: Any) -> Any:
-    """keras.optimizers.Adam."""
-    import keras
+def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
     import tensorflow as tf
 
-    class FusedAdam(keras.optimizers.Adam):  # type: ignore[misc]
-        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-            if not _is_dense(gradient):
-                super().update_step(gradient, variable, learning_rate)
-                return
-            number = _of_type(variable.dtype)
-            place = self._get_variable_index(variable)
-            step = number(self.iterations + 1)
-            beta_1, beta_2 = number(self.beta_1), number(self.beta_2)
-            tf.raw_ops.ResourceApplyAdam(
-                var=variable.handle,
-                m=self._momentums[place].value.handle,
-                v=self._velocities[place].value.handle,
-                beta1_power=beta_1**step,
-                beta2_power=beta_2**step,
-                lr=number(learning_rate),
-                beta1=beta_1,
-                beta2=beta_2,
-                epsilon=number(self.epsilon),
-                grad=number(gradient),
-                use_locking=True,
+    def number(value: Any) -> Any:
+        return tf.cast(value, variable.dtype)
+
+    if sgd.momentum == 0:
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=variable.handle,
+            alpha=number(learning_rate),
+            delta=number(gradient),
+            use_locking=True,
+        )
+        return
+    tf.raw_ops.ResourceApplyKerasMomentum(
+        var=variable.handle,
+        accum=sgd.momentums[keras_internals.place_of(sgd, variable)].value.handle,
+        lr=number(learning_rate),
+        grad=number(gradient),
+        momentum=number(sgd.momentum),
+        use_locking=True,
+        use_nesterov=sgd.nesterov,
+    )
+
+
+def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    import tensorflow as tf
+
+    def number(value: Any) -> Any:
+        return tf.cast(value, variable.dtype)
+
+    first, second = keras_internals.moments(adam, keras_internals.place_of(adam, variable))
+    step, beta_1, beta_2 = number(adam.iterations + 1), number(adam.beta_1), number(adam.beta_2)
+    tf.raw_ops.ResourceApplyAdam(
+        var=variable.handle,
+        m=first.handle,
+        v=second.handle,
+        beta1_power=beta_1**step,
+        beta2_power=beta_2**step,
+        lr=number(learning_rate),
+        beta1=beta_1,
+        beta2=beta_2,
+        epsilon=number(adam.epsilon),
+        grad=number(gradient),
+        use_locking=True,
+    )
+
+
+def replica_view(
+    is_summed: bool = False, watch: Callable[[], None] | None = None
+) -> AbstractContextManager[Any]:
+    """In a replica: its context as an optimizer or a step of a model's own sees it.
+
+    `is_summed`: gradients that an optimizer sums over the replicas stay as they are. `watch` is
+    called before any other sum. Replicas meet as in the context around it, unless the optimizer
+    updates weights in a condition, where TensorFlow lets no replicas meet: there each one updates
+    its own copy, by the same gradients.
+    """
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    return nullcontext() if context is None else _view()(context, is_summed, watch)
+
+
+@functools.cache
+def _view() -> Any:
+    import tensorflow as tf
+
+    class View(tf.distribute.ReplicaContext):  # type: ignore[misc]
+        def __init__(self, around: Any, is_summed: bool, watch: Any) -> None:
+            number = int(tf.get_static_value(around.replica_id_in_sync_group))
+            super().__init__(around.strategy, number)
+            self._around, self._is_summed, self._watch = around, is_summed, watch
+            self._replicas, self._number = around.num_replicas_in_sync, number
+            self._graph = tf.compat.v1.get_default_graph()
+            # without threads, as with one local replica by MPI
+            self.meets_anywhere = getattr(
+                around, "meets_anywhere", type(around) is tf.distribute.ReplicaContext
             )
 
-    return FusedAdam(learning_rate, name="Adam", **settings)
+        @property
+        def num_replicas_in_sync(self) -> int:
+            return int(self._replicas)
+
+        def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+            if self._is_summed:
+                return value
+            if self._watch is not None:
+                self._watch()
+            return super().all_reduce(reduce_op, value, options)
+
+        def merge_call(self, merge_fn: Any, args: Any = (), kwargs: Any = None) -> Any:
+            in_branch = tf.compat.v1.get_default_graph() is not self._graph
+            if self._is_summed and in_branch and not self.meets_anywhere:
+                own = SimpleNamespace(extended=SimpleNamespace(update=self._update_own))
+                return merge_fn(own, *args, **(kwargs or {}))
+            self.__exit__(None, None, None)
+            try:
+                return self._around.merge_call(merge_fn, args, kwargs)
+            finally:
+                self.__enter__()
+
+        def _update_own(
+            self, variable: Any, update: Any, args: Any = (), group: bool = True
+        ) -> Any:
+            copies = self.strategy.experimental_local_results(variable)
+            return update(copies[self._number % len(copies)], *args)
+
+    return View
 
 
-def update_together(optimizer: Any) -> None:
-    """Let it update variables after all gradients are there, and their sums over the replicas."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    summed = inner._all_reduce_sum_gradients
+def summed(gradients: Sequence[Any], rounds: bool) -> list[Any]:
+    """In a replica: the sums of the replicas' gradients (None: there is none).
 
-    def together(gradients_and_variables: Any) -> list[Any]:
-        gradients, variables = zip(*summed(gradients_and_variables), strict=True)
-        return list(zip(after_all(gradients), variables, strict=True))
+    `rounds`: replicas exchange gradients of float32 in bfloat16.
+    """
+    import tensorflow as tf
 
-    inner._all_reduce_sum_gradients = together
+    context = tf.distribute.get_replica_context()
+
+    def exchange(tensors: list[Any]) -> list[Any]:
+        return list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
+
+    given = [gradient for gradient in gradients if gradient is not None]
+    totals = iter(rounded_sum(given, exchange) if rounds else exchange(given))
+    return [None if gradient is None else next(totals) for gradient in gradients]
 
 
 def after_all(gradients: Sequence[Any]) -> list[Any]:
@@ -228,38 +321,6 @@ def after_all(gradients: Sequence[Any]) -> list[Any]:
     ]
 
 
-def cast_in_update(optimizer: Any) -> None:
-    """Let it update large variables from gradients of bfloat16 in one pass over the memory.
-
-    Where a gradient is a cast of bfloat16, as Keras's mixed_bfloat16 makes it, cast and update of a
-    variable are compiled together by XLA, and no array has the gradient in the variable's type.
-    For variables on a CPU, and an optimizer that exchanges nothing: a sum over replicas is no cast.
-    """
-    import tensorflow as tf
-
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    update_step = inner.update_step
-    compiled: dict[int, Callable[[Any, Any], None]] = {}
-
-    def of_variable(variable: Any) -> Callable[[Any, Any], None]:
-        def together(before: Any, learning_rate: Any) -> None:
-            update_step(tf.cast(before, variable.dtype), variable, learning_rate)
-
-        # the same in the first step of a call and in the loop of the others: compiled once
-        if id(variable) not in compiled:
-            compiled[id(variable)] = tf.function(together, autograph=False, jit_compile=True)
-        return compiled[id(variable)]
-
-    def update(gradient: Any, variable: Any, learning_rate: Any) -> None:
-        before = before_cast(gradient)
-        if before is None or variable.shape.num_elements() < COMPILED_ELEMENTS_MIN:
-            update_step(gradient, variable, learning_rate)
-        else:
-            of_variable(variable)(before, tf.convert_to_tensor(learning_rate))
-
-    inner.update_step = update
-
-
 def before_cast(gradient: Any) -> Any:
     """The bfloat16 tensor that this one of a graph is a cast of; None if it is not."""
     import tensorflow as tf
@@ -268,36 +329,6 @@ def before_cast(gradient: Any) -> Any:
         return None
     before = gradient.op.inputs[0]
     return before if before.dtype == tf.bfloat16 else None
-
-
-def _of_type(dtype: Any) -> Callable[[Any], Any]:
-    """To a tensor of the variable's type."""
-    import tensorflow as tf
-
-    return lambda value: tf.cast(value, dtype)
-
-
-def _is_dense(gradient: Any) -> bool:
-    """Whether it has a value for each of the variable's: not only for rows of an embedding."""
-    import tensorflow as tf
-
-    return not isinstance(gradient, tf.IndexedSlices)
-
-
-def exchange_rounded(optimizer: Any) -> None:
-    """Let it round its gradients of float32 before they are summed over the replicas."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    exchange = inner._all_reduce_sum_gradients
-
-    def of_rounded(gradients_and_variables: Any) -> list[Any]:
-        gradients, variables = zip(*gradients_and_variables, strict=True)
-
-        def sums(rounded: list[Any]) -> list[Any]:
-            return [total for total, _ in exchange(list(zip(rounded, variables, strict=True)))]
-
-        return list(zip(rounded_sum(gradients, sums), variables, strict=True))
-
-    inner._all_reduce_sum_gradients = of_rounded
 
 
 def rounded_sum(gradients: Sequence[Any], exchange: Callable[[list[Any]], list[Any]]) -> list[Any]:
@@ -351,11 +382,6 @@ def summed_parts(gradients: list[Any] | None, more: list[Any]) -> list[Any]:
     if gradients is None:
         return dense
     return [None if h is None else g + h for g, h in zip(gradients, dense, strict=True)]
-
-
-def update_alone(optimizer: Any) -> None:
-    """Let each replica apply its own gradients: nothing is exchanged."""
-    optimizer._all_reduce_sum_gradients = list
 
 
 def average(strategy: Any, variables: list[Any]) -> Any:

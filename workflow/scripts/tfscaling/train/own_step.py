@@ -5,8 +5,9 @@ only. Two things make the replicas together do what `fit` does on one device wit
 
 - A gradient counts by the replica's share of the batch's examples and is summed over the replicas
   before the optimizer sees it: so are clipping, accumulation and the check of a scaled loss those
-  of the whole batch. Keras itself sums after them, and divides its own losses, but not those of an
-  overridden `compute_loss`, by the number of replicas.
+  of the whole batch. Keras itself sums after them, and divides its own losses by the number of
+  replicas, but not the loss of an overridden `compute_loss`: a step sees one replica
+  (`strategies.alone`).
   An optimizer that a step has and that is not found, as in a variable of the module, is an error.
 - The state of every metric is combined over the replicas by the variables' own `aggregation`, a
   sum unless the metric says otherwise, and its result is computed once, from the whole.
@@ -15,18 +16,16 @@ only. Two things make the replicas together do what `fit` does on one device wit
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
-from tfscaling.train import optimizers
+from tfscaling.train import keras_internals, optimizers, strategies
 from tfscaling.train.user_model import ModelError, has_own
 
 #: Methods that may return values which no metric keeps.
 _RETURNING = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
-
-#: Numbers of the replicas that are in a step, whose gradients Keras must not sum itself.
-_IN_STEP: set[int | None] = set()
 
 
 class _Replica(threading.local):
@@ -51,20 +50,17 @@ class OwnStep:
         self, model: Any, sample: tuple[Any, ...], replicas: int, rounds_gradients: bool = False
     ) -> None:
         import tensorflow as tf
-        from keras.src.losses import loss as losses
 
         self.tf, self.model, self.replicas = tf, model, replicas
         self._rounds_gradients = rounds_gradients
         self._replica = _Replica()
-        losses.scale_loss_for_distribution = losses.unscale_loss_for_distribution = _as_it_is
-        model._symbolic_build(data_batch=sample)
+        keras_internals.build_for(model, sample)
         if replicas > 1:
             check_reductions(model)
         #: Numbers of the replicas whose optimizer has the gradients of all replicas.
         self._updating: set[int | None] = set()
         for optimizer in _optimizers(model):
             self._share(optimizer)
-        _refuse_other_optimizers()
         self.metrics = list(model.metrics_variables)
         self._train_step = tf.autograph.experimental.do_not_convert(model.train_step)
         self._test_step = tf.autograph.experimental.do_not_convert(model.test_step)
@@ -83,8 +79,7 @@ class OwnStep:
         tf, replica = self.tf, self._replica
         replica.share = tf.cast(own, tf.float32) / tf.cast(examples, tf.float32)
         replica.updates = 0
-        with self._sums_itself():
-            self._step(self._train_step, batch, own)
+        self._step(self._train_step, batch, own)
         if self.replicas > 1 and replica.updates == 0:
             raise ModelError(
                 "the model's own train_step updates no weight by a Keras optimizer: each replica "
@@ -100,7 +95,7 @@ class OwnStep:
         collected: list[Any] = []
         self._replica.collected = collected
         try:
-            self._train_step(batch)
+            self._called(self._train_step, batch)
         finally:
             self._replica.collected = None
         return collected
@@ -160,8 +155,7 @@ class OwnStep:
             self._replica.collected = []
             try:
                 for step in (self._train_step, self._test_step):
-                    with self._sums_itself():
-                        returned = step(sample)
+                    returned = self._called(step, sample)
                     names.update(k for k, value in returned.items() if _is_scalar(value))
             finally:
                 self._replica.collected = None
@@ -180,7 +174,7 @@ class OwnStep:
         # a replica without an example computes one that counts nowhere, with the others
         rows, counts = tf.maximum(own, 1), own > 0
         before = [tf.identity(variable.value) for variable in self.metrics]
-        returned = step(tf.nest.map_structure(lambda array: array[:rows], batch))
+        returned = self._called(step, tf.nest.map_structure(lambda array: array[:rows], batch))
         for variable, value in zip(self.metrics, before, strict=True):
             variable.assign(tf.where(counts, tf.convert_to_tensor(variable.value), value))
         weight = tf.cast(own, tf.float64)
@@ -197,17 +191,24 @@ class OwnStep:
         if isinstance(self.model.optimizer, keras.optimizers.Optimizer):
             self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
 
-    def _sums_itself(self) -> AbstractContextManager[None]:
-        """In a replica: no optimizer may sum gradients that `_summed` has not."""
-        return _listed(_IN_STEP) if self.replicas > 1 else nullcontext()
+    def _called(self, step: Callable[[Any], Any], batch: tuple[Any, ...]) -> Any:
+        """What the model's step returns for this replica's batch."""
+        if self.replicas == 1:
+            return step(batch)
+        with optimizers.replica_view(watch=_refuse_other_optimizers), strategies.alone():
+            return step(batch)
 
     def _share(self, optimizer: Any) -> None:
         """Let the optimizer apply what the gradients of all replicas are together."""
         apply, replica = optimizer.apply, self._replica
 
+        def updated(grads: Any, trainable_variables: Any) -> None:
+            with optimizers.replica_view(is_summed=True):
+                apply(grads, trainable_variables)
+
         def applied(grads: Any, trainable_variables: Any = None) -> None:
             if _replica_number() in self._updating:  # by an optimizer that has this one
-                apply(grads, trainable_variables)
+                updated(grads, trainable_variables)
                 return
             if not optimizer.built:
                 raise ModelError(_unbuilt(optimizer))
@@ -217,27 +218,18 @@ class OwnStep:
                 replica.collected += [g for g in gradients if g is not None]
                 return
             if self.replicas > 1:
-                gradients = self._summed(gradients)
+                own = [None if g is None else _times(g, replica.share) for g in gradients]
+                with optimizers.replica_view():
+                    gradients = optimizers.summed(own, self._rounds_gradients)
             with _listed(self._updating):
-                apply(optimizers.after_all(gradients), trainable_variables)
+                updated(optimizers.after_all(gradients), trainable_variables)
 
         optimizer.apply = applied
-        if self.replicas > 1:
-            optimizer._all_reduce_sum_gradients = list
-            if optimizer.gradient_accumulation_steps or optimizer.ema_overwrite_frequency:
-                _update_each_replica(optimizer)
-
-    def _summed(self, gradients: list[Any]) -> list[Any]:
-        tf = self.tf
-        own = [_times(g, self._replica.share) for g in gradients if g is not None]
-        context = tf.distribute.get_replica_context()
-
-        def exchange(tensors: list[Any]) -> list[Any]:
-            return list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
-
-        rounds = self._rounds_gradients
-        summed = iter(optimizers.rounded_sum(own, exchange) if rounds else exchange(own))
-        return [None if g is None else next(summed) for g in gradients]
+        if self.replicas > 1 and getattr(optimizer, "ema_overwrite_frequency", None):
+            raise ModelError(
+                f"the optimizer {optimizer.name} has an ema_overwrite_frequency, which several "
+                "replicas cannot follow: leave it out, and the averages are the weights at the end"
+            )
 
 
 def _optimizers(model: Any) -> list[Any]:
@@ -273,51 +265,23 @@ def _unbuilt(optimizer: Any) -> str:
 
 
 def _refuse_other_optimizers() -> None:
-    """Let no optimizer that `_optimizers` has not found sum the gradients of a step's replicas."""
-    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+    """Raise ModelError if an optimizer that `_optimizers` has not found sums its gradients."""
+    import keras
 
-    summed = TFOptimizer._all_reduce_sum_gradients
-    if summed.__module__ == __name__:
-        return
-
-    def checked(optimizer: Any, grads_and_vars: Any) -> Any:
-        if _replica_number() in _IN_STEP:
+    for frame, _ in traceback.walk_stack(None):
+        optimizer = frame.f_locals.get("self")
+        if isinstance(optimizer, keras.optimizers.Optimizer):
             raise ModelError(
                 f"the model's own train_step uses the optimizer {optimizer.name}, which is no "
                 "attribute of the model: replicas would sum its gradients and not take their "
                 "mean. Let it be an attribute of the model, or be in a list or dictionary that is"
             )
-        return summed(optimizer, grads_and_vars)
-
-    TFOptimizer._all_reduce_sum_gradients = checked
-
-
-def _update_each_replica(optimizer: Any) -> None:
-    """Let each replica update its own copies of the variables, by the same gradients.
-
-    An optimizer that updates in some steps only does so in a condition, in which replicas cannot
-    meet, as they do to update variables together. They need not: nothing is left to exchange.
-    """
-    import tensorflow as tf
-
-    update = optimizer._backend_apply_gradients
-
-    def alone(grads: Any, trainable_variables: Any) -> None:
-        extended = tf.distribute.get_strategy().extended
-        meets = extended._use_merge_call
-        extended._use_merge_call = lambda: False
-        try:
-            update(grads, trainable_variables)
-        finally:
-            extended._use_merge_call = meets
-
-    optimizer._backend_apply_gradients = alone
 
 
 def _replica_number() -> int | None:
     """Of the replica that is traced or computed; None outside of replicas.
 
-    Not by the thread: a replica that meets the others goes on in another one.
+    The thread does not tell: after a meeting with the others a replica may be in a different one.
     """
     import tensorflow as tf
 
@@ -340,12 +304,13 @@ def _listed(numbers: set[int | None]) -> Iterator[None]:
 
 
 def check_reductions(model: Any) -> None:
-    """Raise ModelError if a compiled loss is no mean over a batch, as those of its parts."""
-    losses = getattr(model, "_compile_loss", None)
-    for part in (losses and losses._flat_losses) or ():
-        if part.loss.reduction in ("sum", "none", None):
+    """Raise ModelError if a compiled loss is a sum over the batch, or no single number."""
+    import keras
+
+    for part in keras.tree.flatten(getattr(model, "loss", None)):
+        if getattr(part, "reduction", "mean") in ("sum", "none", None):
             raise ModelError(
-                f"the loss {part.name} has the reduction {part.loss.reduction}: on several "
+                f"the loss {part.name} has the reduction {part.reduction}: on several "
                 "replicas it would not be that of the whole batch. Leave the reduction out, which "
                 "takes the mean, and set loss_weights instead"
             )
@@ -362,8 +327,3 @@ def _times(gradient: Any, factor: Any) -> Any:
 
 def _is_scalar(value: Any) -> bool:
     return len(getattr(value, "shape", ())) == 0
-
-
-def _as_it_is(value: Any) -> Any:
-    """A replica's loss is that of its own examples: `_summed` weighs its gradient."""
-    return value

@@ -2,7 +2,7 @@
 
 Two ways over the same cluster: asynchronous (each worker's gradients update the
 variables at once) and synchronous (one update from the gradients of all workers). The coordinator
-deals out batches by index, in the order that `example_order` gives: each worker gets
+deals out batches by index, in the order that `all_reduce` gives: each worker gets
 batches of its own, none twice, and a synchronous update sees exactly the examples of one global
 batch, as in all-reduce training.
 """
@@ -10,7 +10,7 @@ batch, as in all-reduce training.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +24,11 @@ from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Execution
 from tfscaling.spec.config import Recipe
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.train import byte_inputs, user_model
-from tfscaling.train.example_order import ExampleOrder
-from tfscaling.train.loop import TrainingLoop, compiled
+from tfscaling.train import user_model
+from tfscaling.train.all_reduce import ExampleOrder
+from tfscaling.train.loop import TrainingLoop, compiled, is_seed, stream
 from tfscaling.train.measured import Measured, Result, measured_by_sums
 from tfscaling.train.optimizers import make_optimizer
-from tfscaling.train.replica_state import BatchStates, ReplicaStates
 
 _POLL_S = 0.3
 #: A coordinator that gives no sign of life for this long is dead.
@@ -91,7 +90,115 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     if user_model.trains_itself(model, recipe):
         raise user_model.ModelError(NO_OWN_STEP)
     user_model.check_classifier(model, user_model.problem_of_labels(arrays))
-    byte_inputs.check(model, arrays.x_train)
+    user_model.check_bytes(model, arrays.x_train)
+
+
+def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
+    """Variables that a forward pass changes; frozen weights are not among them.
+
+    `shape` is that of one example. The pass is traced, not computed.
+    """
+    import keras
+    import tensorflow as tf
+
+    changed: list[Any] = []
+
+    def trace(images: Any) -> None:
+        with keras.StatelessScope(initialize_variables=False) as scope:
+            model(images, training=True)
+        values = ((v, scope.get_current_value(v)) for v in model.non_trainable_variables)
+        changed.extend(variable for variable, value in values if value is not None)
+
+    if model.non_trainable_variables:
+        spec = tf.TensorSpec((None, *shape), tf.float32)
+        tf.function(trace, autograph=False).get_concrete_function(spec)
+    return changed
+
+
+class _SharedModel:
+    """A model whose variables all workers share."""
+
+    def __init__(self, model: Any, shape: Sequence[int]) -> None:
+        self.changed = changed_by_training(model, shape)
+        # in a scope Keras finds only those weights that were put into it
+        self._regularized = [v for v in model.trainable_variables if v.regularizer is not None]
+
+    def forward(self, own: Sequence[Any], call: Callable[[], Any]) -> tuple[Any, list[Any]]:
+        """What `call` returns where the changed variables have the values `own`; their new values.
+
+        None stands for the variable's own value.
+        """
+        import keras
+
+        given = [pair for pair in zip(self.changed, own, strict=True) if pair[1] is not None]
+        given += [(variable, variable.value) for variable in self._regularized]
+        with keras.StatelessScope(given, collect_losses=True, initialize_variables=False) as scope:
+            found = call()
+        return found, [scope.get_current_value(variable) for variable in self.changed]
+
+
+class BatchStates:
+    """Asynchronous workers: each batch draws random numbers of its own, by its number.
+
+    All else that a forward pass changes is the model's, which the workers change as they come.
+    """
+
+    def __init__(self, model: Any, shape: Sequence[int], replicas: int) -> None:
+        self._model = _SharedModel(model, shape)
+        self._seeds = [v.numpy() if is_seed(v) else None for v in self._model.changed]
+
+    def forward(self, number: Any, call: Callable[[], Any]) -> Any:
+        """What `call` returns for the batch of this number."""
+        if all(seed is None for seed in self._seeds):
+            return call()
+        own = [None if seed is None else stream(seed, number) for seed in self._seeds]
+        found, values = self._model.forward(own, call)
+        for variable, value in zip(self._model.changed, values, strict=True):
+            if not is_seed(variable):
+                variable.assign(value)
+        return found
+
+    def average(self) -> None:
+        """The model is one already."""
+
+
+class ReplicaStates:
+    """Synchronous workers: each replica has its own values, as with a copy of the model.
+
+    The values lie on the parameter servers, one row per replica, because any worker may compute
+    any replica's part of a batch.
+    """
+
+    def __init__(self, model: Any, shape: Sequence[int], replicas: int) -> None:
+        import numpy as np
+        import tensorflow as tf
+
+        self._model, self._rows = _SharedModel(model, shape), []
+        for variable in self._model.changed:
+            value = variable.numpy()
+            values = [stream(value, n) if is_seed(variable) else value for n in range(replicas)]
+            self._rows.append(tf.Variable(np.stack(values), trainable=False))
+
+    def forward(self, number: Any, call: Callable[[], Any]) -> Any:
+        """What `call` returns for the replica of this number, whose values it changes."""
+        import tensorflow as tf
+
+        if not self._rows:
+            return call()
+        found, values = self._model.forward([tf.gather(rows, number) for rows in self._rows], call)
+        for rows, value in zip(self._rows, values, strict=True):
+            rows.scatter_nd_update([[number]], [value])
+        return found
+
+    def average(self) -> None:
+        """Give the model and all replicas the mean of what each gathered, such as moments."""
+        import tensorflow as tf
+
+        for variable, rows in zip(self._model.changed, self._rows, strict=True):
+            if rows.dtype.is_floating:
+                mean = tf.reduce_mean(rows, axis=0)
+                variable.assign(mean)
+                rows.assign(tf.broadcast_to(mean, rows.shape))
 
 
 class ParameterServerTrainer(TrainingLoop):
@@ -121,7 +228,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.train_data = self._resident(arrays.train)
         self.test_data = self._resident(arrays.test)
         keras.utils.set_random_seed(self.seed)
-        with strategy.scope():
+        with user_model.scope(strategy):
             self.model = build_model()
             check_model(self.model, arrays, self.recipe)
             variables = self.model.trainable_variables

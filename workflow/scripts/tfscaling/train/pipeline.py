@@ -25,7 +25,6 @@ from tfscaling.record.rank_report import Execution
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
-from tfscaling.train.loop import compiled
 from tfscaling.train.measured import Result
 
 #: Batches of a worker that are on its devices before they are asked for.
@@ -236,9 +235,9 @@ class PipelineTrainer(AllReduceLoop):
             lambda: _problem_of_labels(element),
         )
         self.data = datasets
-        self._execute = compiled(self._step, reduce_retracing=True)
-        self._computation = compiled(self._compute, reduce_retracing=True)
-        self._evaluate_call = compiled(self._evaluation, reduce_retracing=True)
+        self._execute = self._in_replicas(self._step, reduce_retracing=True)
+        self._computation = self._in_replicas(self._compute, reduce_retracing=True)
+        self._evaluate_call = self._in_replicas(self._evaluation, reduce_retracing=True)
         self._endless: Iterator[Any] | None = None
         #: A batch that stays on the devices.
         self._kept: Any = None
@@ -282,25 +281,16 @@ class PipelineTrainer(AllReduceLoop):
         return context.all_reduce(self.tf.distribute.ReduceOp.SUM, sums)
 
     def _step(self, fed: Fed) -> Any:
-        def replica(fed: Fed) -> Any:
-            sums = self._summed(fed)
-            examples = self.tf.maximum(sums[0], 1.0)
-            return self.train_on(fed.batch, self._weights(fed), examples), sums
-
-        return self.strategy.run(replica, args=(fed,))
+        sums = self._summed(fed)
+        examples = self.tf.maximum(sums[0], 1.0)
+        return self.train_on(fed.batch, self._weights(fed), examples), sums
 
     def _compute(self, fed: Fed) -> Any:
-        def replica(fed: Fed) -> Any:
-            return self.compute_on(fed.batch, self._weights(fed))
-
-        return self.strategy.run(replica, args=(fed,))
+        return self.compute_on(fed.batch, self._weights(fed))
 
     def _evaluation(self, fed: Fed) -> Any:
-        def replica(fed: Fed) -> Any:
-            self.test_on(fed.batch, self._weights(fed))
-            return self._summed(fed)
-
-        return self.strategy.run(replica, args=(fed,))
+        self.test_on(fed.batch, self._weights(fed))
+        return self._summed(fed)
 
     def train(
         self,

@@ -1,14 +1,16 @@
-"""One rank from its cluster to its report: devices, data, training."""
+"""One rank from its cluster to its report: devices, data, training; and whether one can begin."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import hashlib
+import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.datasets.pipelines import PipelineContext
 from tfscaling.launch.rank_process import RankContext, let_others_tell, on_gpus
-from tfscaling.record import attempts, clock, prepared_data
+from tfscaling.record import attempts, clock, crashes, prepared_data
 from tfscaling.record.rank_report import (
     AttributionRound,
     Rank,
@@ -29,15 +31,20 @@ from tfscaling.record.rank_report import (
     TrainingReport,
 )
 from tfscaling.spec import user_code, variants
-from tfscaling.spec.run_spec import JobSpec, RunSpec
-from tfscaling.train import byte_inputs, models, mpi, parameter_server, strategies, user_model
+from tfscaling.spec.run_spec import JobSpec, ModelToCheck, RunSpec
+from tfscaling.train import models, own_step, parameter_server, strategies, user_model
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
 from tfscaling.train.measured import Result
+from tfscaling.train.mpi import library as mpi
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.pipeline import Datasets, PipelineTrainer, datasets_of
 from tfscaling.train.strategies import STRATEGIES, Exchange
+
+#: Larger files of arrays are not read to check a model: it alone is built.
+_FILE_BYTES_MAX = 1 << 28
+_FIRST_PORT = 20000
 
 
 def prepare(context: RankContext, spec: JobSpec) -> list[str]:
@@ -54,7 +61,7 @@ def prepare(context: RankContext, spec: JobSpec) -> list[str]:
     except strategies.DeviceError:
         let_others_tell(spec)
         raise
-    # not before: it tells `missing_gpus` that this host has what the run requests
+    # not before: it tells `let_others_tell` that this host has what the run requests
     context.events.add("imported", imported_s)
     return names
 
@@ -131,13 +138,12 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     trainer: AllReduceLoop | ParameterServerTrainer
     if isinstance(data, Datasets):
         events.add("data", pipeline=True)
-        trainer = PipelineTrainer(strategy, build, data, spec)
     else:
         events.add("data", train_examples=data.train_examples, test_examples=data.test_examples)
-        if kind.coordinated:
-            trainer = ParameterServerTrainer(strategy, build, data, spec, kind.synchronous)
-        else:
-            trainer = Trainer(strategy, build, data, spec)
+    if kind.coordinated and isinstance(data, Arrays):
+        trainer = ParameterServerTrainer(strategy, build, data, spec, kind.synchronous)
+    else:
+        trainer = all_reduce_trainer(strategy, build, data, spec)
     parameters = int(trainer.model.count_params())
     events.add("built", model_parameters=parameters)
     chatty = cluster.rank == 0  # the chief's log has the progress
@@ -202,6 +208,15 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     )
 
 
+def all_reduce_trainer(
+    strategy: Any, build: Callable[[], Any], data: Arrays | Datasets, spec: RunSpec
+) -> AllReduceLoop:
+    """The training of a model on arrays, or on a pipeline."""
+    if isinstance(data, Datasets):
+        return PipelineTrainer(strategy, build, data, spec)
+    return Trainer(strategy, build, data, spec)
+
+
 def _after_training(model: Any, spec: RunSpec, result: Result) -> Iterator[str]:
     """Warnings of a complete training in one attempt."""
     if result.went_on is None and not result.is_short and not result.diverged:
@@ -211,7 +226,7 @@ def _after_training(model: Any, spec: RunSpec, result: Result) -> Iterator[str]:
 
 def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:
     """What of a user's model and data is taken in another way than it may be meant."""
-    of_bytes = byte_inputs.warnings(model, data.x_train) if isinstance(data, Arrays) else []
+    of_bytes = user_model.byte_warnings(model, data.x_train) if isinstance(data, Arrays) else []
     return [*user_model.warnings(model, spec.recipe), *of_bytes]
 
 
@@ -263,3 +278,69 @@ def _weights_sha256(model: Any) -> str:
     for variable in model.trainable_variables:
         checksum.update(variable.numpy().tobytes())
     return checksum.hexdigest()
+
+
+def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
+    """Why runs of this kind cannot begin, in one line with the line of the user's code, or None.
+
+    Builds the model as a rank does, with one replica and one batch, on this machine's CPU.
+    `dataset_file` is the prepared data; where that is not there yet, or large, the model alone is
+    built. The traceback is printed. The process computes on the CPU from then on.
+    """
+    import keras
+
+    spec = model.spec
+    keras.backend.clear_session()
+    os.environ.update({**spec.measured.env, "TF_CONFIG": tf_config(spec)})
+    try:
+        strategies.set_precision(spec.recipe.precision)
+        _build_model(spec, dataset_file, model.on_several_replicas)
+    except Exception as error:
+        traceback.print_exc()
+        return crashes.sentence(error, Path.cwd())
+    return None
+
+
+def tf_config(spec: RunSpec) -> str:
+    """TF_CONFIG of the first worker of such a run, which a user's function may read."""
+    ports = iter(range(_FIRST_PORT, _FIRST_PORT + spec.geometry.tasks))
+    cluster = {
+        job: [f"127.0.0.1:{next(ports)}" for _ in range(number)]
+        for job, number in spec.jobs.items()
+    }
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
+
+
+def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> None:
+    build = models.get(spec.point.model, spec.recipe.constants).build
+    if not _is_readable(spec, dataset_file):
+        build()
+        return
+    strategy = STRATEGIES["single"].build(["CPU:0"], Exchange())
+    data, _ = data_of(0, spec, dataset_file)
+    trainer = all_reduce_trainer(strategy, build, data, spec)
+    if trainer.own is None:
+        _call_with(trainer.model, data)
+    elif on_several_replicas:
+        own_step.check_reductions(trainer.model)
+
+
+def _call_with(model: Any, data: Arrays | Datasets) -> None:
+    """Call the model symbolically with inputs of the data's shape. Raises what the model does."""
+    import keras
+
+    inputs = data.train.element_spec[0] if isinstance(data, Datasets) else data.x_train
+    model.compute_output_spec(
+        keras.tree.map_structure(
+            lambda each: keras.KerasTensor((1, *each.shape[1:]), "float32"), inputs
+        )
+    )
+
+
+def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:
+    """Whether the data is there, and small or made as it is read."""
+    if spec.dataset is None:
+        return False
+    if user_code.is_pipeline(spec.dataset):
+        return dataset_file.exists() or user_code.preparing(spec.dataset) is None
+    return dataset_file.exists() and dataset_file.stat().st_size <= _FILE_BYTES_MAX

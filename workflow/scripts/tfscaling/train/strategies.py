@@ -6,6 +6,7 @@ TensorFlow is imported inside functions only.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from tfscaling.cluster.slurm_environment import gpu_variables
 from tfscaling.launch.failures import WAYS_OUT
 from tfscaling.spec.config import MPI_STRATEGY, OWN_STRATEGY
 from tfscaling.spec.geometry import Geometry
-from tfscaling.train import mpi, mpi_strategy
+from tfscaling.train import keras_internals
+from tfscaling.train.mpi import library as mpi
+from tfscaling.train.mpi import strategy as mpi_strategy
 
 
 class DeviceError(RuntimeError):
@@ -171,6 +174,38 @@ class Strategy:
         return None
 
 
+class _Step(threading.local):
+    is_alone = False
+
+
+_STEP = _Step()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let the strategy have one replica for code in this thread: a step of a model's own.
+
+    Keras divides a loss by the strategy's number of replicas.
+    """
+    _STEP.is_alone, before = True, _STEP.is_alone
+    try:
+        yield
+    finally:
+        _STEP.is_alone = before
+
+
+def hiding_replicas(base: Any) -> Any:
+    """The class of strategies whose replicas `alone` hides."""
+
+    class Hiding(base):  # type: ignore[misc]
+        @property
+        def num_replicas_in_sync(self) -> int:
+            return 1 if _STEP.is_alone else int(super().num_replicas_in_sync)
+
+    Hiding.__name__ = base.__name__
+    return Hiding
+
+
 def _single(devices: Sequence[str], exchange: Exchange) -> Any:
     import tensorflow as tf
 
@@ -180,7 +215,7 @@ def _single(devices: Sequence[str], exchange: Exchange) -> Any:
 def _mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
     import tensorflow as tf
 
-    return tf.distribute.MirroredStrategy(list(devices))
+    return hiding_replicas(tf.distribute.MirroredStrategy)(list(devices))
 
 
 def _multi_worker_mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
@@ -190,39 +225,18 @@ def _multi_worker_mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
         exchange.communication.upper()
     ]
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
-    with _local_devices(devices):
-        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-
-
-@contextmanager
-def _local_devices(devices: Sequence[str]) -> Iterator[None]:
-    """Let MultiWorkerMirroredStrategy use several CPU devices of a worker.
-
-    TensorFlow's own rule takes all GPUs, or else exactly one CPU; its constructor has no argument
-    for it. The rest of the strategy handles any list of devices.
-    """
-    from tensorflow.python.distribute.collective_all_reduce_strategy import (
-        CollectiveAllReduceExtended,
-    )
-
-    original = CollectiveAllReduceExtended._initialize_local_devices
-
-    def of_this_rank(self: Any, resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
-        return tuple(f"{worker_device}/device:{name}" for name in devices), "CPU"
-
     if len(devices) > 1 and all(name.startswith("CPU") for name in devices):
-        CollectiveAllReduceExtended._initialize_local_devices = of_this_rank
-    try:
-        yield
-    finally:
-        CollectiveAllReduceExtended._initialize_local_devices = original
+        made = keras_internals.strategy_of_devices(devices)
+    else:
+        made = tf.distribute.MultiWorkerMirroredStrategy
+    return hiding_replicas(made)(communication_options=options)
 
 
 def _mpi_all_reduce(devices: Sequence[str], exchange: Exchange) -> Any:
     own = resolver.resolve(os.environ, gpus=None)
     world = mpi.communicator(own.rank, own.num_tasks)
     in_16_bits = exchange.gradient_exchange == "bfloat16"
-    return mpi_strategy.make(devices[0], world, in_16_bits=in_16_bits)
+    return hiding_replicas(mpi_strategy.strategy(devices[0], world, in_16_bits))()
 
 
 def _own(devices: Sequence[str], exchange: Exchange) -> Any:

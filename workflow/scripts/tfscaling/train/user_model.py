@@ -4,18 +4,22 @@ A compiled model, or one with a `train_step` or `compute_loss` of its own, is tr
 step (`own_step`): its optimizer, loss and metrics are used, and keys of the recipe win where they
 are given. Any other model is a classifier whose layers, weights and `call` are taken, and whose
 loss is the cross-entropy; so is every model if the recipe's `loss` says so.
+
+Bytes of arrays are images, which are scaled to [0, 1], unless the model says otherwise: an integer
+`keras.Input` takes them as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfscaling.datasets.catalogue import Arrays
+from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.spec.config import Recipe
+from tfscaling.train import keras_internals
 from tfscaling.train.optimizers import learning_rate_factor, make_optimizer, scheduled
 
 #: Methods of keras.Model that no strategy calls.
@@ -43,33 +47,38 @@ class ModelError(ValueError):
 
 def build(name: str, function: Callable[[], Any]) -> Any:
     """The model that the user's function makes. Raises ModelError if it could not be followed."""
-    before = _global_settings()
-    with _keeping_scope() as is_kept:
-        model = function()
-        if not is_kept():
-            raise ModelError(
-                f"model {name}: the function calls keras.backend.clear_session(), which ends the "
-                "scope of the strategy in which the model is made: leave clear_session() out"
-            )
+    import tensorflow as tf
+
+    before, graph = _global_settings(), tf.compat.v1.get_default_graph()
+    model = function()
+    if tf.compat.v1.get_default_graph() is not graph:
+        raise ModelError(
+            f"model {name}: the function calls keras.backend.clear_session(), which ends the "
+            "scope of the strategy in which the model is made: leave clear_session() out"
+        )
     if (wrong := _changed(before, _global_settings()) or problem(model)) is not None:
         raise ModelError(f"model {name}: {wrong}")
     return model
 
 
 @contextmanager
-def _keeping_scope() -> Iterator[Callable[[], bool]]:
-    """Keep TensorFlow's default graph, which has the scope of a strategy; says whether it is kept.
+def scope(strategy: Any) -> Iterator[None]:
+    """The strategy's scope, for a user's function.
 
-    Without it the scope could not be left: an error of TensorFlow would hide any other.
+    After `clear_session()` in it the scope cannot be left: TensorFlow's error would hide any other.
     """
-    from tensorflow.python.framework import ops
-
-    graph = ops.get_default_graph()
+    raised: list[Exception] = []
     try:
-        yield lambda: ops.get_default_graph() is graph
-    finally:
-        if ops.get_default_graph() is not graph:
-            ops._default_graph_stack._global_default_graph = graph
+        with strategy.scope():
+            try:
+                yield
+            except Exception as error:
+                raised.append(error)
+                raise
+    except Exception:
+        if raised:
+            raise raised[0] from None
+        raise
 
 
 def problem(model: Any) -> str | None:
@@ -128,7 +137,11 @@ def _problem_of_shape(model: Any) -> str | None:
     shape = tuple(outputs[0].shape)
     if len(shape) != 2:
         return f"the output has the shape {shape}, and not one logit for each class"
-    last = outputs[0]._keras_history.operation
+    last = next(
+        node.operation
+        for node in keras_internals.nodes(model)
+        if any(tensor is outputs[0] for tensor in node.output_tensors)
+    )
     kind = getattr(getattr(last, "activation", None), "__name__", type(last).__name__).lower()
     if kind in PROBABILITIES:
         return (
@@ -191,8 +204,9 @@ def compile_as_asked(
             raise ModelError("the model is not compiled")
         model.compile(make_optimizer(recipe, replicas, updates_per_epoch), jit_compile=False)
         return
-    has_loss = getattr(model, "_compile_loss", None) is not None
-    if not has_loss and not any(has_own(model, name) for name in ("train_step", "compute_loss")):
+    if getattr(model, "loss", None) is None and not any(
+        has_own(model, name) for name in ("train_step", "compute_loss")
+    ):
         raise ModelError(
             "compile() names no loss; name one there, or `loss` in the recipe, or override "
             "compute_loss if only the losses that layers add count"
@@ -206,7 +220,7 @@ def compile_as_asked(
 def _change_optimizer(
     model: Any, recipe: Recipe, factor: float, updates_per_epoch: int | None
 ) -> None:
-    """Let the keys of the recipe win over those of the compiled optimizer."""
+    """Give the compiled optimizer the settings that the recipe names."""
     import keras
 
     asked = {key: getattr(recipe, key) for key in ("momentum", "nesterov", "weight_decay")}
@@ -229,7 +243,8 @@ def _change_optimizer(
             inner.weight_decay = value or None
         elif isinstance(inner, keras.optimizers.SGD):
             setattr(inner, key, value)
-    if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+    rate = keras_internals.learning_rate(inner)
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         if replaces:
             raise ModelError(
                 "the compiled optimizer has a schedule of learning rates, which the recipe's "
@@ -237,7 +252,7 @@ def _change_optimizer(
                 "an optimizer"
             )
         if factor != 1.0:
-            inner.learning_rate = _scaled(inner._learning_rate, factor)
+            inner.learning_rate = _scaled(rate, factor)
         return
     own = float(inner.learning_rate) if recipe.learning_rate is None else recipe.learning_rate
     inner.learning_rate = scheduled(recipe, own * factor, updates_per_epoch)
@@ -261,12 +276,12 @@ def trained_by(model: Any, recipe: Recipe) -> str:
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     named = [f"optimizer {type(optimizer).__name__}"] if optimizer is not None else []
-    return _joined([*named, *_given(_compile_settings(model), _WHAT), *methods])
+    return _joined([*named, *_given(keras_internals.compile_settings(model), _WHAT), *methods])
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
     """What of the model's own settings does not train it; goes into the run's record."""
-    settings = _compile_settings(model)
+    settings = keras_internals.compile_settings(model)
     if not trains_itself(model, recipe):
         if not model.compiled:
             return []
@@ -336,12 +351,6 @@ def _is_additive(metric: Any) -> bool:
         return True
 
 
-def _compile_settings(model: Any) -> Mapping[str, Any]:
-    """The arguments of the model's `compile`; none if it is not compiled."""
-    settings: Mapping[str, Any] = getattr(getattr(model, "_compile_config", None), "config", {})
-    return settings
-
-
 def _not_used(recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
     asked = {key: getattr(recipe, key) for key in _ASKED_OF_OPTIMIZERS}
     given = {k: value for k, value in asked.items() if value != _ASKED_OF_OPTIMIZERS[k]}
@@ -386,9 +395,8 @@ def has_own(model: Any, name: str) -> bool:
 def _global_settings() -> tuple[str, Any]:
     """(dtype policy, seed of Keras), which belong to the recipe and the run."""
     import keras
-    from keras.src.utils import rng_utils  # keras.utils sets the seed, but does not tell it
 
-    return keras.config.dtype_policy().name, rng_utils.get_random_seed()
+    return keras.config.dtype_policy().name, keras_internals.random_seed()
 
 
 def _changed(before: tuple[str, Any], after: tuple[str, Any]) -> str | None:
@@ -400,3 +408,114 @@ def _changed(before: tuple[str, Any], after: tuple[str, Any]) -> str | None:
     if before[1] != after[1]:
         return "the function sets the random seed; the run's seed gives each repeat its own weights"
     return None
+
+
+#: Layers for numbers that are not in [0, 1].
+_FOR_BYTES = ("Rescaling", "Normalization")
+_FOR_NUMBERS = "Embedding"
+#: Layers that give the numbers that they get.
+_KEEPING = ("InputLayer", "Flatten", "Reshape", "Permute", "RepeatVector", "Identity")
+
+
+class _Part(NamedTuple):
+    """One of a model's inputs, with the name that it has in the data."""
+
+    name: str
+    data: Any
+    #: The model's symbolic input; None if the model, a subclass of keras.Model, does not say it.
+    symbol: Any
+
+    @property
+    def is_scaled(self) -> bool:
+        is_floating = self.symbol is None or "float" in self.symbol.dtype
+        return bool(self.data.dtype.name == "uint8" and is_floating)
+
+
+def scale_bytes(model: Any, x: Any, scale: Callable[[Any], Any]) -> Any:
+    """The inputs `x`, tensors or arrays, with `scale` of those that the model takes as images."""
+    found = [scale(part.data) if part.is_scaled else part.data for part in _parts(model, x)]
+    if isinstance(x, dict):
+        return dict(zip(x, found, strict=True))
+    return tuple(found) if isinstance(x, tuple) else found[0]
+
+
+def check_bytes(model: Any, x: Nest) -> None:
+    """Raise ModelError if the model looks up in a table what is scaled to [0, 1].
+
+    Not if a layer in between may scale it back.
+    """
+    for part in _parts(model, x):
+        if part.is_scaled and part.symbol is not None:
+            for layer in _reached(model, part.symbol, _keeps_numbers):
+                if type(layer).__name__ == _FOR_NUMBERS:
+                    raise ModelError(
+                        f"{part.name} has bytes, which are scaled to 0 … 1 for an input of "
+                        f"floating point, and goes to layer {layer.name} (Embedding), which takes "
+                        'whole numbers: give its keras.Input dtype="uint8"'
+                    )
+
+
+def byte_warnings(model: Any, x: Nest) -> list[str]:
+    """What the model's layers make of inputs that are scaled already; for the run's record."""
+    found = []
+    for part in _parts(model, x):
+        if part.is_scaled:
+            is_graph = part.symbol is not None  # of a subclass it cannot be said what goes where
+            layers = (
+                _reached(model, part.symbol, _is_not_trained) if is_graph else _all_layers(model)
+            )
+            kinds = _FOR_BYTES if is_graph else (*_FOR_BYTES, _FOR_NUMBERS)
+            kinds_of = ((each.name, type(each).__name__) for each in layers)
+            if named := [f"{name} ({kind})" for name, kind in kinds_of if kind in kinds]:
+                found.append(
+                    f"the bytes of {part.name} are scaled to 0 … 1, and the model has layers for "
+                    f"other numbers: {', '.join(named)}. If they are for bytes, give keras.Input "
+                    'dtype="uint8", or return float32'
+                )
+    return found
+
+
+def _parts(model: Any, x: Any) -> list[_Part]:
+    inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
+    if isinstance(x, dict):
+        by_name = {each.name: each for each in inputs}  # Keras wants these names for the keys
+        return [_Part(f"x.{name}", data, by_name.get(name)) for name, data in x.items()]
+    if isinstance(x, tuple):
+        symbols = inputs if len(inputs) == len(x) else [None] * len(x)
+        pairs = enumerate(zip(x, symbols, strict=True))
+        return [_Part(f"x[{place}]", data, symbol) for place, (data, symbol) in pairs]
+    return [_Part("x", x, inputs[0] if len(inputs) == 1 else None)]
+
+
+def _is_not_trained(layer: Any) -> bool:
+    return not getattr(layer, "trainable_variables", None)
+
+
+def _keeps_numbers(layer: Any) -> bool:
+    return type(layer).__name__ in _KEEPING
+
+
+def _reached(model: Any, symbol: Any, goes_on: Callable[[Any], bool]) -> Iterator[Any]:
+    """The layers that an input of a model of layers goes to, and from one where it `goes_on`."""
+    reached = {id(symbol)}
+    for node in keras_internals.nodes(model):
+        places = [p for p, each in enumerate(node.input_tensors) if id(each) in reached]
+        if not places:
+            continue
+        layer, inner = node.operation, getattr(node.operation, "inputs", None)
+        if inner and len(inner) == len(node.input_tensors):
+            for place in places:
+                yield from _reached(layer, inner[place], goes_on)
+        else:
+            yield layer
+        if goes_on(layer):
+            reached |= {id(each) for each in node.output_tensors}
+
+
+def _all_layers(model: Any) -> Iterator[Any]:
+    """The layers of a model, and those in them."""
+    import keras
+    import tensorflow as tf
+
+    parts = tf.train.TrackableView(model).descendants()
+    return (part for part in parts if isinstance(part, keras.layers.Layer))

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfscaling.train import mpi
-from tfscaling.train.mpi_sums import RankSums
+from tfscaling.train.mpi import library
+from tfscaling.train.mpi.sums import RankSums
 
 #: Tensors up to this size together share a message, for which they are copied; a larger one is a
 #: message of its own, without a copy.
@@ -80,7 +80,7 @@ class MpiAllReduce:
         import tensorflow as tf
 
         self.tf, self.world, self._in_16_bits = tf, world, in_16_bits
-        self._sums = RankSums(world, mpi.of_node(world))
+        self._sums = RankSums(world, library.of_node(world))
         with tf.device("CPU:0"):
             self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
 
@@ -207,8 +207,8 @@ def _part(tensor: Any) -> Part:
     return Part(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)
 
 
-def make(device: str, world: Any, in_16_bits: bool = False) -> Any:
-    """The tf.distribute.Strategy over the ranks of this communicator, each with this `device`.
+def strategy(device: str, world: Any, in_16_bits: bool = False) -> Any:
+    """The class of strategies over the ranks of this communicator, each with this `device`.
 
     `in_16_bits`: nodes exchange tensors of bfloat16 as they are, and not as float32.
     """
@@ -286,7 +286,7 @@ def make(device: str, world: Any, in_16_bits: bool = False) -> Any:
         def __init__(self) -> None:
             super().__init__(MpiExtended(self))
 
-    return MpiStrategy()
+    return MpiStrategy
 
 
 def _aggregate(variable: Any, reduce_op: Any) -> None:

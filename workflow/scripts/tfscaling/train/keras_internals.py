@@ -1,0 +1,93 @@
+"""Every private attribute of Keras and TensorFlow that the trainer uses, behind plain functions.
+
+`PRIVATE` lists them; nothing documented gives the same. `tests/unit/train/test_keras_internals.py`
+checks each of them with the installed versions. The strategy `mpi_all_reduce` is a subclass of
+TensorFlow's strategies in a module of its own, `mpi.strategy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+#: Versions with which all of them were checked.
+CHECKED = {"keras": "3.15.1", "tensorflow": "2.21.0"}
+
+#: Attribute → what the trainer uses it for.
+PRIVATE = {
+    "keras.Model._symbolic_build": "metrics and optimizers have variables before the first step",
+    "keras.Model._compile_config": "arguments of compile(), as they were given",
+    "keras.Model._nodes_by_depth": "which layers an input goes to",
+    "keras.Sequential._functional": "the model with the nodes of a Sequential",
+    "keras.optimizers.Optimizer._learning_rate": "the schedule of a compiled optimizer",
+    "keras.optimizers.Optimizer._get_variable_index": "the slots of a variable",
+    "keras.optimizers.Adam._momentums": "slots of TensorFlow's fused update",
+    "keras.optimizers.Adam._velocities": "slots of TensorFlow's fused update",
+    "keras.src.utils.rng_utils.get_random_seed": "whether a function of the user's sets the seed",
+    "tensorflow.python.distribute.collective_all_reduce_strategy."
+    "CollectiveAllReduceExtended._initialize_local_devices": "several CPU devices of a worker",
+}
+
+
+def build_for(model: Any, sample: tuple[Any, ...]) -> None:
+    """Build the metrics and optimizer of a compiled model for batches like `sample`."""
+    model._symbolic_build(data_batch=sample)
+
+
+def compile_settings(model: Any) -> Mapping[str, Any]:
+    """The arguments of the model's `compile`; none if it is not compiled."""
+    settings: Mapping[str, Any] = getattr(getattr(model, "_compile_config", None), "config", {})
+    return settings
+
+
+def nodes(model: Any) -> Iterator[Any]:
+    """The calls of layers in a model of layers, from its inputs to its outputs."""
+    by_depth = (getattr(model, "_functional", None) or model)._nodes_by_depth
+    for depth in sorted(by_depth, reverse=True):
+        yield from by_depth[depth]
+
+
+def learning_rate(optimizer: Any) -> Any:
+    """The learning rate as the optimizer has it: a schedule or a variable."""
+    return optimizer._learning_rate
+
+
+def place_of(optimizer: Any, variable: Any) -> int:
+    """The index of the variable, or of a replica's copy of it, in the optimizer's slots."""
+    return int(optimizer._get_variable_index(variable))
+
+
+def moments(adam: Any, place: int) -> tuple[Any, Any]:
+    """The variables with Adam's first and second moment."""
+    return adam._momentums[place].value, adam._velocities[place].value
+
+
+def random_seed() -> Any:
+    """The seed that `keras.utils.set_random_seed` has set; None if none is set."""
+    from keras.src.utils import rng_utils
+
+    return rng_utils.get_random_seed()
+
+
+def strategy_of_devices(devices: Sequence[str]) -> Any:
+    """The class MultiWorkerMirroredStrategy, with these CPU devices of this worker.
+
+    TensorFlow's own constructor takes all GPUs, or else exactly one CPU; the rest of the strategy
+    handles any list of devices.
+    """
+    import tensorflow as tf
+    from tensorflow.python.distribute import collective_all_reduce_strategy
+
+    class Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):  # type: ignore[misc]
+        def _initialize_local_devices(
+            self, cluster_resolver: Any, worker_device: str
+        ) -> tuple[tuple[str, ...], str]:
+            return tuple(f"{worker_device}/device:{name}" for name in devices), "CPU"
+
+    class OfDevices(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
+        def __init__(self, communication_options: Any) -> None:
+            resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+            extended = Extended(self, resolver, communication_options)
+            tf.distribute.Strategy.__init__(self, extended)
+
+    return OfDevices

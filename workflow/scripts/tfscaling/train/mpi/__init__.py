@@ -1,0 +1,1 @@
+"""MPI: the library, sums over ranks, and the strategy `mpi_all_reduce`."""
