@@ -29,9 +29,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 from tfscaling.cluster import resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
-from tfscaling.launch import process_management  # noqa: E402
 from tfscaling.launch.launchers import LAUNCHERS, Request  # noqa: E402
-from tfscaling.launch.ports import ReservedPorts  # noqa: E402
 from tfscaling.spec import configuration, grid  # noqa: E402
 from tfscaling.spec.config import MPI_STRATEGY  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
@@ -94,8 +92,8 @@ def start(workers: int, rounds: int) -> int:
             spec.cpus_per_task,
             Path(),
             gpus=False,
-            ports=stack.enter_context(ReservedPorts(workers)).numbers,
-            pmi=stack.enter_context(process_management.served(workers)),
+            mpi="",
+            held=stack,
         )
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
         processes = [

@@ -16,7 +16,7 @@ import msgspec
 import pandas as pd
 from generator import phases, training_report
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
-from tfscaling.launch.launchers import LAUNCHERS, Command
+from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import run_record
 from tfscaling.record.metrics import METRICS
@@ -162,19 +162,6 @@ def write_failure(folder: Path, planned: PlannedRun | PlannedBenchmark, **cause:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"axes": planned.spec.axes, "attempt": 1, "cause": {**usual, **cause}}
     path.write_text(json.dumps(content))
-
-
-def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:
-    """A rank that runs Python code; `say(event, **details)` appends to its events."""
-    say = (
-        "import json, os, signal, subprocess, sys, time\n"
-        "def say(event, **details):\n"
-        f"    line = {{'time_s': time.time(), 'rank': {rank}, 'event': event, **details}}\n"
-        f"    with open({str(folder / f'rank-{rank}.events.jsonl')!r}, 'a') as file:\n"
-        "        file.write(json.dumps(line) + '\\n')\n"
-    )
-    log = folder / f"rank-{rank}.log"
-    return Command((sys.executable, "-c", say + code, *arguments), {}, log, rank)
 
 
 def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

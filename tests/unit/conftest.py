@@ -15,9 +15,7 @@ import loaded_python
 import pytest
 from builders import SCRIPTS
 from shared import made_once
-from tfscaling.launch import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.launch.ports import ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES
@@ -64,18 +62,14 @@ def train(folder: Path, shapes: Shapes) -> None:
     """All processes of all trainings at the same time; each rank writes into `folder`/<name>."""
     import strategy_rank
 
-    tasks = sum(geometry.tasks for _, geometry in shapes.values())
     processes: list[tuple[Path, subprocess.Popen[bytes]]] = []
     with contextlib.ExitStack() as stack:
-        free = iter(stack.enter_context(ReservedPorts(tasks)).numbers)
         for name, (strategy, geometry) in shapes.items():
             (folder / name).mkdir()
             spec, servers = STRATEGIES[strategy], strategy_rank.PARAMETERS["parameter_servers"]
             batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, servers)
-            own = [next(free) for _ in range(geometry.tasks)]
             jobs = spec.jobs(geometry, servers)
-            pmi = stack.enter_context(process_management.served(geometry.tasks))
-            request = Request([], geometry, jobs, 1, folder / name, gpus=False, ports=own, pmi=pmi)
+            request = Request([], geometry, jobs, 1, folder / name, False, mpi="", held=stack)
             for command in LAUNCHERS["local"](request):
                 output = folder / name / f"{command.rank}.json"
                 words = [strategy, str(geometry.gpus_per_task), str(batch), str(output)]

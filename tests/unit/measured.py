@@ -13,7 +13,7 @@ from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import device_kind, run_cost_usd
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.table_rows import quality_columns
+from tfscaling.tables.table_rows import QUALITY_COLUMNS
 
 PRICE = {"price_date": "2026", "price_source": "a price list"}
 PLATFORMS = {
@@ -59,7 +59,8 @@ def measured(
         point, number = (spec.point.platform, spec.point.nodes), spec.repeat - 1
         row = {**spec.axes, "tasks_per_node": "1"}
         row |= {size: getattr(spec, size) for size in runs_table.SIZES}
-        row |= quality_columns(spec.recipe.quality)
+        q = spec.recipe.quality
+        row |= dict(zip(QUALITY_COLUMNS, (q.metric, q.better, q.unit, q.best_value), strict=True))
         row["devices"] = device_kind(spec.point.gpus_per_node, spec.measured.devices)
         row["parameters_hash"] = spec.parameters_hash
         if number < len(times.get(point, ())):

@@ -126,7 +126,7 @@ def published() -> pd.DataFrame:
     usual = {
         "platform": "big", "model": "mnist_cnn", "strategy": "single", "gpus_per_node": 0,
         "tasks_per_node": "1", "cloud": "gcp", "published_execution_time_s": 25.0,
-        "published_loss": 0.3, "published_accuracy": 0.9, "source": "a paper",
+        "published_loss": 0.3, "published_accuracy": 0.9, "remark": "", "source": "a paper",
     }  # fmt: skip
     there = {
         "nodes": 1, "global_batch_size": 64, "status": "measured", "runs": 2,

@@ -16,7 +16,7 @@ from project import REPOSITORY
 from rows import published_result, tables_of
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import comparison, table_rows
+from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.runs_table import PROJECTED
 
@@ -135,35 +135,3 @@ def test_every_column_has_a_description_and_a_unit() -> None:
         times = ("time_s", "time_to_target_s", "time_with_queue_s", "wait_s")
         is_time = any(part in name for part in times)
         assert (rule["unit"] == "s") == is_time, name
-
-
-GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
-    "platform": "cluster", "model": "mnist_cnn", "strategy": "single", "recipe": "weak",
-    "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "devices": "CPU",
-    "platform_title": "A cluster", "status": "ok", "runs": 1, "runs_timed": 1, "reason": "",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("nodes", 0), ("nodes", 1.5), ("nodes", None), ("gpus_per_node", -1), ("platform", None),
-        ("tasks_per_node", "2+"), ("tasks_per_node", 2), ("devices", "gpu"), ("devices", None),
-        ("status", "done"), ("status", None),
-        ("runs", None), ("runs_timed", None), ("runs_asked", 0),
-        ("batch_scaling", "linear"), ("accuracy", 1.01),
-        ("execution_time_s", 0), ("execution_time_s_low", "60"), ("speedup", -1.0),
-        ("cost_usd", -0.1), ("target", "all"), ("runs_at_target", 1.5),
-        ("time_to_target_s", "never"), ("cost_to_target_usd_low", -1),
-        ("reason", None), ("loss", "low"), ("published_accuracy", 99.9),
-    ],
-)  # fmt: skip
-def test_a_wrong_value_breaks_the_schema(column: str, value: Any) -> None:
-    assert problems(GOOD) == []
-    found = problems({**GOOD, column: value})
-    assert len(found) == 1 and found[0].startswith(f"['{column}']: ")
-
-
-def test_a_missing_or_unknown_column_breaks_the_schema() -> None:
-    assert "'speed'" in problems({**GOOD, "speed": 1})[0]
-    assert "'loss'" in problems({key: value for key, value in GOOD.items() if key != "loss"})[0]

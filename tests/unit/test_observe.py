@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from fit_program import EVENTS, OBSERVE, VARIABLE, fitted, of_fit
 from shared import made_once
-from tfscaling.launch.ports import ReservedPorts
+from tfscaling.launch.launchers import ReservedPorts
 from tfscaling.record.observers import OBSERVERS, ObservationError
 from tfscaling.record.rank_report import Observed
 

@@ -24,9 +24,7 @@ import oracle_rank
 import pytest
 from builders import SCRIPTS
 from oracle_rank import PRECISIONS, SETTINGS, STEPS, UNEVEN, WHOLE
-from tfscaling.launch import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.launch.ports import ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES
@@ -69,8 +67,8 @@ def train(folder: Path, strategy: str, geometry: Geometry) -> list[Found]:
     """What each rank that trains found; one training at a time, for the sake of other tests."""
     spec = STRATEGIES[strategy]
     jobs = spec.jobs(geometry, SETTINGS["parameter_servers"])
-    with ReservedPorts(geometry.tasks) as ports, process_management.served(geometry.tasks) as pmi:
-        request = Request([], geometry, jobs, 1, folder, False, ports=list(ports.numbers), pmi=pmi)
+    with ExitStack() as held:
+        request = Request([], geometry, jobs, 1, folder, False, mpi="", held=held)
         commands = LAUNCHERS["local"](request)
         outputs = [folder / f"{command.rank}.json" for command in commands]
         running = []

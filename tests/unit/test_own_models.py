@@ -29,9 +29,7 @@ from own_models_rank import (
     UNEVEN_TEST,
     UNEVEN_TRAIN,
 )
-from tfscaling.launch import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.launch.ports import ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.own_step import OwnStep
@@ -83,9 +81,8 @@ def two_mpi_workers(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
 
 def of_workers(strategy: str, factory: pytest.TempPathFactory) -> list[Found]:
     folder, geometry = factory.mktemp(strategy), Geometry(2, 1, 0)
-    with ReservedPorts(2) as ports, process_management.served(2) as pmi, ExitStack() as stack:
-        jobs = {"worker": 2}
-        request = Request([], geometry, jobs, 1, folder, False, ports=list(ports.numbers), pmi=pmi)
+    with ExitStack() as stack:
+        request = Request([], geometry, {"worker": 2}, 1, folder, False, mpi="", held=stack)
         outputs = {folder / f"{c.rank}.json": dict(c.env) for c in LAUNCHERS["local"](request)}
         running = {
             output: started([str(output), strategy], env, stack) for output, env in outputs.items()

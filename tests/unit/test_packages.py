@@ -127,8 +127,7 @@ def test_a_package_exports_what_others_use_and_no_more(package: str) -> None:
         )
         if other == package
     }
-    products = {"tensorflow_resolver", "tf_config_from_slurm"}  # of `cluster`, for any training
-    assert used <= exported(package) <= used | products
+    assert exported(package) == used
     assert exported(package) <= {path.stem for path in (LIBRARY / package).glob("*.py")}
 
 

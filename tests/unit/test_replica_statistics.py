@@ -14,8 +14,8 @@ import normalized_rank
 import numpy as np
 import pytest
 from builders import SCRIPTS
-from tfscaling.launch import process_management
-from tfscaling.launch.ports import ReservedPorts
+from tfscaling.cluster import process_management
+from tfscaling.launch.launchers import ReservedPorts
 from tfscaling.spec.config import MPI_STRATEGY
 
 #: Strategies of two workers, a device each.

@@ -29,7 +29,7 @@ class Addition(NamedTuple):
     file: str
     registry: str
     entry: str
-    code: str
+    code: str = ""
     module: str = ""
 
 
@@ -99,11 +99,7 @@ ADDITIONS = {
     "plot": Addition(
         f"{LIBRARY}/page/plot_registry.py",
         "PLOTS",
-        '"share": Plot("Share of the training", _share),',
-        """
-        def _share(tables: Tables, title: str) -> Figure:
-            return plot_scaling.over_nodes(tables, title, "train_share")
-        """,
+        '"share": Plot("Share of it", "plot_scaling.over_nodes", metric="train_share"),',
     ),
     "conclusion": Addition(
         f"{LIBRARY}/conclusions/base.py",

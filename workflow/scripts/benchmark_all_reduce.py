@@ -7,14 +7,13 @@ OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) bes
 """
 
 import argparse
-import os
 from pathlib import Path
 
 from msgspec.structs import asdict
 from tfscaling.files import program_errors
 from tfscaling.launch import attempt as launching
-from tfscaling.launch import finished_attempt, provenance, rank_files, slurm_job
-from tfscaling.launch.attempt import Attempt
+from tfscaling.launch import finished_attempt, provenance, rank_files
+from tfscaling.launch.attempt import Attempt, Limits
 from tfscaling.record import attempts, benchmark_record, checks, clock, run_record
 from tfscaling.record.attempts import Cause
 from tfscaling.record.benchmark_record import BenchmarkEnvironment
@@ -33,7 +32,7 @@ def main() -> None:
     spec: BenchmarkSpec = args.spec
 
     def work(attempt: Attempt) -> Cause | None:
-        limits = launching.limits_of(args)
+        limits = Limits.of(args)
         cause = attempt.run_ranks(SCRIPTS / "benchmark_rank.py", [], spec, limits)
         return cause or finish(args.record, spec, attempt)
 
@@ -42,12 +41,11 @@ def main() -> None:
 
 def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
     """Check what the ranks left and write the record; the cause if it does not count."""
-    reports = rank_files.benchmark_reports(attempt.scratch)
+    reports = rank_files.reports(attempt.scratch, rank_files.BENCHMARK)
     if wrong := checks.place_problems(spec, reports):
         return Cause(kind="invalid", message="; ".join(wrong.values()))
-    job = slurm_job.describe(os.environ)
     code = user_code.of_names(spec.point.model).checksums()
-    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)
+    origin = provenance.describe(SCRIPTS, LAUNCH_S, code)
     unchecked = checks.unchecked(spec, reports)
     environment = BenchmarkEnvironment(**asdict(origin), unchecked=unchecked)
     wall_time_s = clock.now() - LAUNCH_S

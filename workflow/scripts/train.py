@@ -3,7 +3,7 @@
 
 INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
          specification (--spec)
-OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/ with every rank's
+OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with every rank's
          log; after a failure failure.json with the cause, and no run.json
 """
 
@@ -15,14 +15,12 @@ from msgspec.structs import asdict, replace
 from tfscaling.files import program_errors
 from tfscaling.launch import attempt as launching
 from tfscaling.launch import (
-    check_step,
     checkpoint_folder,
     finished_attempt,
     provenance,
     rank_files,
-    slurm_job,
 )
-from tfscaling.launch.attempt import Attempt
+from tfscaling.launch.attempt import Attempt, Limits
 from tfscaling.record import (
     attempts,
     checks,
@@ -58,7 +56,7 @@ def main() -> None:
         return
 
     def work(attempt: Attempt) -> Cause | None:
-        limits = launching.limits_of(args)
+        limits = Limits.of(args)
         code = user_code.of_run(spec).checksums()
         script = "program_rank.py" if spec.recipe.program else "train_rank.py"
         data, arguments = None, []
@@ -68,7 +66,7 @@ def main() -> None:
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
             checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
-        checked = check_step.run(attempt, SCRIPTS / "check_rank.py", spec, limits)
+        checked = attempt.check_nodes(SCRIPTS / "check_rank.py", spec, limits)
         if isinstance(checked, Cause):
             return checked
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
@@ -93,21 +91,20 @@ def finish(
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
     checksums of the user's code that they were to load, `checked` what is known of the nodes.
     """
-    reports = rank_files.training_reports(attempt.scratch)
+    reports = rank_files.reports(attempt.scratch, rank_files.TRAINING)
     problems = checks.problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
     divergence = problems.pop(checks.FINITE, "")
     if problems:
         return Cause(kind="invalid", message="; ".join(problems.values()))
     passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
-    job = slurm_job.describe(os.environ)
     rank_events = [
         events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r.rank)))
         for r in reports
     ]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
-    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)
+    origin = provenance.describe(SCRIPTS, LAUNCH_S, code)
     changed = user_code.differences(code, user_code.of_run(spec).checksums())
     unchecked = (
         *checks.unchecked(spec, reports),
@@ -117,13 +114,13 @@ def finish(
         data = run_results.counted(data, reports)
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
-    # beside the reports: what belongs to an earlier record stays as long as that does
+    # next to the reports: files of an earlier record stay as long as that record
     events.write(attempt.scratch / run_record.EVENTS, merged)
     run_results.write_steps(attempt.scratch, reports)
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
     timed = run_results.on_one_clock(rank_events, reports)
-    durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, job)
+    durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, origin.slurm_job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
@@ -136,7 +133,7 @@ def finish(
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
     finished_attempt.publish(attempt.scratch, path)
     if divergence:
-        print(f"{divergence}: the run takes part in no median")
+        print(f"{divergence}: the run is excluded from all medians")
         return None
     learned = {
         name: getattr(record.metrics, name) for name in ("loss", "accuracy", "test_accuracy")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from fake_programs import fake_nvidia_smi, listing
 from tfscaling.cluster.gpu_allocation import (
-    GpuAllocation,
-    GpuRequest,
+    Gpu,
+    NvidiaSmiError,
     allocate,
-    count_with_nvidia_smi,
     gpus_here,
+    listed_gpus,
     visible_gpus,
 )
 from tfscaling.cluster.task_layout import ClusterError
@@ -51,35 +51,53 @@ def test_gpus_here_are_those_that_the_variable_lists_or_else_all(tmp_path: Path)
         gpus_here({**two, "CUDA_VISIBLE_DEVICES": "1,1"})
 
 
-def test_nvidia_smi_missing_means_nothing_known(tmp_path: Path) -> None:
-    assert count_with_nvidia_smi({"PATH": str(tmp_path)}) is None
+QUERIED = 'case "$1" in --query-gpu=*) ;; *) exit 1; esac\n'
 
 
-def test_nvidia_smi_is_counted(tmp_path: Path) -> None:
-    assert count_with_nvidia_smi(fake_nvidia_smi(tmp_path, listing(2))) == 2
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (
+            "echo 'Tesla V100-SXM2-16GB, GPU-8932f937, 535.1'; echo 'NVIDIA L4, GPU-2, 535.1'",
+            (Gpu("Tesla V100-SXM2-16GB", "GPU-8932f937", "535.1"),
+             Gpu("NVIDIA L4", "GPU-2", "535.1")),
+        ),
+        ("true", ()),
+        ("echo 'No devices were found'; exit 6", ()),
+    ],
+    ids=["two", "none", "no devices found"],
+)  # fmt: skip
+def test_gpus_are_listed(tmp_path: Path, script: str, expected: tuple[Gpu, ...]) -> None:
+    assert listed_gpus(fake_nvidia_smi(tmp_path, QUERIED + script)) == expected
 
 
-def test_nvidia_smi_failing_is_an_error_that_says_what_to_set(tmp_path: Path) -> None:
+def test_without_the_program_nothing_is_known(tmp_path: Path) -> None:
+    assert listed_gpus({"PATH": str(tmp_path)}) is None
+
+
+def test_a_failure_shows_the_output(tmp_path: Path) -> None:
     environ = fake_nvidia_smi(tmp_path, "echo cannot talk to the driver >&2; exit 9")
-    with pytest.raises(ClusterError, match="exit status 9: cannot talk to the driver.*gpus_per_no"):
-        count_with_nvidia_smi(environ)
+    with pytest.raises(NvidiaSmiError, match="exit status 9: cannot talk to the driver"):
+        listed_gpus(environ)
+
+
+def test_a_program_that_cannot_be_run_is_a_failure(tmp_path: Path) -> None:
+    environ = fake_nvidia_smi(tmp_path, "")
+    (tmp_path / "nvidia-smi").write_text("#!/no/such/interpreter\n")
+    with pytest.raises(NvidiaSmiError):
+        listed_gpus(environ)
 
 
 def gpus_of_tasks(
-    visible: str | None,
-    tasks: int,
-    fullest: int | None = None,
-    bound: bool | None = None,
-    **request: Any,
+    visible: str | None, tasks: int, fullest: int | None = None, bound: bool | None = None
 ) -> list[tuple[str, ...] | None]:
     """The GPUs of each task of a node that has no nvidia-smi."""
     environ = {"PATH": "/nonexistent"}
     if visible is not None:
         environ["CUDA_VISIBLE_DEVICES"] = visible
-    allocations = [
+    return [
         allocate(
             environ,
-            GpuRequest(**request),
             local_index=local_index,
             tasks_on_node=tasks,
             tasks_on_fullest_node=fullest or tasks,
@@ -87,10 +105,6 @@ def gpus_of_tasks(
         )
         for local_index in range(tasks)
     ]
-    for allocation in allocations:
-        if allocation.gpus is not None:
-            assert allocation.gpus_per_task == len(allocation.gpus)
-    return [allocation.gpus for allocation in allocations]
 
 
 NONE: tuple[str, ...] = ()
@@ -106,27 +120,14 @@ NONE: tuple[str, ...] = ()
         pytest.param("GPU-a,GPU-b", 2, {}, [("GPU-a",), ("GPU-b",)], id="uuids"),
         pytest.param("0,1,2,3", 2, {"fullest": 4}, [("0",), ("1",)], id="as_on_the_fullest_node"),
         pytest.param("0,1", 2, {"fullest": 4}, [("0",), ("1",)], id="fewer_gpus_for_fewer_tasks"),
-        pytest.param("0,1,2,3", 2, {"gpus_per_node": 2}, [("0",), ("1",)], id="per_node_given"),
-        pytest.param("0,1,2,3", 2, {"gpus_per_task": 1}, [("0",), ("1",)], id="per_task_given"),
-        pytest.param("0,1", 2, {"gpus_per_task": 0}, [NONE, NONE], id="zero_per_task"),
-        pytest.param("0,1", 2, {"gpus_per_node": 0}, [NONE, NONE], id="zero_per_node"),
-        pytest.param(None, 2, {"gpus_per_node": 4}, [("0", "1"), ("2", "3")], id="not_set_given"),
-        pytest.param(None, 2, {"gpus_per_node": 0}, [NONE, NONE], id="not_set_zero_per_node"),
-        pytest.param(None, 2, {"gpus_per_task": 0}, [NONE, NONE], id="not_set_zero_per_task"),
         pytest.param(None, 2, {}, [None, None], id="not_set_nothing_known"),
         pytest.param("", 2, {}, [NONE, NONE], id="empty"),
         pytest.param("-1", 2, {}, [NONE, NONE], id="minus_one"),
-        pytest.param("0,1", 2, {"assign": False}, [None, None], id="no_assignment"),
-        pytest.param("", 2, {"gpus_per_node": 2, "assign": False}, [None, None], id="cpu_trick"),
         pytest.param("1", 2, {}, [("1",), ("1",)], id="fewer_than_tasks_so_bound"),
         pytest.param("0,1", 4, {}, [("0", "1")] * 4, id="two_for_four_tasks_so_bound"),
         pytest.param("", 2, {"bound": True}, [NONE, NONE], id="bound_but_none_visible"),
-        pytest.param("0", 2, {"bound": False, "gpus_per_task": 0}, [NONE] * 2, id="shared_zero"),
         pytest.param("2,3", 2, {"bound": True}, [("2", "3")] * 2, id="bound_two_each"),
         pytest.param("2,3", 1, {"bound": True, "fullest": 2}, [("2", "3")], id="bound_uneven"),
-        pytest.param("2,3", 2, {"gpus_per_node": 4}, [("2", "3")] * 2, id="bound_by_numbers"),
-        pytest.param("2,3", 2, {"bound": True, "gpus_per_task": 1}, [("2",)] * 2, id="bound_less"),
-        pytest.param("2", 2, {"bound": True, "gpus_per_task": 0}, [NONE] * 2, id="bound_zero"),
     ],
 )
 def test_allocate(visible: str | None, tasks: int, options: Any, expected: Any) -> None:
@@ -135,28 +136,9 @@ def test_allocate(visible: str | None, tasks: int, options: Any, expected: Any) 
 
 def test_allocate_counts_with_nvidia_smi_if_the_variable_is_not_set(tmp_path: Path) -> None:
     environ = fake_nvidia_smi(tmp_path, listing(4))
-    allocation = allocate(
-        environ, GpuRequest(), local_index=1, tasks_on_node=2, tasks_on_fullest_node=2
-    )
-    assert allocation == GpuAllocation(2, ("2", "3"))
+    assert allocate(environ, local_index=1, tasks_on_node=2, tasks_on_fullest_node=2) == ("2", "3")
 
 
-@pytest.mark.parametrize(
-    ("visible", "options", "message"),
-    [
-        ("0,1", {"gpus_per_task": 2}, "gpus_per_task is 2, for 2 tasks .* 2 GPUs per node.* 1$"),
-        (None, {"gpus_per_task": 1}, "there are 0 GPUs per node"),
-        (None, {"gpus_per_node": 2, "gpus_per_task": 2}, "there are 2 GPUs per node"),
-        ("0,1", {"gpus_per_node": 8}, "CUDA_VISIBLE_DEVICES is '0,1'.*at least 4 entries"),
-        ("", {"gpus_per_node": 2}, "CUDA_VISIBLE_DEVICES is ''.*at least 1 entries"),
-        ("3", {"bound": True, "gpus_per_task": 2}, "CUDA_VISIBLE_DEVICES is '3'.*at least 2"),
-        ("0", {"bound": False}, "gpus_per_node is 1 .* but 2 tasks run on a node; expected at lea"),
-        (None, {"gpus_per_node": 1}, "gpus_per_node is 1 .* but 2 tasks run on a node"),
-        ("0", {"gpus_per_node": -1}, "gpus_per_node is -1; expected a whole number"),
-        ("0", {"gpus_per_task": 1.5}, "gpus_per_task is 1.5; expected a whole number"),
-        ("0", {"gpus_per_task": True}, "gpus_per_task is True; expected a whole number"),
-    ],
-)
-def test_more_gpus_than_there_are_is_refused(visible: Any, options: Any, message: str) -> None:
-    with pytest.raises(ClusterError, match=message):
-        gpus_of_tasks(visible, 2, **options)
+def test_fewer_gpus_than_tasks_are_refused() -> None:
+    with pytest.raises(ClusterError, match="2 tasks run on a node with 1 GPUs"):
+        gpus_of_tasks("0", 2, bound=False)

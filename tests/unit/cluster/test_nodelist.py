@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
 
@@ -47,40 +49,37 @@ def test_expand(text: str, names: list[str]) -> None:
     assert expand(text) == names
 
 
-BROKEN_LISTS = {
-    "empty": ("", 0, "empty"),
-    "white_space": ("  ", 0, "empty"),
-    "open_bracket": ("a,n[1-2", 3, "never closed"),
-    "closing_bracket": ("n1-2],a", 4, "never opened"),
-    "second_closing_bracket": ("n[1-2]]", 6, "never opened"),
-    "nested_brackets": ("n[1-[2]]", 2, "number or a range"),
-    "empty_brackets": ("n[]", 2, "number or a range"),
-    "letters_in_range": ("n[1-2,a]", 6, "number or a range"),
-    "half_a_range": ("n[1-]", 2, "number or a range"),
-    "three_part_range": ("n[1-2-3]", 2, "number or a range"),
-    "backwards": ("m,n[1,3-2]", 6, "backwards"),
-    "too_long": ("n[0-999999999]", 2, "more than"),
-    "too_many_digits": (f"n[{'9' * 5000}]", 2, "number or a range"),
-    "product_too_long": ("n[0-999][0-999]", 0, "too large"),
-    "leading_comma": (",n1", 0, "before the comma"),
-    "double_comma": ("n1,,n2", 3, "before the comma"),
-    "trailing_comma": ("n1,", 3, "after the comma"),
-    "space_inside": ("n1 n2", 2, "cannot be part"),
-    "tab_inside": ("n1\tn2", 2, "cannot be part"),
-    "slurm_null": ("(null)", 0, "cannot be part"),
-    "slurm_none_assigned": ("None assigned", 4, "cannot be part"),
-    "letter_of_another_alphabet": ("n[1-2],ñ1", 7, "cannot be part"),
-    "digit_of_another_alphabet": ("n[٣]", 2, "number or a range"),
-}
-
-
-@pytest.mark.parametrize(("text", "position", "reason"), BROKEN_LISTS.values(), ids=BROKEN_LISTS)
-def test_broken_list_is_shown_with_the_place(text: str, position: int, reason: str) -> None:
-    with pytest.raises(NodeListError) as caught:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "a,n[1-2",
+        "n1-2],a",
+        "n[1-2]]",
+        "n[1-[2]]",
+        "n[]",
+        "n[1-2,a]",
+        "n[1-]",
+        "n[1-2-3]",
+        "m,n[1,3-2]",
+        "n[0-999999999]",
+        f"n[{'9' * 5000}]",
+        "n[0-999][0-999]",
+        ",n1",
+        "n1,,n2",
+        "n1,",
+        "n1 n2",
+        "n1\tn2",
+        "(null)",
+        "None assigned",
+        "n[1-2],ñ1",
+        "n[٣]",
+    ],
+)
+def test_a_broken_list_is_shown(text: str) -> None:
+    with pytest.raises(NodeListError, match=re.escape(repr(text))):
         expand(text)
-    assert isinstance(caught.value, ValueError)
-    assert caught.value.position == position
-    _check_message(str(caught.value), text, position, reason)
 
 
 COUNTS = {
@@ -98,29 +97,21 @@ def test_expand_task_counts(text: str, counts: list[int]) -> None:
     assert expand_task_counts(text) == counts
 
 
-BROKEN_COUNTS = {
-    "empty": ("", 0, "number of tasks"),
-    "letters": ("2,x", 2, "number of tasks"),
-    "negative": ("-1", 0, "number of tasks"),
-    "trailing_comma": ("2,", 2, "number of tasks"),
-    "open_parenthesis": ("2(x3", 1, "repetition such as"),
-    "no_x": ("1,2(3)", 3, "repetition such as"),
-    "space": ("2, 1", 2, "number of tasks"),
-    "no_repetitions": ("2(x0)", 3, "repetition"),
-    "too_many_repetitions": ("1,2(x9999999)", 5, "repetition"),
-    "too_many_nodes_in_all": ("2(x99999),1(x2)", 13, "repetition"),
-}
-
-
-@pytest.mark.parametrize(("text", "position", "reason"), BROKEN_COUNTS.values(), ids=BROKEN_COUNTS)
-def test_broken_counts_are_shown_with_the_place(text: str, position: int, reason: str) -> None:
-    with pytest.raises(NodeListError) as caught:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2,x",
+        "-1",
+        "2,",
+        "2(x3",
+        "1,2(3)",
+        "2, 1",
+        "2(x0)",
+        "1,2(x9999999)",
+        "2(x99999),1(x2)",
+    ],
+)
+def test_broken_counts_are_shown(text: str) -> None:
+    with pytest.raises(NodeListError, match=re.escape(repr(text))):
         expand_task_counts(text)
-    _check_message(str(caught.value), text, position, reason)
-
-
-def _check_message(message: str, text: str, position: int, reason: str) -> None:
-    first, shown, caret = message.split("\n")
-    assert reason in first
-    assert shown == "    " + text.strip().replace("\t", "?")
-    assert caret == " " * (4 + position) + "^"

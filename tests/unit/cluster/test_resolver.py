@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tfscaling.cluster.gpu_allocation import GpuRequest
 from tfscaling.cluster.nodelist import expand_task_counts
-from tfscaling.cluster.resolver import Cluster, ClusterError, assemble, resolve
-from tfscaling.cluster.task_layout import place_tasks
+from tfscaling.cluster.resolver import Cluster, resolve
+from tfscaling.cluster.task_layout import ClusterError
 
 # No nvidia-smi, whatever this machine has.
 NO_GPU_TOOLS = {"PATH": "/nonexistent"}
@@ -58,20 +54,12 @@ def read_cases() -> dict[str, Case]:
         pairs = [argument.split("=") for argument in arguments.split() if argument != "-"]
         cases[name] = Case(
             environ,
-            with_gpu_request({key: ast.literal_eval(value) for key, value in pairs}),
+            {key: ast.literal_eval(value) for key, value in pairs},
             read_jobs(jobs),
             task,
             {"None": None, "none": ()}.get(gpus, tuple(gpus.split(","))),
         )
     return cases
-
-
-def with_gpu_request(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments for `resolve`: what is about GPUs is one of them."""
-    assign = arguments.pop("auto_set_gpu", True)
-    names = [name for name in arguments if name.startswith("gpus_")]
-    request = GpuRequest(**{name: arguments.pop(name) for name in names})
-    return {**arguments, "gpus": request if assign else None}
 
 
 def read_jobs(text: str) -> dict[str, tuple[str, ...]]:
@@ -102,18 +90,9 @@ def test_slurm_step(case: Case) -> None:
     assert (again.rank, again.gpus, again.source) == (cluster.rank, None, "TF_CONFIG")
 
 
-def test_the_table_has_its_sixty_environments() -> None:
-    assert len(CASES) >= 60
-
-
 def test_five_hundred_nodes() -> None:
     cluster = resolve(step(499, "c[001-500]", "1(x500)", 500))
     assert cluster.jobs == {"worker": tuple(f"c{node:03d}:20000" for node in range(1, 501))}
-
-
-def test_tasks_per_node_replaces_a_missing_variable() -> None:
-    cluster = resolve(step(1, "n[1-2]", "", 2), tasks_per_node=1)
-    assert cluster.jobs == {"worker": ("n1:20000", "n2:20000")}
 
 
 def test_empty_tf_config_counts_as_none() -> None:
@@ -128,30 +107,22 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "allocation_without_srun": ({"SLURM_JOB_ID": "7"}, {}, "SLURM_STEP_NODELIST is not set"),
     "no_rank": (OK | {"SLURM_PROCID": ""}, {}, "SLURM_PROCID is not set"),
     "no_task_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": ""}, {}, "TASKS_PER_NODE is not set"),
-    "no_number_of_tasks": (OK | {"SLURM_STEP_NUM_TASKS": ""}, {}, "NUM_TASKS is not set"),
-    "rank_too_high": (OK | {"SLURM_PROCID": "3"}, {}, "SLURM_PROCID .* is 3; expected 0 to 2"),
+    "rank_too_high": (OK | {"SLURM_PROCID": "3"}, {}, "SLURM_PROCID is 3; expected 0 to 2"),
     "rank_negative": (OK | {"SLURM_PROCID": "-1"}, {}, "SLURM_PROCID is '-1'; expected a whole"),
-    "broken_node_list": (OK | {"SLURM_STEP_NODELIST": "n[1-2"}, {}, "SLURM_STEP_NODELIST: cannot"),
-    "node_twice": (OK | {"SLURM_STEP_NODELIST": "n1,n1"}, {}, "names n1 more than once"),
-    "broken_task_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "2,x"}, {}, "TASKS_PER_NODE: cannot"),
+    "broken_node_list": (OK | {"SLURM_STEP_NODELIST": "n[1-2"}, {}, "SLURM_STEP_NODELIST: "),
+    "node_twice": (OK | {"SLURM_STEP_NODELIST": "n1,n1"}, {}, "each node of the step once"),
+    "broken_task_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "2,x"}, {}, "TASKS_PER_NODE: "),
     "too_few_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "3"}, {}, "for 1 nodes, but there are 2"),
     "contradicting_number": (OK | {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS is '4'"),
     "too_few_jobs": (OK, {"jobs": {"worker": 2}}, "in all 2 tasks, but the nodes run 3"),
     "too_many_jobs": (OK, {"jobs": PS}, "in all 4 tasks, but the nodes run 3"),
-    "negative_job": (OK, {"jobs": {"ps": -1, "worker": 4}}, "'ps': -1"),
-    "other_tasks_per_node": (OK, {"tasks_per_node": 2}, "in all 3 tasks, but the nodes run 4"),
-    "negative_tasks_per_node": (OK, {"tasks_per_node": -2}, "tasks_per_node gives -2"),
-    "tasks_on_unknown_node": (OK, {"tasks_per_node": {"m": 3}}, "tasks_per_node names m"),
-    "no_tasks_at_all": (OK, {"tasks_per_node": 0, "jobs": {}}, "expected 0 to -1"),
-    "port_zero": (OK, {"port_base": 0}, "port_base is 0"),
-    "ports_past_the_end": (OK, {"port_base": 65535}, "port_base is 65535.*2 tasks"),
+    "plane_of_no_tasks": (
+        OK | {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "0"}, {}, "PLANESIZE is 0"),
     "too_few_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "12000"}, {}, "--resv-ports=2"),
     "broken_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "a-b"}, {}, "RESV_PORTS is 'a-b'"),
     "broken_job_number": (OK | {"SLURM_JOB_ID": "x"}, {}, "SLURM_JOB_ID is 'x'"),
     "other_node": (OK | {"SLURM_NODEID": "1"}, {}, "SLURM_NODEID is '1'.*0 was expected"),
     "other_position": (OK | {"SLURM_LOCALID": "1"}, {}, "SLURM_LOCALID is '1'.*0 was expected"),
-    "too_many_gpus": (OK | {"CUDA_VISIBLE_DEVICES": "0,1"}, {"gpus": GpuRequest(gpus_per_task=2)},
-        "gpus_per_task"),
     "shared_gpu": (
         OK | {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"}, {}, "2 tasks run on a node"),
     "gpus_of_several_tasks": (
@@ -160,7 +131,6 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "broken_tf_config": (OK | {"TF_CONFIG": "{"}, {}, "TF_CONFIG is '{'; expected JSON"),
     "jobs_outside_slurm": (NO_GPU_TOOLS, {"jobs": PS}, "SLURM_PROCID is not set.*expected one"),
     "no_number_outside_slurm": (NO_GPU_TOOLS, {"jobs": {"worker": "1"}}, "expected one task"),
-    "port_outside_slurm": (NO_GPU_TOOLS, {"port_base": 65536}, "port_base is 65536"),
 }  # fmt: skip
 
 
@@ -187,9 +157,7 @@ def test_single_worker_outside_slurm() -> None:
     assert (cluster.gpus, cluster.source, cluster.num_tasks) == (None, "single", 1)
     host, port = cluster.jobs["worker"][0].split(":")
     assert host == "localhost" and 20000 <= int(port) < 30000
-    assert resolve({}, port_base=1234, jobs={"chief": 1, "ps": 0}).jobs == {
-        "chief": ("localhost:1234",)
-    }
+    assert list(resolve({}, jobs={"chief": 1, "ps": 0}).jobs) == ["chief"]
 
 
 def test_properties() -> None:
@@ -197,12 +165,10 @@ def test_properties() -> None:
     cluster = Cluster(jobs, "worker", 0, 2, ("0", "1"), "slurm")
     assert cluster.num_tasks == 4
     assert cluster.hosts == ("b", "a", "[::1]")
-    assert cluster.address == "b:2"
     assert cluster.environment({}) == {
         "TF_CONFIG": cluster.tf_config(), "CUDA_VISIBLE_DEVICES": "0,1",
         "no_grpc_proxy": "b,a,::1",
     }  # fmt: skip
-    assert Cluster(jobs, "evaluator", 0, 4, None, "TF_CONFIG").address is None
 
 
 @pytest.mark.parametrize(
@@ -233,27 +199,3 @@ def test_no_proxy_is_between_the_nodes(environ: dict[str, str], expected: str) -
 )
 def test_chief(jobs: Any, task: tuple[str, int], is_chief: bool) -> None:
     assert Cluster(jobs, *task, 0, None, "slurm").is_chief is is_chief
-
-
-def test_assemble_takes_the_places_that_it_is_given() -> None:
-    cluster, allocation = assemble(
-        {"SLURM_DISTRIBUTION": "cyclic"},
-        rank=1,
-        jobs={"worker": 4},
-        slots=place_tasks({"a": 2, "b": 2}),
-        port_base=1,
-        gpus=None,
-    )
-    assert cluster.jobs == {"worker": ("a:1", "a:2", "b:1", "b:2")}
-    assert allocation.gpus_per_task == 0
-
-
-def test_names_are_known_without_importing_tensorflow() -> None:
-    modules = "nodelist resolver tensorflow_resolver tf_config tf_config_from_slurm"
-    program = "import sys\n" + "".join(f"import tfscaling.cluster.{m}\n" for m in modules.split())
-    program += "print(*sorted({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))"
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from tfscaling.cluster import slurm_environment as slurm
 from tfscaling.cluster.task_layout import ClusterError, Slot
@@ -17,11 +14,6 @@ def test_is_slurm(name: str) -> None:
     assert not slurm.is_slurm({"SLURM_CONF": "slurm.conf"})
 
 
-def test_rank_and_number_of_tasks() -> None:
-    environ = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}
-    assert (slurm.own_rank(environ), slurm.num_tasks(environ)) == (3, 4)
-
-
 @pytest.mark.parametrize("value", ["-1", "1.0", "x", "٣", "9" * 5000])
 def test_what_is_no_whole_number_is_refused(value: str) -> None:
     with pytest.raises(ClusterError, match="SLURM_PROCID is '.*'; expected a whole number"):
@@ -29,70 +21,22 @@ def test_what_is_no_whole_number_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "name"),
-    [
-        (slurm.own_rank, "SLURM_PROCID"),
-        (slurm.num_tasks, "SLURM_STEP_NUM_TASKS"),
-        (slurm.step_hosts, "SLURM_STEP_NODELIST"),
-        (lambda environ: slurm.step_tasks_on_host(environ, ["a"]), "SLURM_STEP_TASKS_PER_NODE"),
-        (slurm.allocation, "SLURM_JOB_NODELIST"),
-    ],
-)
-def test_missing_variable_is_named(read: Callable[[Any], object], name: str) -> None:
-    for environ in ({}, {name: " "}):
-        with pytest.raises(ClusterError, match=f"{name} is not set; .*start the program with srun"):
-            read(environ)
-
-
-def test_step_hosts_keep_slurms_order() -> None:
-    assert slurm.step_hosts({"SLURM_STEP_NODELIST": "b[9-10],a1"}) == ["b9", "b10", "a1"]
-
-
-def test_broken_node_list_names_the_variable_and_marks_the_place() -> None:
-    with pytest.raises(ClusterError, match=r"SLURM_STEP_NODELIST: [^\n]*\n    a\[1-\n     \^"):
-        slurm.step_hosts({"SLURM_STEP_NODELIST": "a[1-"})
-
-
-def test_step_tasks_on_host() -> None:
-    environ = {"SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_STEP_NUM_TASKS": "5"}
-    counts = slurm.step_tasks_on_host(environ, ["c", "a", "b"])
-    assert list(counts.items()) == [("c", 2), ("a", 2), ("b", 1)]
-
-
-@pytest.mark.parametrize(
-    ("environ", "message"),
-    [
-        ({"SLURM_STEP_TASKS_PER_NODE": "2(x"}, r"SLURM_STEP_TASKS_PER_NODE: .*\n    2\(x\n     \^"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "2"}, "is '2', for 1 nodes, but there are 2 nodes .a, b."),
-        (
-            {"SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NUM_TASKS": "3"},
-            "4 tasks in all, but SLURM_STEP_NUM_TASKS is '3'",
-        ),
-    ],
-)
-def test_wrong_task_counts_are_refused(environ: dict[str, str], message: str) -> None:
-    with pytest.raises(ClusterError, match=message):
-        slurm.step_tasks_on_host(environ, ["a", "b"])
-
-
-@pytest.mark.parametrize(
     ("value", "ports"),
     [
-        ("", None),
+        ("", [20000, 20001]),
         ("12000", [12000]),
         ("12000-12002", [12000, 12001, 12002]),
         ("12000-12001,12005", [12000, 12001, 12005]),
         ("[12000-12001]", [12000, 12001]),
     ],
 )
-def test_reserved_ports(value: str, ports: list[int] | None) -> None:
-    assert slurm.reserved_ports({"SLURM_STEP_RESV_PORTS": value}) == ports
-    assert slurm.reserved_ports({}) is None
+def test_reserved_ports(value: str, ports: list[int]) -> None:
+    assert slurm.ports({"SLURM_STEP_RESV_PORTS": value}, 2) == ports
 
 
 def test_broken_reserved_ports_are_refused() -> None:
     with pytest.raises(ClusterError, match="SLURM_STEP_RESV_PORTS is 'x'; expected ranges"):
-        slurm.reserved_ports({"SLURM_STEP_RESV_PORTS": "x"})
+        slurm.ports({"SLURM_STEP_RESV_PORTS": "x"}, 1)
 
 
 def port_base(job: int, step: int | None = None) -> int:
@@ -137,18 +81,19 @@ def test_distribution(environ: dict[str, str], expected: tuple[str, int]) -> Non
     assert slurm.distribution(environ) == expected
 
 
-def test_plane_without_a_size_is_refused() -> None:
-    with pytest.raises(ClusterError, match="SLURM_DISTRIBUTION is 'plane' without SLURM_DIST_PLAN"):
-        slurm.distribution({"SLURM_DISTRIBUTION": "plane"})
+@pytest.mark.parametrize("name", ["plane", "plane=x", "plane="])
+def test_plane_without_a_size_is_refused(name: str) -> None:
+    with pytest.raises(ClusterError, match=f"SLURM_DISTRIBUTION is '{name}' without SLURM_DIST_PL"):
+        slurm.distribution({"SLURM_DISTRIBUTION": name})
 
 
 def test_check_place() -> None:
-    slots = [Slot("a", 0, 0), Slot("b", 1, 0)]
+    slot = Slot("b", 1, 0)
     for agreeing in ({}, {"SLURM_NODEID": "1"}, {"SLURM_NODEID": "1", "SLURM_LOCALID": "0"}):
-        slurm.check_place(agreeing, slots, 1)
+        slurm.check_place(agreeing, slot)
     for name, value in (("SLURM_NODEID", "0"), ("SLURM_LOCALID", "1")):
         with pytest.raises(ClusterError, match=f"{name} is '{value}'.*--distribution=block"):
-            slurm.check_place({name: value}, slots, 1)
+            slurm.check_place({name: value}, slot)
 
 
 CLOSEST = {"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}
@@ -226,29 +171,3 @@ def test_gpus_that_slurm_gives(
     environ = {"CUDA_VISIBLE_DEVICES": visible, "SLURM_GPUS_ON_NODE": on_node}
     told = {name: value for name, value in environ.items() if value is not None}
     assert slurm.gpus_given(told) == expected
-
-
-ALLOCATION = {
-    "SLURM_JOB_NODELIST": "n[1-2]",
-    "SLURM_JOB_NUM_NODES": "2",
-    "SLURMD_NODENAME": "n2",
-}
-
-
-def test_allocation() -> None:
-    assert slurm.allocation(ALLOCATION) == (["n1", "n2"], "n2")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"SLURM_JOB_NUM_NODES": "3"}, "SLURM_JOB_NUM_NODES is 3, but .*n.1-2.' names 2 nodes"),
-        ({"SLURM_JOB_NUM_NODES": ""}, "SLURM_JOB_NUM_NODES is not set"),
-        ({"SLURMD_NODENAME": "n3"}, "SLURMD_NODENAME is 'n3'; expected one of the nodes of"),
-        ({"SLURMD_NODENAME": ""}, "SLURMD_NODENAME is not set"),
-        ({"SLURM_JOB_NODELIST": "n[1"}, "SLURM_JOB_NODELIST: cannot read the node list"),
-    ],
-)
-def test_contradicting_allocation_is_refused(changes: dict[str, str], message: str) -> None:
-    with pytest.raises(ClusterError, match=message):
-        slurm.allocation(ALLOCATION | changes)

@@ -23,7 +23,6 @@ def text(cluster: Any = CLUSTER, **other: Any) -> str:
         ({"type": "ps", "index": 0}, TfConfig(JOBS, "ps", 0, 0)),
         ({"type": "worker", "index": 0}, TfConfig(JOBS, "worker", 0, 1)),
         ({"type": "worker", "index": "1"}, TfConfig(JOBS, "worker", 1, 2)),
-        ({"type": "evaluator", "index": 0}, TfConfig(JOBS, "evaluator", 0, 3)),
     ],
 )
 def test_tasks(task: Any, expected: TfConfig) -> None:
@@ -64,9 +63,9 @@ BROKEN = {
     "address_twice": (text({"worker": ["a:1"], "ps": ["a:1"]}), "each address once"),
     "no_task": (text(), 'a "task" with "type" and "index"'),
     "task_is_no_object": (text(task=0), 'a "task" with "type" and "index"'),
-    "no_index": (text(task={"type": "worker"}), "as index of its task, not None"),
-    "negative_index": (text(task={"type": "worker", "index": -1}), "index of its task, not -1"),
-    "index_is_no_number": (text(task={"type": "worker", "index": "x"}), "its task, not 'x'"),
+    "no_index": (text(task={"type": "worker"}), "index None"),
+    "negative_index": (text(task={"type": "worker", "index": -1}), "index -1"),
+    "index_is_no_number": (text(task={"type": "worker", "index": "x"}), "index 'x'"),
     "index_too_high": (text(task={"type": "worker", "index": 2}), "'worker' with index 2"),
     "no_type": (text(task={"index": 0}), "not type None"),
     "unknown_type": (text(task={"type": "boss", "index": 0}), "not type 'boss'"),

@@ -5,32 +5,28 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 from builders import SCRIPTS
+from test_supervisor import WORDS, launched, wait_until
 from tfscaling.launch import supervisor
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.supervisor import Supervisor
 
-pytestmark = pytest.mark.timeout(60)
-#: Loads, and then does in each rank what its environment says; `say` appends to its events.
+pytestmark = pytest.mark.timeout(600)
+#: Loads, and then runs in each rank the code in its environment.
 PROGRAM = f"""
-import json, os, pathlib, signal, sys, time
+import pathlib, sys
 sys.path.insert(0, {str(SCRIPTS)!r})
 from tfscaling.launch import forked_ranks
 
-folder, rank, loads = pathlib.Path(sys.argv[1]), os.environ.get("RANK"), []
+folder, FOLDER, loads = pathlib.Path(sys.argv[1]), sys.argv[1], []
 
-def say(event, **details):
-    line = {{"time_s": time.time(), "rank": int(os.environ["RANK"]), "event": event, **details}}
-    with (folder / f"rank-{{os.environ['RANK']}}.events.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\\n")
+{WORDS}
 
 def load():
     with (folder / "loads").open("a") as file:
@@ -45,6 +41,8 @@ def load():
     loads.append(os.getpid())
 
 def main():
+    global RANK
+    RANK = int(os.environ["RANK"])
     exec(os.environ["CODE"])
 
 forked_ranks.fork_all(load, main)
@@ -91,18 +89,11 @@ def left(folder: Path) -> list[int]:
     return found
 
 
-def wait_until(happened: Callable[[], bool], timeout_s: float = 50) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_their_own(
     tmp_path: Path,
 ) -> None:
     code = "print(os.environ['RANK'], loads[0] == os.getppid(), sys.stdin.read()); say('end')"
-    assert Supervisor(ranks(tmp_path, *[code] * 3), tmp_path, 60, 3).run() is None
+    assert Supervisor(ranks(tmp_path, *[code] * 3), tmp_path, 600, 3).run() is None
     assert (tmp_path / "loads").read_text() == "x"
     assert logs(tmp_path) == [f"{rank} True \n" for rank in range(3)]
     assert left(tmp_path) == []
@@ -110,7 +101,7 @@ def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_thei
 
 def test_a_warning_while_the_process_loads_ends_nothing(tmp_path: Path) -> None:
     commands = ranks(tmp_path, *["say('end')"] * 2, LOAD="warned")
-    assert Supervisor(commands, tmp_path, 60, 2).run() is None
+    assert Supervisor(commands, tmp_path, 600, 2).run() is None
 
 
 @pytest.mark.parametrize(
@@ -126,7 +117,7 @@ def test_a_rank_that_ends_otherwise_ends_all_and_is_the_cause(
     tmp_path: Path, ending: str, code: int, said: str
 ) -> None:
     commands = ranks(tmp_path, SLEEP, f"say('start', host='h1'); {ending}")
-    cause = Supervisor(commands, tmp_path, 60, len(commands)).run()
+    cause = Supervisor(commands, tmp_path, 600, len(commands)).run()
     assert cause is not None
     assert (cause.rank, cause.host, cause.exit_code) == (1, "h1", code)
     assert logs(tmp_path)[1].endswith(said)
@@ -136,7 +127,7 @@ def test_a_rank_that_ends_otherwise_ends_all_and_is_the_cause(
 def test_what_cannot_be_loaded_is_said_by_each_rank(tmp_path: Path) -> None:
     """As a rank alone would: what fails to load fails again where the rank needs it."""
     commands = ranks(tmp_path, *["load()"] * 2, LOAD="not")
-    cause = Supervisor(commands, tmp_path, 60, len(commands)).run()
+    cause = Supervisor(commands, tmp_path, 600, len(commands)).run()
     assert cause is not None and cause.exit_code == 1
     assert all(log.endswith("ImportError: nothing is installed\n") for log in logs(tmp_path))
 
@@ -144,41 +135,19 @@ def test_what_cannot_be_loaded_is_said_by_each_rank(tmp_path: Path) -> None:
 def test_ranks_have_the_signals_of_a_process_of_its_own(tmp_path: Path) -> None:
     """SIGTERM ends a rank that does not handle it, and one that does has time to end."""
     code = (
-        "import threading\n"
-        "def last(*_): print('saved'); sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, last)\n" + SLEEP
+        "def last(*_): print('saved'); sys.exit(0)\nsignal.signal(signal.SIGTERM, last)\n" + SLEEP
     )
-    commands = ranks(tmp_path, code, "say('start'); time.sleep(0.5); sys.exit(1)", SLEEP)
-    cause = Supervisor(commands, tmp_path, 60, len(commands)).run()
-    assert cause is not None and cause.rank == 1
+    commands = ranks(tmp_path, code, SLEEP)
+
+    def ask() -> None:
+        wait_until(lambda: len(list(tmp_path.glob("rank-*.events.jsonl"))) == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask).start()
+    cause = Supervisor(commands, tmp_path, 600, len(commands), grace_s=300.0).run()
+    assert cause is not None and cause.kind == "cancelled"
     assert logs(tmp_path)[0] == "saved\n"
     assert left(tmp_path) == []
-
-
-LAUNCHER = """
-import json, pathlib, sys
-from tfscaling.launch import supervisor
-from tfscaling.launch.launchers import Command
-supervisor.GRACE_S = 1.0
-folder = pathlib.Path(sys.argv[1])
-commands = [
-    Command(tuple(argv), env, folder / f"rank-{rank}.log", rank, is_fork=True)
-    for rank, (argv, env) in enumerate(json.loads(sys.argv[2]))
-]
-cause = supervisor.Supervisor(commands, folder, 60, len(commands)).run()
-print(cause.kind, flush=True)
-"""
-
-
-def launched(folder: Path, commands: list[Command]) -> subprocess.Popen[str]:
-    """A launcher of these ranks."""
-    words = json.dumps([(command.argv, command.env) for command in commands])
-    return subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(folder), words],
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize("doing", ["time.sleep(600)", "os.kill(os.getpid(), signal.SIGSTOP)"])
@@ -200,5 +169,5 @@ def test_a_signal_to_the_launcher_while_the_process_loads_ends_it_at_once(tmp_pa
         output, _ = launcher.communicate(timeout=300)
     finally:
         launcher.kill()
-    assert output == "cancelled\n"
+    assert json.loads(output)["kind"] == "cancelled"
     assert left(tmp_path) == []

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import run_python
+from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.launch import launchers
-from tfscaling.launch.launchers import LAUNCHERS, LaunchError, Request
+from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.geometry import Geometry
 
 FOLDER = Path("attempt=1")
@@ -59,12 +63,13 @@ def test_srun_runs_setup_lines_on_every_rank() -> None:
 
 
 def test_local_ranks_are_told_their_place_by_tf_config() -> None:
-    commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), ports=[5001, 5002, 5003, 5004]))
-    addresses = [f"127.0.0.1:{port}" for port in (5001, 5002, 5003, 5004)]
-    assert [json.loads(command.env["TF_CONFIG"]) for command in commands] == [
-        {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
-        for rank in range(4)
-    ]
+    with ExitStack() as held:
+        commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), held=held))
+    told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
+    (addresses,) = {tuple(each["cluster"]["worker"]) for each in told}
+    assert len(set(addresses)) == 4
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+    assert [each["task"] for each in told] == [{"type": "worker", "index": n} for n in range(4)]
     assert [command.rank for command in commands] == [0, 1, 2, 3]
     assert [command.log for command in commands] == [FOLDER / f"rank-{n}.log" for n in range(4)]
     assert {command.argv for command in commands} == {("python", "train_rank.py", "--seed", "1")}
@@ -73,18 +78,20 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
 def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
     (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), mpi="pmi2"))
     assert "--mpi=pmi2" in command.argv[: command.argv.index("python")]
-    address = "127.0.0.1:4000"
-    ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[5001, 5002], pmi=address))
-    assert [(each.env["PMI_PORT"], each.env["PMI_ID"]) for each in ranks] == [
-        (address, "0"), (address, "1")
-    ]  # fmt: skip
+    with ExitStack() as held:
+        ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), mpi="pmi2", held=held))
+        assert [each.env["PMI_ID"] for each in ranks] == ["0", "1"]
+        (address,) = {each.env["PMI_PORT"] for each in ranks}
+        host, _, port = address.partition(":")
+        socket.create_connection((host, int(port)), timeout=300).close()
 
 
 def gpus_of(geometry: Geometry, given: Sequence[str] | None, **changes: Any) -> list[str]:
     """CUDA_VISIBLE_DEVICES of each local rank, where these GPUs are given."""
-    ports = list(range(5001, 5001 + geometry.tasks))
-    wanted = request(geometry, gpus=True, ports=ports, gpus_here=given, **changes)
-    return [command.env["CUDA_VISIBLE_DEVICES"] for command in LAUNCHERS["local"](wanted)]
+    env = {"PATH": ""} if given is None else {"CUDA_VISIBLE_DEVICES": ",".join(given)}
+    with ExitStack() as held:
+        wanted = request(geometry, gpus=True, env=env, held=held, **changes)
+        return [command.env["CUDA_VISIBLE_DEVICES"] for command in LAUNCHERS["local"](wanted)]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +130,7 @@ def test_local_ranks_use_only_the_gpus_that_are_given(given: list[str], visible:
 
 @pytest.mark.parametrize("given", [[], ["2"], ["2", "3", "4"]])
 def test_too_few_gpus_for_all_nodes_are_an_error_before_any_rank_starts(given: list[str]) -> None:
-    with pytest.raises(LaunchError, match=f"2 workers with 2 GPUs .* need 4 .* are {len(given)} "):
+    with pytest.raises(ClusterError, match=f"2 workers with 2 GPUs .* need 4 .* are {len(given)} "):
         gpus_of(Geometry(2, 1, 2), given)
 
 
@@ -134,31 +141,18 @@ def test_only_workers_take_gpus() -> None:
 
 
 def test_local_ranks_without_gpus_keep_the_variable_as_it_is() -> None:
-    (command,) = LAUNCHERS["local"](request(Geometry(1, 1, 2), ports=[5001]))
+    (command,) = LAUNCHERS["local"](request(Geometry(1, 1, 2)))
     assert "CUDA_VISIBLE_DEVICES" not in command.env
-
-
-def test_local_ranks_get_the_platforms_environment() -> None:
-    commands = LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[1, 2], env={"A": "x y"}))
-    assert [command.env["A"] for command in commands] == ["x y", "x y"]
 
 
 def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:
     jobs = {"worker": 2, "ps": 1, "chief": 1}
-    commands = LAUNCHERS["local"](request(Geometry(4, 1, 0), jobs=jobs, ports=[1, 2, 3, 4]))
+    commands = LAUNCHERS["local"](request(Geometry(4, 1, 0), jobs=jobs))
     told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
-    assert told[0]["cluster"] == {
-        "chief": ["127.0.0.1:1"],
-        "ps": ["127.0.0.1:2"],
-        "worker": ["127.0.0.1:3", "127.0.0.1:4"],
-    }
+    cluster = told[0]["cluster"]
+    assert {job: len(tasks) for job, tasks in cluster.items()} == jobs
     tasks = [(each["task"]["type"], each["task"]["index"]) for each in told]
     assert tasks == [("chief", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
-
-
-def test_local_launcher_needs_a_port_for_each_task() -> None:
-    with pytest.raises(ValueError, match="1 ports for 2 tasks"):
-        LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[5001]))
 
 
 def show_environment(setup: list[str]) -> list[str]:
@@ -187,11 +181,72 @@ def test_a_failing_setup_line_ends_the_rank_before_the_command() -> None:
     assert output == "before\n"
 
 
-def test_without_setup_there_is_no_shell() -> None:
-    assert launchers.with_setup([], ["python", "x"]) == ["python", "x"]
+def bind(port: int, reuse: bool = False) -> socket.socket:
+    other = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if reuse:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        other.bind(("127.0.0.1", port))
+    except OSError:
+        other.close()
+        raise
+    return other
 
 
-def test_the_trainer_runs_in_the_interpreter_of_the_launcher() -> None:
-    command = launchers.trainer_command(Path("train_rank.py"), ["--seed", "1"])
-    assert command == [sys.executable, "train_rank.py", "--seed", "1"]
-    assert os.access(command[0], os.X_OK)
+def test_nobody_else_can_bind_a_held_port() -> None:
+    with ReservedPorts(1) as ports, pytest.raises(OSError, match="in use") as caught:
+        bind(ports.numbers[0])
+    assert caught.value.errno == errno.EADDRINUSE
+
+
+def test_the_system_never_hands_out_a_held_port() -> None:
+    with ReservedPorts(50) as ports:
+        handed_out: list[socket.socket] = []
+        try:
+            for _ in range(800):  # kept open, so that each is another one
+                handed_out.append(bind(0))
+            taken = {held.getsockname()[1] for held in handed_out}
+        finally:
+            for held in handed_out:
+                held.close()
+        assert len(taken) == 800
+        assert taken.isdisjoint(ports.numbers)
+
+
+def test_a_server_that_reuses_addresses_can_bind_and_serve_a_held_port() -> None:
+    with ReservedPorts(1) as ports, bind(ports.numbers[0], reuse=True) as server:
+        server.listen()
+        with socket.create_connection(("127.0.0.1", ports.numbers[0]), timeout=300) as client:
+            accepted, _ = server.accept()
+            client.sendall(b"hello")
+            with accepted:
+                assert accepted.recv(5) == b"hello"
+
+
+def test_a_connection_to_a_held_port_is_refused_rather_than_left_hanging() -> None:
+    with ReservedPorts(1) as ports, pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", ports.numbers[0]), timeout=300)
+
+
+def test_a_port_is_free_afterwards() -> None:
+    with ReservedPorts(1) as ports:
+        (port,) = ports.numbers
+    with bind(port) as other:
+        assert other.getsockname()[1] == port
+
+
+SERVER = """
+import sys
+import tensorflow as tf
+cluster = tf.train.ClusterSpec({"worker": ["127.0.0.1:" + sys.argv[1]]})
+server = tf.distribute.Server(cluster, job_name="worker", task_index=0)
+print(server.target)
+"""
+
+
+def test_tensorflows_server_can_bind_a_port_while_it_is_held() -> None:
+    with ReservedPorts(1) as ports:
+        (port,) = ports.numbers
+        done = run_python(SERVER, str(port), CUDA_VISIBLE_DEVICES="-1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"grpc://127.0.0.1:{port}"

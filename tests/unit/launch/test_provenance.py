@@ -1,4 +1,4 @@
-"""Host, start and commit of a run."""
+"""Where a run was made: facts of hosts are read, not guessed; launcher and commit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,132 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fake_programs import fake_nvidia_smi, listing
 from tfscaling.launch import provenance
+from tfscaling.record.rank_report import COMPARED
 from tfscaling.record.run_record import Origin, SlurmJob
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_this_host_tells_its_processor_memory_and_versions() -> None:
+    facts = provenance.host_facts()
+    assert facts.cpus_online == os.cpu_count()
+    assert (facts.memory_gb or 0.0) > 0.5
+    assert facts.packages["numpy"].count(".") == 2
+    assert len(facts.machine) == 36  # a UUID
+    assert all(hasattr(facts, name) for name in COMPARED)
+
+
+def test_facts_come_from_the_files_of_the_kernel(tmp_path: Path) -> None:
+    tree(tmp_path, {
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) CPU @ 2.30GHz\n"
+        "cpu MHz\t\t: 2299.998\n\nprocessor\t: 1\nmodel name\t: another\n",
+        "proc/meminfo": "MemTotal:        7629920 kB\nMemFree: 1 kB\n",
+        "proc/sys/kernel/random/boot_id": "12345678-1234-1234-1234-123456789abc\n",
+        "sys/class/net/eth0/operstate": "up\n", "sys/class/net/eth0/speed": "10000\n",
+        "sys/class/net/ib0/operstate": "up\n", "sys/class/net/ib0/speed": "-1\n",
+        "sys/class/net/down0/operstate": "down\n", "sys/class/net/down0/speed": "1000\n",
+        "sys/class/net/lo/operstate": "unknown\n",
+    })  # fmt: skip
+    facts = provenance.host_facts(tmp_path / "proc", tmp_path / "sys")
+    assert facts.cpu_model == "Intel(R) Xeon(R) CPU @ 2.30GHz"
+    assert facts.cpu_mhz == 2299.998
+    assert facts.memory_gb == 7.8
+    assert facts.machine == "12345678-1234-1234-1234-123456789abc"
+    assert facts.network_mbit_per_s == {"eth0": 10000.0, "ib0": None}
+
+
+def test_beside_network_cards_bridges_and_tunnels_do_not_count(tmp_path: Path) -> None:
+    names = ("docker0", "eth0", "ib0", "tfs0123456789", "tun0")
+    tree(tmp_path, {f"sys/class/net/{name}/operstate": "up\n" for name in names})
+    for card in ("eth0", "ib0"):
+        (tmp_path / "sys/class/net" / card / "device").mkdir()
+    assert provenance.host_facts(tmp_path, tmp_path / "sys").network_mbit_per_s.keys() == {
+        "eth0", "ib0"
+    }  # fmt: skip
+
+
+def test_what_the_system_does_not_tell_is_null(tmp_path: Path) -> None:
+    facts = provenance.host_facts(tmp_path, tmp_path)
+    assert facts.memory_gb is None
+    assert facts.machine is None
+    assert facts.network_mbit_per_s == {}
+
+
+def test_gpus_and_driver_come_from_nvidia_smi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, listing(2))["PATH"])
+    facts = provenance.host_facts()
+    assert facts.gpus == ("Tesla T4",) * 2
+    assert facts.gpu_uuids == ("GPU-0", "GPU-1")
+    assert facts.gpu_driver == "535.104.05"
+
+
+@pytest.mark.parametrize("driver", ["exit 9", None])
+def test_without_an_answer_of_the_driver_a_host_has_no_gpus(
+    driver: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, driver)["PATH"] if driver else "")
+    facts = provenance.host_facts()
+    assert (facts.gpus, facts.gpu_uuids, facts.gpu_driver) == ((), (), None)
+
+
+CGROUPS: dict[str, tuple[dict[str, str], float | None]] = {
+    "version 2": (
+        {"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/step/cpu.max": "150000 100000\n"},
+        1.5,
+    ),
+    "the tightest of the groups above": (
+        {"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/step/cpu.max": "max 100000\n",
+         "sys/fs/cgroup/job/cpu.max": "200000 100000\n"},
+        2.0,
+    ),
+    "in a container": (
+        {"proc/self/cgroup": "0::/../../pod\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5,
+    ),
+    "version 1": (
+        {"proc/self/cgroup": "4:memory:/job\n3:cpu,cpuacct:/job\n",
+         "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us": "300000\n",
+         "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"},
+        3.0,
+    ),
+    "no limit in version 1": (
+        {"proc/self/cgroup": "3:cpu:/\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+         "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
+        None,
+    ),
+    "no limit": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+    "no control groups": ({}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "quota"), CGROUPS.values(), ids=list(CGROUPS))
+def test_a_limit_of_cpu_time_is_found(
+    files: dict[str, str], quota: float | None, tmp_path: Path
+) -> None:
+    tree(tmp_path, files)
+    assert provenance.cpu_quota(tmp_path / "proc", tmp_path / "sys") == quota
+
+
+@pytest.mark.parametrize(
+    ("loaded", "modules"),
+    [("gcc/12.2:cuda/12.4", ("gcc/12.2", "cuda/12.4")), ("", ()), (None, ())],
+)
+def test_modules_are_those_that_are_loaded(
+    loaded: str | None, modules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOADEDMODULES", raising=False)
+    if loaded is not None:
+        monkeypatch.setenv("LOADEDMODULES", loaded)
+    assert provenance.host_facts().modules == modules
 
 
 @pytest.fixture
@@ -38,32 +162,25 @@ def test_local_changes_are_marked(checkout: Path) -> None:
     assert provenance.git_commit(checkout) == f"{clean}-dirty"
 
 
-def test_outside_a_checkout_there_is_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_outside_a_checkout_or_without_git_there_is_no_commit(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert provenance.git_commit(tmp_path) is None
-
-
-def test_without_git_there_is_no_commit(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert provenance.git_commit(tmp_path_factory.mktemp("other")) is None
+    monkeypatch.setenv("PATH", "")
     assert provenance.git_commit(checkout) is None
 
 
-def test_environment_of_a_record(checkout: Path) -> None:
-    settings = {"TaskPlugin": "none"}
-    code = {"own.py": "a1"}
-    job = SlurmJob(id="12")
-    described = provenance.describe(checkout, 1_700_000_000.25, job, settings, code)
+def test_environment_of_a_record(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("PATH", "")
+    described = provenance.describe(checkout, 1_700_000_000.25, {"own.py": "a1"})
     assert described == Origin(
         launcher_host=socket.gethostname(),
         started="2023-11-14T22:13:20.250+00:00",
-        git_commit=provenance.git_commit(checkout),
+        git_commit=None,
         slurm_job=SlurmJob(id="12"),
-        slurm_settings=settings,
-        user_code=code,
+        slurm_settings=None,
+        user_code={"own.py": "a1"},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,8 +22,10 @@ def write(folder: Path, *ranks: int) -> None:
         write_events(folder, rank, rank_events(rank, PASSED))
 
 
-def later(seconds: float, happens: Callable[[], object]) -> None:
-    threading.Timer(seconds, happens).start()
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Lets something happen when `wait` has looked at the files once."""
+    return lambda happens: monkeypatch.setattr(time, "sleep", lambda _: happens())
 
 
 def test_files_that_are_there_are_not_waited_for(tmp_path: Path) -> None:
@@ -31,9 +33,11 @@ def test_files_that_are_there_are_not_waited_for(tmp_path: Path) -> None:
     rank_files.wait(tmp_path, range(2), 0.0)
 
 
-def test_files_of_a_rank_that_appear_later_are_waited_for(tmp_path: Path) -> None:
+def test_files_of_a_rank_that_appear_later_are_waited_for(
+    tmp_path: Path, later: Callable[[Callable[[], object]], None]
+) -> None:
     write(tmp_path, 0)
-    later(2.0, lambda: write(tmp_path, 1))
+    later(lambda: write(tmp_path, 1))
     rank_files.wait(tmp_path, range(2), 30.0)
     assert rank_files.report_path(tmp_path, 1).exists()
 
@@ -47,10 +51,12 @@ def cut(path: Path) -> Callable[[], object]:
 
 @pytest.mark.parametrize("of", [rank_files.report_path, rank_files.events_path])
 def test_a_file_that_is_still_cut_is_waited_for(
-    tmp_path: Path, of: Callable[[Path, int], Path]
+    tmp_path: Path,
+    of: Callable[[Path, int], Path],
+    later: Callable[[Callable[[], object]], None],
 ) -> None:
     write(tmp_path, 0, 1)
-    later(0.6, cut(of(tmp_path, 1)))
+    later(cut(of(tmp_path, 1)))
     rank_files.wait(tmp_path, range(2), 30.0)
 
 
@@ -68,9 +74,16 @@ def test_ranks_whose_files_never_come_are_named(tmp_path: Path, name: str) -> No
     write(tmp_path, 0, 1, 2)
     MISSING[name](tmp_path)
     with pytest.raises(IncompleteError) as caught:
-        rank_files.wait(tmp_path, range(4), 0.5)
+        rank_files.wait(tmp_path, range(4), 0.0)
     assert caught.value.ranks == [1, 3]
     text = str(caught.value)
     assert ("rank-1.json" if "report" in name else "rank-1.events.jsonl") in text
     assert "rank 3: no rank-3.json and no rank-3.events.jsonl" in text
     assert "rank 0" not in text and "rank 2" not in text
+
+
+def test_bytes_in_a_log_that_are_no_text_do_not_hide_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"fine\n\xff\xfe broken\n")
+    lines = rank_files.last_lines(tmp_path / "log")
+    assert lines[0] == "fine"
+    assert lines[1].endswith(" broken")

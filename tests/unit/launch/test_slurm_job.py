@@ -198,22 +198,20 @@ def test_accounting_that_knows_little_loses_no_run(
     assert job.queue_time_s is None
 
 
-def test_a_controller_that_does_not_answer_loses_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scontrol(tmp_path, "exit 1", monkeypatch)
-    assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == SlurmJob(id="12")
-
-
-def test_a_node_without_slurms_programs_loses_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("controller", ["exit 1", None])
+def test_a_slurm_that_does_not_answer_loses_no_run(
+    controller: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    if controller is not None:
+        scontrol(tmp_path, controller, monkeypatch)
     assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == SlurmJob(id="12")
+    assert slurm_job.settings({"SLURM_JOB_ID": "12"}) is None
 
 
 def test_outside_slurm_there_is_no_job() -> None:
     assert slurm_job.describe({}) is None
+    assert slurm_job.settings({}) is None
 
 
 CONFIG = """Configuration data as of 2026-01-02T03:04:05
@@ -290,9 +288,68 @@ def test_whom_slurm_signals_is_read_from_its_configuration(
     assert slurm_job.signals_children_alone() is alone
 
 
-def test_settings_that_cannot_be_read_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {
+    "killed": ("srun: error: cpu2: task 1: Killed", {1: "Killed (on cpu2)"}),
+    "exit_code": (
+        "srun: error: tfbench-cpu-0: task 12: Exited with exit code 1",
+        {12: "Exited with exit code 1 (on tfbench-cpu-0)"},
+    ),
+    "range_of_tasks": (
+        "srun: error: cpu3: tasks 2-3: Exited with exit code 1",
+        {2: "Exited with exit code 1 (on cpu3)", 3: "Exited with exit code 1 (on cpu3)"},
+    ),
+    "list_of_tasks": (
+        "srun: error: cpu3: tasks 0,2,4-5: Killed",
+        dict.fromkeys((0, 2, 4, 5), "Killed (on cpu3)"),
+    ),
+    "ended_by_srun_itself": ("srun: error: cpu2: task 1: Terminated", {}),
+    "cancelled_step": (
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        "slurmstepd: error: *** STEP 12.0 ON cpu1 CANCELLED AT 2026-01-02T03:04:05 ***\n"
+        "srun: launch/slurm: _step_signal: Terminating StepId=12.0",
+        {},
+    ),
+    "allocation": (
+        "srun: error: Unable to create step for job 5: Requested nodes are busy", {}),
+    "first_cause_among_noise": (
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        "srun: error: cpu2: task 1: Killed\n"
+        "srun: error: cpu1: task 0: Terminated\n",
+        {1: "Killed (on cpu2)"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), SRUN_LINES.values(), ids=list(SRUN_LINES))
+def test_ranks_and_words_of_srun(text: str, expected: dict[int, str], tmp_path: Path) -> None:
+    log = tmp_path / "srun.log"
+    log.write_text(text)
+    assert slurm_job.srun_errors(log) == expected
+
+
+def test_no_log_of_srun_says_nothing(tmp_path: Path) -> None:
+    assert slurm_job.srun_errors(tmp_path / "srun.log") == {}
+
+
+@pytest.mark.parametrize("teller", ["srun.log", "rank-1.log"])
+@pytest.mark.parametrize(
+    ("due", "kind"),
+    [
+        (" DUE TO TIME LIMIT", "time_limit"),
+        (" DUE TO PREEMPTION", "preempted"),
+        (" DUE TO JOB REQUEUE", "requeued"),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "node_failed"),
+        ("", None),
+    ],
+)
+def test_slurms_reason_is_told_from_a_users_scancel(
+    due: str, kind: str | None, teller: str, tmp_path: Path
 ) -> None:
-    assert slurm_job.settings({}) is None
-    scontrol(tmp_path, "exit 1", monkeypatch)
-    assert slurm_job.settings({"SLURM_JOB_ID": "12"}) is None
+    log = tmp_path / "srun.log"
+    log.touch()
+    assert slurm_job.ended_by(log) is None
+    when = "2026-11-22T19:36:54"
+    line = f"slurmstepd-n2: error: *** STEP 7.0 ON n2 CANCELLED AT {when}{due} ***"
+    (tmp_path / teller).write_text(f"epoch 1\n{line}\nsrun: error: n2: task 1: Killed\n")
+    cause = slurm_job.ended_by(log)
+    assert (None if cause is None else cause.kind) == kind

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,42 +109,50 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
 
 
 SIGNALLED = """
-import signal, sys, threading
-got, done = [], threading.Event()
+import os, signal, sys, time
+own, got = sys.argv[1], []
 def note(number, _):
     got.append(signal.Signals(number).name)
-    if number == signal.SIGTERM:
-        done.set()
+    open(own + "/got", "a").write(got[-1] + " ")
 for number in (signal.SIGUSR1, signal.SIGTERM):
     signal.signal(number, note)
-open(sys.argv[1] + "/ready", "w").close()
-done.wait(float(sys.argv[2]))
-open(sys.argv[1] + "/got", "w").write(" ".join(got))
+open(own + "/ready", "w").close()
+while "SIGTERM" not in got and not os.path.exists(own + "/done"):
+    time.sleep(0.05)
 """
 
 
-@pytest.mark.parametrize(
-    ("passes_on", "wait_s", "got"), [("1", 120, "SIGUSR1 SIGTERM"), ("", 2, "")]
-)
-def test_a_rank_passes_on_what_slurm_sends_to_it_alone(
-    passes_on: str, wait_s: int, got: str, tmp_path: Path
-) -> None:
+def wait_until(happened: Callable[[], bool]) -> None:
+    limit_s = time.monotonic() + 300
+    while not happened():
+        assert time.monotonic() < limit_s
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_rank_passes_on_what_slurm_sends_to_it_alone(passes_on: bool, tmp_path: Path) -> None:
     """Where the program gets the signals of the rank's group, it does not get them twice."""
-    env = {user_program.PASSES_ON: passes_on}
-    process = start(tmp_path, SIGNALLED, "{folder}", str(wait_s), env=env)
+    env = {user_program.PASSES_ON: "1" if passes_on else ""}
+    process = start(tmp_path, SIGNALLED, "{folder}", env=env)
     attempt = tmp_path / "run/attempt=1"
     own = attempt / "rank-0.files"
-    assert process.stdout is not None
-    while not (own / "ready").exists():
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.05)
+    wait_until(lambda: (own / "ready").exists() or process.poll() is not None)
     (first, *_) = (attempt / "rank-0.events.jsonl").read_text().splitlines()
-    for number in (signal.SIGUSR1, signal.SIGTERM):
-        os.kill(json.loads(first)["pid"], number)
-        time.sleep(0.2)  # two signals may come in any order
+    rank = json.loads(first)["pid"]
+    os.kill(rank, signal.SIGUSR1)
+    if passes_on:  # two signals may come in any order
+        wait_until((own / "got").exists)
+    os.kill(rank, signal.SIGTERM)
+    if not passes_on:
+        status = Path(f"/proc/{rank}/status")
+        wait_until(lambda: "ShdPnd:\t0000000000000000" in status.read_text())
+        (own / "done").touch()
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    assert (own / "got").read_text() == got
+    if passes_on:
+        assert (own / "got").read_text() == "SIGUSR1 SIGTERM "
+    else:
+        assert not (own / "got").exists()
 
 
 @pytest.fixture
@@ -210,15 +219,14 @@ PRINTS = "print('epoch 1 loss: 0.5')"
 BROKEN_REPORTS = {
     "too_many_examples": (
         REPORTS, {"observe": "events", "train_examples": 8}, "invalid",
-        "the program reported 32 examples trained, 2 epochs of 8 examples are at most 16"),
-    "no_events": ("", {"observe": "events"}, "program_failed",
-        "the program ended without the report of `observe: events`: "),
+        "32 examples trained"),
+    "no_events": ("", {"observe": "events"}, "program_failed", "`observe: events`: "),
     "pattern": (
         PRINTS, {"observe": "output", "patterns": {"loss": "Loss: (.+)"}}, "program_failed",
-        "the program ended without the report of `observe: output`: "),
+        "`observe: output`: "),
     "no_scalars": (
         "", {"observe": "tensorboard", "log_folder": "{folder}/logs"}, "program_failed",
-        "the program ended without the report of `observe: tensorboard`: "),
+        "`observe: tensorboard`: "),
 }  # fmt: skip
 
 
@@ -229,7 +237,7 @@ def test_a_report_that_cannot_be_fails_the_run(
     tmp_path: Path, code: str, recipe: dict[str, Any], kind: str, words: str
 ) -> None:
     cause = cause_of(tmp_path, code, recipe=recipe)
-    assert (cause["kind"], cause["message"].startswith(words)) == (kind, True), cause
+    assert (cause["kind"], words in cause["message"]) == (kind, True), cause
 
 
 def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
@@ -245,23 +253,21 @@ def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
 
 LOG = "run/attempt=1/rank-0.log"
 FAILURES = {
-    "raises": (
-        RAISES, "the program ended with exit code 1, user.py:3 in fit: ValueError: no data; "
-        f"log: {LOG}"),
-    "exits": (
-        "import sys; print('so far'); sys.exit(3)",
-        f"the program ended with exit code 3; its last line: so far; log: {LOG}"),
+    "raises": (RAISES, ["exit code 1", "user.py:3 in fit: ValueError: no data"]),
+    "exits": ("import sys; print('so far'); sys.exit(3)", ["exit code 3", "so far"]),
     "crashes": (
         "import ctypes\n\nctypes.string_at(0)",
-        "the program was killed by SIGSEGV, user.py:3: Fatal Python error: "
-        f"Segmentation fault; log: {LOG}"),
-}  # fmt: skip
+        ["SIGSEGV", "user.py:3: Fatal Python error: Segmentation fault"],
+    ),
+}
 
 
-@pytest.mark.parametrize(("code", "message"), FAILURES.values(), ids=list(FAILURES))
-def test_a_failure_is_one_sentence(tmp_path: Path, code: str, message: str) -> None:
+@pytest.mark.parametrize(("code", "words"), FAILURES.values(), ids=list(FAILURES))
+def test_a_failure_is_one_sentence(tmp_path: Path, code: str, words: list[str]) -> None:
     cause = cause_of(tmp_path, code)
-    assert (cause["kind"], cause["rank"], cause["message"]) == ("program_failed", 0, message)
+    assert (cause["kind"], cause["rank"]) == ("program_failed", 0)
+    for word in (*words, f"log: {LOG}"):
+        assert word in cause["message"]
 
 
 #: As NCCL's watchdog ends a process: from a thread that Python does not know of.
@@ -315,10 +321,8 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     )
     cause = cause_of(tmp_path, code, nodes=2, stall_timeout_s=8)
     assert (cause["kind"], cause["reached"]) == ("stalled", "program_start")
-    assert cause["message"] == (
-        "no rank made progress for 8 s; ranks 0, 1 hung at user.py:5 in wait; "
-        f"log: run/attempt=1/rank-{cause['rank']}.log"
-    )
+    assert "ranks 0, 1 hung at user.py:5 in wait" in cause["message"]
+    assert f"log: run/attempt=1/rank-{cause['rank']}.log" in cause["message"]
     assert "waiting" in cause["last_lines"]
     assert not is_alive(int((tmp_path / "child").read_text()))
 
@@ -326,15 +330,11 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
 def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
     code = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     process = start(tmp_path, code)
-    limit_s = time.monotonic() + 300
-    while not (tmp_path / "pid").is_file() or not (tmp_path / "pid").read_text():
-        assert time.monotonic() < limit_s
-        time.sleep(0.05)
+    pid_file = tmp_path / "pid"
+    wait_until(lambda: pid_file.is_file() and bool(pid_file.read_text()))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
-    while is_alive(int((tmp_path / "pid").read_text())):
-        assert time.monotonic() < limit_s
-        time.sleep(0.05)
+    wait_until(lambda: not is_alive(int(pid_file.read_text())))
 
 
 def is_alive(pid: int) -> bool:
@@ -351,10 +351,7 @@ def test_the_work_of_a_programs_children_counts() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", f"{code}; input()"], stdin=subprocess.PIPE
     ) as child:
-        limit_s = time.monotonic() + 300
-        while heartbeat.tree_usage(child.pid).cpu_s < 0.1:
-            assert time.monotonic() < limit_s
-            time.sleep(0.05)
+        wait_until(lambda: heartbeat.tree_usage(child.pid).cpu_s >= 0.1)
         assert heartbeat.tree_usage(child.pid).io_bytes > 0
         assert heartbeat.tree_usage(os.getpid()).cpu_s >= 0.1
         assert child.stdin is not None

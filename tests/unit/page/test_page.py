@@ -134,12 +134,6 @@ def test_the_page_reads_as_the_golden_one(page: Page) -> None:
     assert lines_of(page) == GOLDEN.read_text().splitlines()
 
 
-def test_every_metric_is_defined(page: Page) -> None:
-    rows = [words for _, words in page.all("tr")]
-    for name, metric in METRICS.items():
-        assert any(row.startswith(f"{name} {metric.title} ") for row in rows), name
-
-
 def test_the_contents_lead_to_what_is_there(page: Page) -> None:
     ids = [has["id"] for _, has, _ in page.elements if "id" in has]
     assert [name for name, count in Counter(ids).items() if count > 1] == []
@@ -199,34 +193,12 @@ def test_datatables_is_in_the_page_once(page: Page) -> None:
     assert len(packed) < 400_000
 
 
-def test_logical_devices_are_said_loudly_and_first(page: Page) -> None:
-    loud = [(has["class"], words) for has, words in page.all("p", role="note")]
-    assert [name for name, _ in loud] == ["warning serious", "warning limited"]
-    assert "logical devices" in loud[0][1]
-    listed = [words for _, words in page.all("li")]
-    assert any(words.startswith("serious Logical devices") for words in listed)
-
-
 def test_what_is_not_supported_never_looks_so(page: Page) -> None:
     time, cost = page.all("article")
     assert time[0]["class"] == "doubted" and "too few runs Too few runs." in time[1]
     assert "class" not in cost[0] and "supported Use 1 node." in cost[1]
     doubted = [words for has, words in page.all("li") if has.get("class") == "doubted"]
     assert "cluster: More nodes pay. inconclusive" in doubted
-
-
-def test_the_headline_comes_first_with_its_badge_then_the_plot_then_the_choices(page: Page) -> None:
-    shown = [(tag, has.get("class")) for tag, has, _ in page.elements]
-    places = [shown.index(("p", "headline")), shown.index(("figure", "plot"))]
-    places += [[tag for tag, _ in shown].index("article"), [tag for tag, _ in shown].index("nav")]
-    assert places == sorted(places)
-    ((_, words),) = page.all("p", **{"class": "headline"})
-    assert words.startswith("Fastest so far: 1 node.") and words.endswith("too few to be sure")
-
-
-def test_what_to_do_next_is_said_with_its_price(page: Page) -> None:
-    assert "repeats: 6 in the grid: 30 more runs, <b>." in [words for _, words in page.all("li")]
-    assert "repeats: 6" in [words for _, words in page.all("code")]
 
 
 def test_all_but_the_answer_and_the_comparison_is_folded(page: Page) -> None:
@@ -248,19 +220,6 @@ def test_texts_from_outside_cannot_become_elements(text: str, page: Page) -> Non
     assert "<script>alert" not in text
     assert page.all("h1")[0][1] == TITLE
     assert any(" ".join(NASTY.split()) in words for _, words in page.all("td"))
-
-
-def test_what_does_not_count_is_told_with_its_reason(page: Page) -> None:
-    rows = [words for _, words in page.all("tr")]
-    assert "4 2 missing not run yet" in " ".join(rows)
-    assert any("9 all excluded 9 nodes exceed nodes_max 8" in words for words in rows)
-    assert any("8 1, 2 failed rank_died" in words for words in rows)
-
-
-def test_it_is_said_if_everything_counts(tmp_path: Path) -> None:
-    text = rendered(tmp_path, fails=False)
-    assert "Nothing: every planned run counts" in text
-    assert 'id="left-out"' in text
 
 
 def test_plots_are_elements_with_names_and_ids_of_their_own(page: Page) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 from plotted import comparison_of, crosses, failed, point, tables_of
-from tfscaling.page import plot_axes, plot_figure, plot_series
+from tfscaling.page import plot_figure, plot_series
 from tfscaling.page.plot_registry import PLOTS
 
 
@@ -52,18 +52,13 @@ def test_short_labels_stand_at_the_ends_of_lines_that_are_apart() -> None:
 
 def test_all_text_is_readable_on_a_phone() -> None:
     """Nine pixels high at 370 pixels, what a phone of 400 has for a plot."""
-    assert plot_axes.FONT_SIZE * 370 / (72 * plot_axes.WIDTH) >= 9
+    assert plot_figure.FONT_SIZE * 370 / (72 * plot_figure.WIDTH) >= 9
     tables = tables_of(point(1), point(2, platform="b"), failed(4))
     for name, plot in PLOTS.items():
         figure = plot.draw(tables, "T")
         texts = [text for text in figure.findobj(Text) if text.get_text()]
-        assert min(text.get_fontsize() for text in texts) >= plot_axes.FONT_SIZE, name
-        assert figure.get_figwidth() == plot_axes.WIDTH, name
-
-
-def test_rows_of_a_series_are_sorted_by_nodes() -> None:
-    (line,) = plot_series.series(comparison_of(point(4), point(1), point(2)))
-    assert list(line.rows["nodes"]) == [1, 2, 4]
+        assert min(text.get_fontsize() for text in texts) >= plot_figure.FONT_SIZE, name
+        assert figure.get_figwidth() == plot_figure.WIDTH, name
 
 
 @pytest.mark.parametrize(
@@ -87,16 +82,6 @@ def test_rows_of_a_series_are_sorted_by_nodes() -> None:
 def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str]) -> None:
     table = comparison_of(*(point(**change) for change in changes))
     assert [line.label for line in plot_series.series(table)] == labels
-
-
-def test_an_axis_that_only_excluded_points_have_is_not_named() -> None:
-    table = comparison_of(point(), failed(1, gpus_per_node=4, status="excluded"))
-    assert plot_series.series(table)[0].label == "cluster"
-
-
-def test_a_table_without_titles_has_names() -> None:
-    table = comparison_of(point()).drop(columns="platform_title")
-    assert plot_series.series(table)[0].label == "cluster"
 
 
 def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run() -> None:
@@ -146,35 +131,22 @@ def test_what_the_bars_are_goes_by_the_runs_that_their_values_are_of() -> None:
     assert plot_figure.bars_note(comparison_of(point(runs=6, runs_timed=1)), "cost_usd") == []
 
 
-def test_a_column_that_is_missing_or_empty_is_nan() -> None:
-    table = comparison_of(point(loss=None))
-    for name in ("loss", "no such column"):
-        assert np.isnan(plot_series.values(table, name)).tolist() == [True]
-
-
 @pytest.mark.parametrize(
     ("value", "text"), [(0.004, "0.004"), (60, "60"), (2e6, "2000000"), (3 * 0.1, "0.3")]
 )
 def test_numbers_are_plain(value: float, text: str) -> None:
-    assert plot_axes.plain(value) == text
+    assert plot_figure.plain(value) == text
 
 
 @pytest.mark.parametrize("low", [1e-5, 0.07, 1.0, 35.0])
 @pytest.mark.parametrize("factor", [1.3, 2, 7, 30, 1e3, 1e6, 1e15])
 def test_ticks_of_a_logarithmic_axis_are_few_round_and_apart(low: float, factor: float) -> None:
-    ticks = plot_axes.log_ticks(low, low * factor)
+    ticks = plot_figure.log_ticks(low, low * factor)
     assert 2 <= len(ticks) <= 9
     assert low <= ticks[0] and ticks[-1] <= low * factor * (1 + 1e-9)
     apart = [math.log(b / a) / math.log(factor) for a, b in itertools.pairwise(ticks)]
     assert min(apart) > 0.03
-    assert all(len(plot_axes.plain(tick).strip("0.")) <= 4 for tick in ticks)
-
-
-def test_ticks_are_the_values_that_have_room() -> None:
-    assert plot_axes.value_ticks([1, 2, 4, 8]) == [1, 2, 4, 8]
-    crowded = plot_axes.value_ticks([*range(1, 129)])
-    assert crowded[0] == 1 and crowded[-1] == 128
-    assert 6 < len(crowded) < 20
+    assert all(len(plot_figure.plain(tick).strip("0.")) <= 4 for tick in ticks)
 
 
 def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> None:
@@ -185,13 +157,6 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
     assert x == other_x == 2 and 0 < low < high < 0.2
     assert [first, second] == list(plot_series.COLOURS[:2])
     assert axes.get_legend_handles_labels()[1] == [f"3 points {plot_figure.ABSENT}"]
-
-
-def test_nothing_is_marked_if_all_is_measured() -> None:
-    figure, (axes,) = plot_figure.panels("T", "nodes", ["y"])
-    assert not plot_figure.mark_absent(axes, comparison_of(point()), "nodes")
-    plot_figure.finish(figure, axes, tables_of())
-    assert figure.legends == []
 
 
 def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> None:

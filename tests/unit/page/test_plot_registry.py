@@ -119,11 +119,6 @@ def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_pa
     assert study.plot("speedup").read_bytes() == (tmp_path / "speedup.svg").read_bytes()
 
 
-def test_a_plot_without_a_title_in_the_configuration_has_its_own() -> None:
-    options = {"speedup": PlotOptions(title="Mine"), "cost_time": PlotOptions()}
-    assert titles(options, []) == {"speedup": "Mine", "cost_time": PLOTS["cost_time"].title}
-
-
 def test_a_plot_that_is_null_in_the_configuration_is_not_drawn() -> None:
     assert titles({"speedup": None, "epochs": PlotOptions(title="E")}, []) == {"epochs": "E"}
     changed = raw_config((("plots",), {"cost_time": None, "speedup": {}}))

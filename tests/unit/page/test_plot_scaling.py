@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from plotted import crosses, failed, legend_of, point, points_of, tables_of
 from tfscaling.page import plot_figure, plot_scaling, plot_series
+from tfscaling.page.plot_registry import PLOTS
 
 BASE = {"baseline": "nodes=1", "baseline_execution_time_s": 60.0}
 
@@ -40,19 +41,6 @@ def test_execution_times_are_drawn_over_the_nodes_with_the_ideal_of_the_first() 
     assert [text.get_text() for text in axes.get_xticklabels()] == ["2", "4"]
 
 
-def test_the_ideal_follows_the_replicas() -> None:
-    points = [point(nodes, replicas=nodes - 1) for nodes in (2, 3, 5)]
-    (axes,) = plot_scaling.execution_time(tables_of(*points), "T").axes
-    assert thin_lines(axes) == [[(2, 30.0), (3, 15.0), (5, 7.5)]]
-
-
-def test_error_bars_are_drawn() -> None:
-    low_high = {"execution_time_s_low": 55.0, "execution_time_s_high": 70.0}
-    (axes,) = plot_scaling.execution_time(tables_of(point(1, runs=6, **low_high)), "T").axes
-    ((low, high),) = [bar.get_segments()[0][:, 1] for bar in axes.collections]
-    assert (low, high) == (55.0, 70.0)
-
-
 def test_published_times_are_hollow_in_the_same_colour_even_where_nothing_was_measured() -> None:
     points = [point(1, published_execution_time_s=50.0), failed(2, published_execution_time_s=30.0)]
     figure = plot_scaling.execution_time(tables_of(*points), "T")
@@ -66,12 +54,8 @@ def test_published_times_are_hollow_in_the_same_colour_even_where_nothing_was_me
     assert "published" in legend_of(figure)
 
 
-def test_without_published_times_the_legend_does_not_name_them() -> None:
-    assert "published" not in legend_of(plot_scaling.execution_time(tables_of(point()), "T"))
-
-
 def test_speedups_have_a_line_at_one_and_the_ideal_of_the_baseline() -> None:
-    figure = plot_scaling.speedup(tables_of(compared(1, 1.0), compared(4, 3.0)), "T")
+    figure = plot_scaling.ratio(tables_of(compared(1, 1.0), compared(4, 3.0)), "T", "speedup")
     found = points_of(figure)
     assert found["cluster"] == [(1, 1.0), (4, 3.0)]
     assert [y for _, y in found["as fast as the baseline"]] == [1.0, 1.0]
@@ -82,43 +66,25 @@ def test_speedups_have_a_line_at_one_and_the_ideal_of_the_baseline() -> None:
 def test_the_baseline_is_named_with_its_time() -> None:
     other = {"platform": "b", "platform_title": "Other", "baseline_execution_time_s": 33.25}
     tables = tables_of(compared(1, 1.0), compared(2, 1.5), compared(2, 2.0, **other))
-    for draw in (plot_scaling.speedup, plot_scaling.scaling_efficiency):
-        assert "baseline nodes=1: cluster 60.0 s; Other 33.2 s" in legend_of(draw(tables, "T"))[-1]
-
-
-def test_a_series_without_a_measured_baseline_is_named() -> None:
-    lost = point(2, platform="b", baseline="nodes=1", baseline_execution_time_s=np.nan)
-    notes = legend_of(plot_scaling.speedup(tables_of(compared(1, 1.0), lost), "T"))[-1]
-    assert "no baseline measured: b" in notes and "b not measured" in notes
-
-
-def test_without_any_baseline_the_plot_says_so() -> None:
-    (axes,) = plot_scaling.speedup(tables_of(point(2)), "T").axes
-    assert [text.get_text() for text in axes.texts] == ["no baseline measured"]
+    for name in ("speedup", "scaling_efficiency"):
+        figure = plot_scaling.ratio(tables, "T", name)
+        assert "baseline nodes=1: cluster 60.0 s; Other 33.2 s" in legend_of(figure)[-1]
 
 
 #: Of a point whose runs all went on from a checkpoint.
 RESUMED = {"execution_time_s": None, "runs_timed": 0}
 
 
-def test_a_series_without_times_is_not_said_to_have_no_baseline() -> None:
-    resumed = point(2, platform="b", **BASE, **RESUMED)
-    notes = legend_of(plot_scaling.speedup(tables_of(compared(1, 1.0), resumed), "T"))[-1]
-    assert f"not shown, {plot_figure.NO_TIMES}: b" in notes
-
-
-@pytest.mark.parametrize(
-    "draw", [plot_scaling.execution_time, plot_scaling.speedup, plot_scaling.time_split]
-)
-def test_where_no_run_has_a_time_the_plot_does_not_say_that_nothing_was_measured(draw: Any) -> None:
-    (axes,) = draw(tables_of(point(1, **RESUMED)), "T").axes
+@pytest.mark.parametrize("name", ["execution_time", "speedup", "time_split"])
+def test_where_no_run_has_a_time_the_plot_does_not_say_that_nothing_was_measured(name: str) -> None:
+    (axes,) = PLOTS[name].draw(tables_of(point(1, **RESUMED)), "T").axes
     assert [text.get_text() for text in axes.texts] == [plot_figure.NO_TIMES]
 
 
 def test_efficiency_starts_at_zero_and_has_intervals() -> None:
     interval = {"scaling_efficiency_low": 0.4, "scaling_efficiency_high": 0.6, "runs": 6}
     tables = tables_of(compared(1, 1.0), compared(2, 1.0, **interval))
-    figure = plot_scaling.scaling_efficiency(tables, "T")
+    figure = plot_scaling.ratio(tables, "T", "scaling_efficiency")
     (axes,) = figure.axes
     assert points_of(figure)["cluster"] == [(1, 1.0), (2, 0.5)]
     assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] >= 1
@@ -127,25 +93,14 @@ def test_efficiency_starts_at_zero_and_has_intervals() -> None:
     assert drawn == [[0.4, 0.6]]
 
 
-@pytest.mark.parametrize(
-    "draw", [plot_scaling.execution_time, plot_scaling.speedup, plot_scaling.scaling_efficiency]
-)
-def test_points_that_failed_are_crosses_and_no_points(draw: Any) -> None:
-    figure = draw(tables_of(compared(1, 1.0), failed(8)), "T")
+@pytest.mark.parametrize("name", ["execution_time", "speedup", "scaling_efficiency"])
+def test_points_that_failed_are_crosses_and_no_points(name: str) -> None:
+    figure = PLOTS[name].draw(tables_of(compared(1, 1.0), failed(8)), "T")
     assert [x for x, _ in points_of(figure)["cluster"]] == [1]
     assert [x for x, _, _ in crosses(figure.axes[0])] == [8]
     assert any(plot_figure.ABSENT in text.replace("\n    ", " ") for text in legend_of(figure))
     low, high = figure.axes[0].get_xlim()
     assert low < 1 and high > 8
-
-
-@pytest.mark.parametrize("nodes", [1, 4])
-def test_a_single_point_is_visible(nodes: int) -> None:
-    figure = plot_scaling.execution_time(tables_of(point(nodes)), "T")
-    (axes,) = figure.axes
-    ((x, y),) = points_of(figure)["cluster"]
-    for value, (low, high) in ((x, axes.get_xlim()), (y, axes.get_ylim())):
-        assert low < 0.9 * value and high > 1.1 * value
 
 
 TIMES = {column: 1.0 + number for number, column in enumerate(plot_scaling.PHASE_STYLES)}
@@ -180,14 +135,8 @@ def test_each_platform_has_a_panel_and_each_point_a_bar_with_its_name() -> None:
     assert len(figure.axes[1].patches) == 2 * len(plot_scaling.PHASE_STYLES)
 
 
-def test_a_phase_that_was_not_measured_takes_no_room() -> None:
-    row = point(1, **{**TIMES, "launch_time_s": None, "train_time_s": np.nan})
-    (axes,) = plot_scaling.time_split(tables_of(row), "T").axes
-    assert sum(patch.get_width() for patch in axes.patches) == sum(TIMES.values()) - 1 - 7
-
-
 def test_a_line_of_other_work_says_why_it_has_no_speedup() -> None:
     base = point(1, speedup=1.0, scaling_efficiency=1.0, same_work=True, baseline="nodes=1")
     other = point(2, recipe="other", same_work=False)
-    texts = legend_of(plot_scaling.speedup(tables_of(base, other), "T"))
+    texts = legend_of(plot_scaling.ratio(tables_of(base, other), "T", "speedup"))
     assert any("not shown, other work than the baseline: other" in text for text in texts)

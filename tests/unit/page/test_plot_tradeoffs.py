@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plotted import failed, legend_of, point, points_of, tables_of
+from plotted import legend_of, point, points_of, tables_of
 from tfscaling.page import plot_figure, plot_tradeoffs
 
 
@@ -29,13 +29,6 @@ def test_accuracy_is_drawn_over_time_and_points_are_labelled_with_their_nodes() 
     assert points_of(figure)["cluster"] == [(60.0, 0.99), (40.0, 0.97), (50.0, 0.96)]
     labels = {text: tuple(map(float, at)) for text, at in labels_in(figure).items()}
     assert labels == {"1": (60.0, 0.99), "2": (40.0, 0.97), "4": (50.0, 0.96)}
-
-
-def test_labels_name_the_gpus_where_they_vary() -> None:
-    points = [point(2, gpus_per_node=gpus, cost_usd=1.0 + gpus) for gpus in (0, 4)]
-    figure = plot_tradeoffs.cost_time(tables_of(*points), "T")
-    assert set(labels_in(figure)) == {"2", "2×4"}
-    assert "GPUs per node" in legend_of(figure)[-1]
 
 
 @pytest.mark.parametrize("draw", [plot_tradeoffs.quality_time, plot_tradeoffs.cost_time])
@@ -69,63 +62,8 @@ def test_without_prices_the_plot_says_so(cost: Any) -> None:
     assert [text.get_text() for text in axes.texts] == ["no prices in config/platforms.yaml"]
 
 
-def test_platforms_without_a_price_are_named() -> None:
-    points = [point(cost_usd=0.1), point(platform="b", platform_title="Other")]
-    assert "no price: Other" in legend_of(plot_tradeoffs.cost_time(tables_of(*points), "T"))[-1]
-
-
 RESUMED = {"execution_time_s": None, "cost_usd": None, "runs_timed": 0}
 OTHER = {"platform": "b", "platform_title": "Other"}
-
-
-def test_platforms_whose_runs_all_went_on_from_a_checkpoint_have_no_time_rather_than_no_price() -> (
-    None
-):
-    points = [point(cost_usd=0.1), point(**OTHER, **RESUMED), point(platform="c")]
-    (note,) = [
-        n for n in legend_of(plot_tradeoffs.cost_time(tables_of(*points), "T")) if "not" in n
-    ]
-    assert f"not shown, {plot_figure.NO_TIMES}: Other" in note
-    assert "not shown, no price: c" in note
-
-
-def test_platforms_without_a_time_do_have_a_quality() -> None:
-    figure = plot_tradeoffs.quality_time(tables_of(point(), point(**OTHER, **RESUMED)), "T")
-    assert f"not shown, {plot_figure.NO_TIMES}: Other" in legend_of(figure)[-1]
-
-
-def test_a_platform_may_have_times_of_some_points_and_qualities_of_others() -> None:
-    unknown = {"test_accuracy": None}
-    others = [point(**OTHER, **RESUMED), point(2, **OTHER, **unknown)]
-    figure = plot_tradeoffs.quality_time(tables_of(point(), *others), "T")
-    assert "no point with both time and test accuracy: Other" in legend_of(figure)[-1].replace(
-        "\n    ", " "
-    )
-
-
-@pytest.mark.parametrize(
-    ("points", "text"),
-    [
-        ([point(**RESUMED)], plot_figure.NO_TIMES),
-        ([point(**RESUMED), point(2)], "no point with both time and price"),
-        ([failed(1)], plot_figure.NOTHING),
-    ],
-)
-def test_without_a_point_the_plot_of_costs_says_what_is_missing(points: Any, text: str) -> None:
-    (axes,) = plot_tradeoffs.cost_time(tables_of(*points), "T").axes
-    assert [text.get_text() for text in axes.texts] == [text]
-
-
-def test_a_price_of_nothing_is_drawn() -> None:
-    figure = plot_tradeoffs.cost_time(
-        tables_of(point(1, cost_usd=0.0), point(2, cost_usd=0.2)), "T"
-    )
-    assert points_of(figure)["cluster"] == [(60.0, 0.0), (30.0, 0.2)]
-
-
-def test_points_without_a_run_are_counted_in_the_legend() -> None:
-    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, failed(6), failed(8)), "T")
-    assert f"2 points {plot_figure.ABSENT}" in points_of(figure)
 
 
 def test_labels_of_crowded_points_do_not_hide_each_other() -> None:
@@ -172,13 +110,6 @@ def test_each_work_has_a_pareto_set_of_its_own(axis: str) -> None:
     assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0], [300.0, 400.0]]
     (pareto,) = [text for text in legend_of(figure) if text.startswith("none has less time")]
     assert "recipe" in pareto
-
-
-def test_a_point_that_diverged_in_most_runs_is_shown_but_in_no_pareto_set() -> None:
-    unsure = point(8, execution_time_s=20.0, test_accuracy=0.999, runs=2, runs_diverged=4)
-    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, unsure), "T")
-    assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0]]
-    assert (20.0, 0.999) in points_of(figure)["cluster"]
 
 
 def test_a_point_that_did_the_whole_work_is_in_the_pareto_set_though_its_baseline_did_not() -> None:

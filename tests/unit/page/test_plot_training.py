@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from matplotlib.text import Text
-from plotted import crosses, failed, legend_of, point, points_of, tables_of
-from tfscaling.page import plot_figure, plot_series, plot_training
+from plotted import legend_of, point, points_of, tables_of
+from tfscaling.page import plot_series, plot_training
 
 AXES = plot_training.POINT_AXES
 PUBLISHED = [
@@ -53,42 +53,10 @@ def test_published_values_are_hollow_markers_of_their_own() -> None:
     assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["64", "640"]
 
 
-def test_published_values_are_drawn_when_nothing_is_measured() -> None:
-    figure = plot_training.loss_quality(tables_of(failed(2), published=PUBLISHED), "T")
-    assert points_of(figure)["published"] == [(64, 0.08), (640, 0.2)]
-    assert plot_figure.NOTHING in legend_of(figure)[-1]
-
-
-def test_points_that_failed_are_crosses_at_their_batch() -> None:
-    figure = plot_training.loss_quality(tables_of(point(1), failed(8)), "T")
-    for axes in figure.axes:
-        assert [x for x, _, _ in crosses(axes)] == [512]
-
-
-def test_an_excluded_point_has_no_batch_and_stands_in_the_legend() -> None:
-    lost = failed(8, status="excluded", global_batch_size=None)
-    figure = plot_training.loss_quality(tables_of(point(1), lost), "T")
-    assert crosses(figure.axes[0]) == []
-    assert f"1 point {plot_figure.ABSENT}" in legend_of(figure)
-
-
-def test_the_range_of_several_runs_is_an_error_bar() -> None:
-    row = point(1, runs=3, loss_min=0.05, loss_max=0.3)
-    axes = plot_training.loss_quality(tables_of(row), "T").axes[0]
-    assert [bar.get_segments()[0][:, 1].tolist() for bar in axes.collections] == [[0.05, 0.3]]
-
-
 @pytest.mark.parametrize(("loss", "scale"), [(0.9, "log"), (0.15, "linear")])
 def test_the_loss_axis_is_logarithmic_where_values_differ_by_much(loss: float, scale: str) -> None:
     tables = tables_of(point(1, loss=0.1), point(2, loss=loss))
     assert plot_training.loss_quality(tables, "T").axes[0].get_yscale() == scale
-
-
-def test_a_loss_of_zero_is_drawn() -> None:
-    rows = [point(1, loss=0.0), point(2, loss=0.5)]
-    figure = plot_training.loss_quality(tables_of(*rows), "T")
-    assert points_of(figure)["cluster"] == [(64, 0.0), (128, 0.5)]
-    assert figure.axes[0].get_yscale() == "linear"
 
 
 def test_each_point_is_a_line_over_the_epochs() -> None:
@@ -146,14 +114,6 @@ def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:
     assert any("held-out" in text.get_text() for text in figure.findobj(Text))
     alone = plot_training.epochs(tables_of(row, epochs=epochs_of(row, 0.5, 0.3)), "T")
     assert not any("held-out" in text.get_text() for text in alone.findobj(Text))
-
-
-def test_a_single_epoch_is_visible() -> None:
-    row = point(1)
-    axes = plot_training.epochs(tables_of(row, epochs=epochs_of(row, 0.5)), "T").axes[0]
-    assert axes.lines[0].get_marker() != "None"
-    low, high = axes.get_xlim()
-    assert low < 1 < high
 
 
 def test_epochs_of_runs_that_diverged_are_in_no_line() -> None:

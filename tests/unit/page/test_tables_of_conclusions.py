@@ -22,7 +22,7 @@ def test_clouds_show_values_with_the_digits_of_their_metric() -> None:
 
 
 def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None:
-    table = published.page_table(report_inputs.published())
+    table = published.as_text(report_inputs.published())
     assert table.cells["loss"].tolist() == ["0.3100 (0.3000–0.3200)", "–"]
     assert orders(table, "loss") == [0.31, None]
     assert table.cells["execution_time_s"].tolist() == ["20.0", "–"]

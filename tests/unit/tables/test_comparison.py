@@ -20,7 +20,6 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import METRICS
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
-from tfscaling.stages import compare as script
 from tfscaling.tables import comparison, display, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import median_interval, ratio_interval
@@ -98,13 +97,6 @@ def test_speedup_is_relative_to_the_point_with_the_fewest_replicas(
     assert set(table["baseline_execution_time_s"]) == {60.0}
 
 
-def test_efficiency_counts_replicas_from_a_baseline_of_several(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": [1, 2], "gpus_per_node": 2})
-    write_all(planned, tmp_path, 60.0, 40.0)
-    row = point(compare(planned, tmp_path), nodes=2)
-    assert (row["replicas"], row["speedup"], row["scaling_efficiency"]) == (4, 1.5, 0.75)
-
-
 @pytest.mark.parametrize("ending", ["failed", "missing", "stale"])
 def test_without_a_valid_baseline_there_is_no_speedup(tmp_path: Path, ending: str) -> None:
     planned = planned_of({"nodes": [1, 2, 4]})
@@ -123,22 +115,6 @@ def test_without_a_valid_baseline_there_is_no_speedup(tmp_path: Path, ending: st
     row = point(table, nodes=1)
     assert (row["status"], row["runs"]) == (ending, 0)
     assert point(table, nodes=2)["execution_time_s"] == 30.0
-
-
-def test_a_failed_point_has_no_speedup_of_its_own(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": [1, 2]})
-    write_record(tmp_path, planned.runs[0], 60.0)
-    row = point(compare(planned, tmp_path), nodes=2)
-    assert math.isnan(row["speedup"])
-    assert row["status"] == "missing"
-
-
-def test_each_series_has_its_own_baseline(tmp_path: Path) -> None:
-    planned = planned_of({"recipe": ["weak", "strong"]})
-    write_all(planned, tmp_path, 60.0, 30.0, 80.0, 20.0)
-    table = compare(planned, tmp_path)
-    assert point(table, recipe="weak", nodes=2)["speedup"] == 2.0
-    assert point(table, recipe="strong", nodes=2)["speedup"] == 4.0
 
 
 def test_excluded_points_stand_at_the_end_with_their_reasons(tmp_path: Path) -> None:
@@ -247,23 +223,6 @@ def test_without_a_target_nothing_is_said_of_it(tmp_path: Path) -> None:
     assert table[["target", "runs_at_target", "time_to_target_s"]].isna().all(axis=None)
     shown = comparison.as_text(table, "Title", ["time_to_target_s"])
     assert not any("is at least" in note for note in shown.notes)
-
-
-def test_a_note_says_how_many_runs_reached_the_target(tmp_path: Path) -> None:
-    table = at_target(tmp_path, [[0.9], [0.9], [0.1]])
-    shown = comparison.as_text(table, "Title", ["execution_time_s", "time_to_target_s"])
-    assert "time_to_target_s" not in shown.cells  # it has no value
-    assert any("test accuracy is at least 0.9;" in note for note in shown.notes)
-    end = "was not reached by every run: 2 nodes: reached by 2 of 3 runs."
-    assert f"Test accuracy 0.9 {end}" in shown.notes
-    # it belongs to columns that are not shown here
-    assert not any("0.9" in note for note in comparison.as_text(table, "T", ["loss"]).notes)
-
-
-def test_no_note_names_points_that_reached_the_target(tmp_path: Path) -> None:
-    shown = comparison.as_text(at_target(tmp_path, [[0.9]]), "T", ["cost_to_target_usd"])
-    assert shown.cells["cost_to_target_usd"].tolist() == ["0.0405"]
-    assert not any("not reached" in note for note in shown.notes)
 
 
 def test_a_grid_of_which_nothing_has_run_is_still_a_table(tmp_path: Path) -> None:
@@ -468,14 +427,6 @@ def test_a_point_left_out_of_one_block_and_run_in_another_is_one_row(tmp_path: P
     assert [(row["nodes"], row["status"]) for row in rows_of(table)] == [(1, "ok"), (2, "ok")]
 
 
-def test_a_point_left_out_of_two_blocks_is_one_row(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": [1, 9]}, {"nodes": [2, 9]})
-    assert len(planned.excluded) == 2
-    table = compare(planned, tmp_path)
-    assert table["nodes"].tolist() == [1, 2, 9]
-    assert point(table, nodes=9)["reason"] == "9 nodes exceed nodes_max 8"
-
-
 def test_each_row_has_title_and_cloud_of_its_platform(tmp_path: Path) -> None:
     blocks = {"platform": ["cluster", "laptop"], "nodes": [1, 9]}
     table = compare(planned_of(blocks, cloud="c", title="T"), tmp_path)
@@ -503,21 +454,6 @@ def test_published_values_and_ratios_stand_beside_the_published_point_only(tmp_p
     others = table[(table["nodes"] > 1) | (table["gpus_per_node"] > 0)]
     assert len(others) == 3
     assert others[[*PUBLISHED_COLUMNS, *RATIO_COLUMNS]].isna().all(axis=None)
-
-
-@pytest.mark.parametrize(
-    "axes",
-    [{"platform": "other"}, {"model": "cifar10_cnn"}, {"strategy": "single"}, {"nodes": 2},
-     {"gpus_per_node": 1}, {"tasks_per_node": "2"}],
-    ids=lambda axes: next(iter(axes)),
-)  # fmt: skip
-def test_what_was_published_of_another_point_is_not_shown(
-    tmp_path: Path, axes: dict[str, Any]
-) -> None:
-    planned = planned_of({"nodes": 1})
-    write_all(planned, tmp_path, 40.0)
-    table = compare(planned, tmp_path, published_results=[published_result(**axes)])
-    assert table[[*PUBLISHED_COLUMNS, *RATIO_COLUMNS]].isna().all(axis=None)
 
 
 OTHER_TRAINING = [
@@ -578,24 +514,6 @@ def test_points_without_a_measurement_have_published_values_but_no_ratio(tmp_pat
     assert table[RATIO_COLUMNS].isna().all(axis=None)
 
 
-def test_a_published_zero_has_no_ratio(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": 1})
-    write_all(planned, tmp_path, 40.0)
-    row = point(compare(planned, tmp_path, published_results=[published_result(loss=0.0)]), nodes=1)
-    assert (row["published_loss"], row["execution_time_ratio"]) == (0.0, 0.5)
-    assert math.isnan(row["loss_ratio"])
-
-
-def test_published_results_are_found_after_the_runs_went_through_a_file(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": 2, "tasks_per_node": [1, "2+1"]})
-    write_all(planned, tmp_path, 60.0, 40.0)
-    runs = write_and_read(tables_of(planned, tmp_path)[0], tmp_path)
-    rows = [published_result(nodes=2, tasks_per_node="2+1", global_batch_size=192)]
-    table = comparison_table(runs, planned, None, rows)
-    assert table["execution_time_ratio"].dropna().tolist() == [0.5]
-    assert point(table, tasks_per_node="2+1")["execution_time_ratio"] == 0.5
-
-
 DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 
@@ -630,16 +548,6 @@ def test_runs_that_diverged_are_counted_told_and_in_no_median(
     assert pd.isna(row["loss_low"]) and pd.isna(row["execution_time_s_low"])
 
 
-def test_other_failures_stand_beside_those_that_diverged(tmp_path: Path) -> None:
-    planned = with_diverged(tmp_path, 1)
-    (tmp_path / planned.runs[5].spec.path / "run.json").unlink()
-    row = point(compare(planned, tmp_path), nodes=2)
-    assert (row["runs"], row["runs_diverged"], row["status"]) == (4, 1, "incomplete")
-    assert row["reason"] == (
-        "1 of 6 diverged (repeat 1: loss is NaN from epoch 2); repeat 6 missing: not run yet"
-    )
-
-
 def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: Path) -> None:
     planned = planned_of({"nodes": [1, 2], "repeats": 2})
     for run in planned.runs:
@@ -652,14 +560,6 @@ def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: P
     assert row["same_work"] is None or pd.isna(row["same_work"])
     assert pd.isna(other["speedup"]) and other["execution_time_s"] == 40.0
     assert other["same_work"] is True
-    for name in ("comparison.md", "comparison.tex", "comparison.html"):
-        text = formats_of(table)[Path(name).suffix]
-        assert "2 of 2 diverged" in text
-
-
-def formats_of(table: pd.DataFrame) -> dict[str, str]:
-    shown = comparison.as_text(table, "Title", ["execution_time_s", "loss"])
-    return {ending: write(shown, []) for ending, write in script.FORMATS.items()}
 
 
 def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Path) -> None:
@@ -681,8 +581,6 @@ def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Pat
     ]
     assert chosen.point is None and 2 in [each.row["nodes"] for each in chosen.not_covered]
     assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
-    notes = comparison.as_text(table, "Title", ["time_to_target_s"]).notes
-    assert any("2 nodes: reached by 5 of 6 runs." in note for note in notes)
 
 
 def work(folder: Path, trained: dict[int, Sequence[int]], **block: Any) -> pd.DataFrame:

@@ -150,12 +150,6 @@ def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:
     assert (few.severity, few.runs, nodes_of(few)) == (LIMITED, 3, [2])
 
 
-def test_where_no_run_counts_nothing_else_is_said_of_runs(tmp_path: Path) -> None:
-    (only,) = found(manifest_of(config_of()), tmp_path).values()
-    assert (only.kind, only.runs, nodes_of(only)) == ("not_valid", 12, [1, 2])
-    assert "12 missing" in only.text
-
-
 def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
     planned = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
     (only,) = found(planned, tmp_path).values()
@@ -201,11 +195,6 @@ def test_points_that_are_compared_must_be_of_the_same_data(
     assert ("other_data" in found) == differ
     if differ:
         assert (found["other_data"].severity, found["other_data"].runs) == (SERIOUS, 12)
-
-
-def test_an_excluded_point_is_no_warning(tmp_path: Path) -> None:
-    config = config_of(nodes=[1, 2, 9])
-    assert found(written(config, tmp_path), tmp_path) == {}
 
 
 def test_serious_warnings_come_first_and_only_a_few_before_the_table(tmp_path: Path) -> None:
@@ -308,14 +297,6 @@ def test_every_output_has_every_warning_about_its_data(
             assert squeezed(planned) in said, f"{name}: {warning.kind}"
 
 
-def test_warnings_stand_before_the_first_table(warned: tuple[Path, dict[str, str]]) -> None:
-    for name, text in warned[1].items():
-        if Path(name).suffix == ".md" and "\n|" in text:
-            assert 0 < text.index("**Warning:**") < text.index("\n|"), name
-    page = warned[1]["report.html"]
-    assert page.index('role="note"') < page.index('id="answer"')
-
-
 def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> None:
     config = config_of("laptop", 2, gpus_per_node=[0, 2])
     runs_dir = tmp_path / "runs"
@@ -335,26 +316,6 @@ def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> No
         assert "GPU" not in shown and "GPUs" not in foot.get_texts()[0].get_text(), name
         assert "2 logical devices" in shown.replace("\n", " ") or "×2" in shown, name
         assert squeezed(notes[0]) in squeezed(foot.get_texts()[0].get_text()), name
-
-
-def test_no_sentence_calls_logical_devices_gpus(warned: tuple[Path, dict[str, str]]) -> None:
-    folder, texts = warned
-    assert "logical device" in texts["tables/platforms/laptop.md"]
-    for name in ("decision", "findings"):
-        table = table_rows.read_table(folder / "tables" / f"{name}.csv")
-        words = " ".join(map(str, table.to_numpy().ravel()))
-        assert not re.search(r"\d GPUs?( each)? of laptop", words)
-    points = table_rows.read_table(folder / "tables" / "comparison.csv")
-    kinds = points.drop_duplicates(["platform", "gpus_per_node"])
-    assert kinds["devices"].tolist() == ["CPU", "logical", "CPU", "GPU"]
-
-
-def test_outputs_about_good_data_warn_of_nothing(tmp_path: Path) -> None:
-    texts = made(config_of(gpus_per_node=[0, 2]), tmp_path)
-    assert data_warnings.read(tmp_path / "out" / "tables" / "warnings.json") == []
-    markers = ("**Warning:**", "Warning: ", 'role="note"', "warnings: ")
-    spoken = {name for name, text in texts.items() for mark in markers if mark in text}
-    assert spoken == set()
 
 
 def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:

@@ -139,14 +139,6 @@ def test_from_six_runs_on_a_median_is_shown_with_its_interval(tmp_path: Path) ->
     assert first["speedup"] == "1.00"  # compared with itself
 
 
-def test_six_runs_of_which_one_failed_show_their_range(tmp_path: Path) -> None:
-    table_of(tmp_path, ALL, repeats=6)
-    (folder,) = tmp_path.glob("**/nodes=2/**/repeat=1")
-    (folder / "run.json").unlink()
-    row = comparison_rows(table_of(tmp_path, {}, repeats=6))[1]
-    assert (row["runs"], row["execution_time_s"]) == ("5 of 6", "43.0 (41.0–45.0)")
-
-
 def test_only_the_metrics_asked_for_are_shown_in_their_order(tmp_path: Path) -> None:
     shown = shown_of(table_of(tmp_path, ALL), ["accuracy", "loss"])
     assert list(shown.cells)[:3] == ["nodes", "accuracy", "loss"]
@@ -188,20 +180,6 @@ def test_the_table_is_the_same_after_the_comparison_went_through_a_file(tmp_path
 NASTY = "UnavailableError: first line\nsecond | line\n\nAdditional GRPC error"
 
 
-def test_a_message_of_several_lines_is_one_line(tmp_path: Path) -> None:
-    rows = comparison_rows(table_of(tmp_path, {1: 60.0, 4: 20.0}, {2: NASTY}))
-    assert len(rows) == 3
-    assert "first line second | line Additional GRPC error" in rows[1]["reason"]
-
-
-def test_the_baseline_of_the_speedup_is_told_with_its_time(tmp_path: Path) -> None:
-    shown = shown_of(table_of(tmp_path, ALL))
-    assert (
-        "Speed-up of cluster, mnist_cnn, multi_worker_mirrored, recipe weak: relative to "
-        "1 node, CPU (60.0 s)."
-    ) in shown.notes
-
-
 def test_a_named_baseline_is_told_for_each_series_with_its_time(tmp_path: Path) -> None:
     both = {"platform": ["cluster", "laptop"]}
     table = table_of(tmp_path, ALL, baseline={"platform": "laptop", "nodes": 2}, **both)
@@ -211,45 +189,12 @@ def test_a_named_baseline_is_told_for_each_series_with_its_time(tmp_path: Path) 
     assert all(note.endswith(f"relative to {end}") for note in notes)
 
 
-def test_a_baseline_that_failed_is_told(tmp_path: Path) -> None:
-    table = table_of(tmp_path, {2: 40.0, 4: 20.0}, {1: "killed"})
-    table["speedup"] = [None, 1.0, 2.0]  # shown whatever the reason for a value may be
-    notes = " ".join(shown_of(table).notes)
-    assert "1 node, CPU (not measured: no speed-up)" in notes
-
-
-def test_no_baseline_is_told_where_no_speedup_is_shown(tmp_path: Path) -> None:
-    notes = shown_of(table_of(tmp_path, ALL), ["loss"]).notes
-    assert not any("Speed-up" in note for note in notes)
-
-
-@pytest.mark.parametrize(("repeats", "few"), [(1, True), (5, True), (6, False)])
-def test_what_stands_in_brackets_is_noted(tmp_path: Path, repeats: int, few: bool) -> None:
-    notes = " ".join(shown_of(table_of(tmp_path, ALL, repeats=repeats)).notes)
-    assert ("too few for a confidence interval" in notes) is few
-    assert ("95% interval of the median" in notes) is not few
-
-
 def test_a_single_time_has_no_range_though_more_runs_count() -> None:
     ends = {"execution_time_s_min": 10.0, "execution_time_s_max": 10.0, "loss_min": 0.1}
     row = {"runs": 3, "runs_timed": 1, "execution_time_s": 10.0, "loss": 0.2, "loss_max": 0.3}
     assert display.cell("execution_time_s", row | ends) == "10.0"
     assert display.cell("loss", row | ends) == "0.2000 (0.1000–0.3000)"
     assert display.cell("execution_time_s", row | ends | {"runs_timed": 2}) == "10.0 (10.0–10.0)"
-
-
-def test_six_runs_of_which_few_have_times_have_both_kinds_of_brackets(tmp_path: Path) -> None:
-    table = table_of(tmp_path, ALL, repeats=6)
-    table.loc[table["nodes"] == 2, "runs_timed"] = 2
-    notes = " ".join(shown_of(table).notes)
-    assert "too few for a confidence interval" in notes and "95% interval" in notes
-
-
-def test_both_kinds_of_brackets_are_noted_where_there_are_both(tmp_path: Path) -> None:
-    table = table_of(tmp_path, {1: 60.0, 2: 40.0}, repeats=6)
-    table.loc[table["nodes"] == 2, "runs"] = 5
-    notes = " ".join(shown_of(table).notes)
-    assert "too few for a confidence interval" in notes and "95% interval" in notes
 
 
 def test_the_published_form_has_four_columns(tmp_path: Path) -> None:
@@ -292,16 +237,6 @@ def test_the_published_form_has_one_table_for_each_number_of_gpus(tmp_path: Path
         "4 GPUs per node, 2 tasks per node",
     ]
     assert [len(part.cells) for part in shown] == [3] * 6
-
-
-def test_the_published_form_has_one_table_for_each_strategy_and_recipe(tmp_path: Path) -> None:
-    strategies = ["multi_worker_mirrored", "parameter_server"]
-    shown = comparison.platform_texts(
-        table_of(tmp_path, ALL, strategy=strategies, nodes=[4]), "cluster"
-    )
-    assert [part.title for part in shown] == [
-        f"mnist_cnn, {name}, weak: CPU" for name in strategies
-    ]
 
 
 def test_the_published_form_shows_what_failed_or_was_left_out(tmp_path: Path) -> None:

@@ -95,19 +95,6 @@ def test_a_value_of_zero_has_no_logarithm() -> None:
     assert found.may_be_worse(0.05, [0, 1]).tolist() == [0, math.inf]
 
 
-def test_nothing_but_zeros_is_all_the_same() -> None:
-    found = estimate(np.zeros((3, 6)))
-    assert not found.is_worse(0, 0.05).any()
-    assert np.isfinite(found.variance).all()
-
-
-def test_a_smaller_tail_is_a_wider_interval() -> None:
-    found = estimate(np.exp(logs(3)))
-    one, many = found.half_width(0, 1, 0.025), found.half_width(0, 1, 0.025 / 100)
-    assert 0 < one < many
-    assert found.half_width(1, 0, 0.025) == pytest.approx(one)
-
-
 def test_the_bound_of_the_best_is_smaller_than_that_of_others() -> None:
     y = logs(3, 0.02) + np.array([0.0, 0.1, 0.5])[:, None]
     found = estimate(np.exp(y))

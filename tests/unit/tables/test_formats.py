@@ -63,10 +63,6 @@ def test_markdown_has_heading_table_and_notes() -> None:
     assert rows == [["gcp", "2", "none"]]
 
 
-def test_markdown_headings_have_the_level_asked_for() -> None:
-    assert display.markdown(shown(["gcp", "2", ""]), 3).startswith("### A table\n\n")
-
-
 def test_a_table_without_rows_says_none() -> None:
     assert display.markdown(shown(notes=())) == "# A table\n\nNone.\n"
     assert display.latex(shown()).count(r"\\") == 1  # the header
@@ -205,18 +201,3 @@ def test_html_aligns_texts_to_the_left() -> None:
     text = display.html_page(shown(["gcp", "2", "none"]))
     (rule,) = [line for line in text.splitlines() if line.endswith("{ text-align: left; }")]
     assert re.findall(r"td:nth-child\((\d)\)", rule) == ["1", "3"]
-
-
-def test_braces_in_a_text_do_no_harm_to_the_page() -> None:
-    assert Page(display.html_page(shown(["{body}", "{}", "{0}"]))).rows[1] == [
-        "{body}",
-        "{}",
-        "{0}",
-    ]
-
-
-@pytest.mark.parametrize("write", [display.markdown, display.latex, display.html_page])
-def test_every_format_has_all_points(tmp_path: Path, write: object) -> None:
-    table = failed(tmp_path, "out of memory")
-    text = write(table)  # type: ignore[operator]
-    assert "60.0" in text and "out of memory" in text

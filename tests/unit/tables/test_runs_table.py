@@ -143,19 +143,6 @@ def test_a_target_reached_at_an_unknown_time_is_told_and_has_none(tmp_path: Path
     assert (never["target_reached"], never["warnings"]) == (False, "")
 
 
-def test_a_target_counts_as_reached_when_an_evaluation_found_it(tmp_path: Path) -> None:
-    """Epoch 3 would have reached it, but nobody looked before epoch 5 - or before the last."""
-    assert to_target(tmp_path / "a", 0.9, [1, 2, 3, 4])["time_to_target_s"] == 100.0 - 21 + 0.5
-    assert to_target(tmp_path / "b", 0.9, range(1, 8))["time_to_target_s"] == 100.5
-    assert pd.isna(to_target(tmp_path / "c", 0.9, range(1, 9))["time_to_target_s"])
-
-
-def test_without_a_price_there_is_a_time_to_the_target_but_no_cost(tmp_path: Path) -> None:
-    row = to_target(tmp_path, 0.9)
-    assert row["time_to_target_s"] == 71.5
-    assert pd.isna(row["cost_to_target_usd"])
-
-
 def test_rows_are_in_the_order_of_the_grid_with_axes_first(tmp_path: Path) -> None:
     planned = planned_of({"nodes": [4, 1, 2], "repeats": 2})
     table = runs_of(planned, tmp_path)
@@ -177,12 +164,6 @@ def test_a_failed_run_is_a_row_with_its_cause(tmp_path: Path) -> None:
     write_failure(tmp_path, planned.runs[1])
     row = point(runs_of(planned, tmp_path), nodes=2)
     assert (row["status"], row["reason"]) == ("failed", "rank_died: rank 1 on node1: exit code 3")
-
-
-def test_a_failure_that_is_of_no_rank_is_told_without_one(tmp_path: Path) -> None:
-    planned = planned_of()
-    write_failure(tmp_path, planned.runs[1], kind="cancelled", rank=None, message="SIGTERM")
-    assert point(runs_of(planned, tmp_path), nodes=2)["reason"] == "cancelled: SIGTERM"
 
 
 def test_a_run_that_left_nothing_but_its_folder_is_unfinished(tmp_path: Path) -> None:
@@ -271,15 +252,6 @@ def test_both_tables_survive_their_files(tmp_path: Path) -> None:
         assert back.drop(columns=known.columns).isna().all(axis=None)
 
 
-def test_a_reason_is_a_text_after_the_file_even_where_there_is_none(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": [1, 2, 4]})
-    write_record(tmp_path, planned.runs[0])
-    runs = runs_of(planned, tmp_path)
-    runs.to_csv(tmp_path / "runs.csv", index=False)
-    back = table_rows.read_table(tmp_path / "runs.csv")
-    assert back["reason"].tolist() == ["", "not run yet", "not run yet"]
-
-
 def test_warnings_of_a_run_are_one_cell_and_an_empty_text_where_there_are_none(
     tmp_path: Path,
 ) -> None:
@@ -343,15 +315,6 @@ def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(
     assert row["examples_trained"] == 512
     assert (row["hosts"], row["attempt"]) == ("node0 node1", 1)
     assert Path(row["record"]).is_file() and row["wall_time_s"] > 0
-
-
-def test_epochs_of_a_run_that_diverged_stand_there_with_its_status(tmp_path: Path) -> None:
-    planned = planned_of()
-    write_record(tmp_path, planned.runs[0], 40.0)
-    write_record(tmp_path, planned.runs[1], 30.0, DIVERGENCE)
-    epochs = tables_of(planned, tmp_path)[1]
-    assert epochs["status"].tolist() == ["ok", "ok", "diverged", "diverged"]
-    assert epochs["loss"].isna().tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from builders import run_python
 from tfscaling.cluster.resolver import Cluster
-from tfscaling.launch.ports import ReservedPorts
+from tfscaling.launch.launchers import ReservedPorts
 from tfscaling.train import all_reduce_timing
 from tfscaling.train.all_reduce_timing import contribution, exchanged_as, pattern, total_of
 

@@ -16,9 +16,7 @@ import numpy as np
 import pytest
 from builders import SCRIPTS
 from mpi_all_reduce_rank import DTYPES, EXCHANGES, ROWS, WIDTH
-from tfscaling.launch import process_management
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.launch.ports import ReservedPorts
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.mpi_strategy import BUCKET_BYTES, Part, buckets
 from tfscaling.train.mpi_sums import aligned
@@ -60,13 +58,8 @@ def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two ranks of an MPI job has of the other."""
     folder, geometry = tmp_path_factory.mktemp("exchanged"), Geometry(RANKS, 1, 0)
     own = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
-    with (
-        ReservedPorts(RANKS) as ports,
-        process_management.served(RANKS) as pmi,
-        ExitStack() as all_,
-    ):
-        jobs = {"worker": RANKS}
-        request = Request([], geometry, jobs, 1, folder, False, ports=list(ports.numbers), pmi=pmi)
+    with ExitStack() as all_:
+        request = Request([], geometry, {"worker": RANKS}, 1, folder, False, mpi="", held=all_)
         running = []
         for command in LAUNCHERS["local"](request):
             output = folder / f"{command.rank}.json"

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 from builders import SCRIPTS
 from mpi_sums_rank import COUNTS, DTYPES, LAYOUTS, TIMES, given
-from tfscaling.launch import process_management
+from tfscaling.cluster import process_management
 from tfscaling.train import mpi_sums
 from tfscaling.train.mpi_sums import NodeMemory, Results
 

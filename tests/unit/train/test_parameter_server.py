@@ -16,7 +16,7 @@ from builders import SCRIPTS, run_python
 from oracle_rank import arrays_of
 from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 from tfscaling.launch import heartbeat
-from tfscaling.launch.ports import ReservedPorts
+from tfscaling.launch.launchers import ReservedPorts
 
 Trainings = dict[str, list[dict[str, Any]]]
 STEPS, EPOCHS = -(-TRAIN_EXAMPLES // GLOBAL_BATCH), PARAMETERS["epochs"]

@@ -13,7 +13,7 @@ import pytest
 from builders import SCRIPTS, local_spec, run_python
 from generator import DATA_SHA256, prepared
 from tfscaling.launch import heartbeat
-from tfscaling.launch.ports import ReservedPorts
+from tfscaling.launch.launchers import ReservedPorts
 from tfscaling.record import checks, clock, events
 from tfscaling.record.phases import EVENTS
 from tfscaling.record.rank_report import RankReport

@@ -1,18 +1,16 @@
 """From the environment of a process to its cluster.
 
-Node lists, the layout of tasks on nodes, the GPUs of a task, `TF_CONFIG`, and a resolver with
-TensorFlow's interface. Products of their own: `tensorflow_resolver` for any TensorFlow training,
-`tf_config_from_slurm` as a command. Nothing here knows of runs, records or this workflow.
+Node lists, the layout of tasks on nodes, the GPUs of a task, `TF_CONFIG`, and how MPI's ranks on
+one machine find each other. Nothing here knows of
+runs, records or this workflow: `resolver` alone serves any TensorFlow training.
 """
 
 #: Modules that other packages may import.
 __all__ = [
     "gpu_allocation",
     "nodelist",
-    "nvidia_smi",
+    "process_management",
     "resolver",
     "slurm_environment",
     "task_layout",
-    "tensorflow_resolver",
-    "tf_config_from_slurm",
 ]

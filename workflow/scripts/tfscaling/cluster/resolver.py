@@ -1,9 +1,11 @@
 """From the environment of a process to its cluster, its task, its GPUs and TF_CONFIG.
 
 `resolve` asks, in this order: TF_CONFIG; the variables of the Slurm step; nobody, which makes
-one worker on this machine.  It never changes the environment, the caller does:
+one worker on this machine.  It never changes the environment, the caller does, before the first
+use of TensorFlow's devices:
 
     os.environ.update(resolve().environment())
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
 """
 
 from __future__ import annotations
@@ -11,18 +13,15 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfscaling.cluster import slurm_environment as slurm
 from tfscaling.cluster import task_layout
-from tfscaling.cluster.gpu_allocation import GpuAllocation, GpuRequest, allocate, visible_gpus
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, allocate, visible_gpus
 from tfscaling.cluster.task_layout import ClusterError, Slot
 from tfscaling.cluster.tf_config import read_tf_config
 
-__all__ = ["Cluster", "ClusterError", "assemble", "resolve"]
-
-_ALL_GPUS = GpuRequest()
 #: Hosts that gRPC reaches without a proxy, and where it looks if that is not set.
 _NO_GRPC_PROXY, _NO_PROXY = "no_grpc_proxy", "no_proxy"
 
@@ -59,12 +58,6 @@ class Cluster:
         return tuple(dict.fromkeys(address.rpartition(":")[0] for address in tasks))
 
     @property
-    def address(self) -> str | None:
-        """The ``host:port`` of this task; None for an evaluator outside the cluster."""
-        tasks = self.jobs.get(self.job, ())
-        return tasks[self.index] if self.index < len(tasks) else None
-
-    @property
     def is_chief(self) -> bool:
         """Whether this is the first task of ``chief``, or of ``worker`` if there is no chief."""
         return self.index == 0 and self.job == ("chief" if "chief" in self.jobs else "worker")
@@ -78,7 +71,7 @@ class Cluster:
         """The variables to set before the first use of TensorFlow's devices.
 
         gRPC sends its connections to the proxy of ``http_proxy`` and the like, which does not know
-        the nodes: they are added to those that `environ` names as reached without one.
+        the nodes: they are added to the hosts that `environ` names as reached without a proxy.
         """
         without_proxy = [environ.get(_NO_GRPC_PROXY, environ.get(_NO_PROXY, ""))]
         without_proxy += [host.strip("[]") for host in self.hosts]
@@ -87,7 +80,7 @@ class Cluster:
             _NO_GRPC_PROXY: ",".join(dict.fromkeys(filter(None, without_proxy))),
         }
         if self.gpus is not None:
-            variables["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
+            variables[VISIBLE_GPUS] = ",".join(self.gpus)
         return variables
 
 
@@ -95,9 +88,7 @@ def resolve(
     environ: Mapping[str, str] = os.environ,
     *,
     jobs: Mapping[str, int] | None = None,
-    port_base: int | None = None,
-    tasks_per_node: int | Mapping[str, int] | None = None,
-    gpus: GpuRequest | None = _ALL_GPUS,
+    gpus: bool | None = True,
 ) -> Cluster:
     """Find out which cluster this process belongs to, and which task of it it is.
 
@@ -105,13 +96,8 @@ def resolve(
         environ: the environment to read.
         jobs: number of tasks of each job, ranks going to the jobs in the order of their names;
             default: all tasks are ``worker``. TF_CONFIG must agree with it.
-        port_base: port of the first task of each node, with one more per further task; default:
-            the step's reserved ports, or else a base that follows from the job's number.
-        tasks_per_node: overrides Slurm's, as one number or ``{node: number}``.
-        gpus: numbers of GPUs that override what is found; None leaves the GPUs alone, and those
-            of the cluster are None.
-
-    The arguments on nodes and GPUs are for a Slurm step; TF_CONFIG says all that itself.
+        gpus: in a Slurm step, whether tasks share out the GPUs of their node or get none; None
+            leaves CUDA_VISIBLE_DEVICES as it is, as TF_CONFIG does.
 
     Raises:
         ClusterError: the variables are missing, broken, or contradict each other or the arguments.
@@ -120,84 +106,45 @@ def resolve(
         config = read_tf_config(environ["TF_CONFIG"], jobs)
         return Cluster(config.jobs, config.job, config.index, config.rank, None, "TF_CONFIG")
     if not slurm.is_slurm(environ):
-        return _single(jobs, port_base)
-    hosts, rank = slurm.step_hosts(environ), slurm.own_rank(environ)
-    if tasks_per_node is None:
-        tasks_on_host = slurm.step_tasks_on_host(environ, hosts)
-    else:
-        tasks_on_host = task_layout.repeat_tasks(tasks_per_node, hosts)
+        return _single(jobs)
+    tasks_on_host, rank = slurm.tasks_on_hosts(environ), slurm.own_rank(environ)
     slots = task_layout.place_tasks(tasks_on_host, *slurm.distribution(environ))
-    if tasks_per_node is None:
-        slurm.check_place(environ, slots, rank)
-    if jobs is None:
-        jobs = {"worker": slurm.num_tasks(environ)}
-    cluster, _ = assemble(
-        environ, rank=rank, jobs=jobs, slots=slots, port_base=port_base, gpus=gpus
-    )
-    return cluster
-
-
-def assemble(
-    environ: Mapping[str, str],
-    *,
-    rank: int,
-    jobs: Mapping[str, int],
-    slots: Sequence[Slot],
-    port_base: int | None,
-    gpus: GpuRequest | None,
-) -> tuple[Cluster, GpuAllocation]:
-    """Put a cluster together from its geometry, wherever that comes from.
-
-    Args:
-        environ: the environment, for ports and GPUs.
-        rank: rank of this task.
-        jobs: number of tasks of each job.
-        slots: the place of each rank, shape [tasks].
-        port_base: as for `resolve`.
-        gpus: numbers of GPUs that override what is found; None: have nothing to do with GPUs.
-
-    Raises:
-        ClusterError: the numbers contradict each other.
-    """
-    jobs = task_layout.check_jobs(jobs, len(slots))
-    job, index = task_layout.task_of_rank(rank, jobs)
-    tasks_on_host = Counter(slot.host for slot in slots)
-    most_tasks, slot = max(tasks_on_host.values()), slots[rank]
-    addresses = task_layout.addresses(slots, _ports(environ, port_base, most_tasks))
-    allocation = GpuAllocation(0, None)
-    if gpus is not None:
-        visible = len(visible_gpus(environ) or ())
-        if gpus.assign and gpus.gpus_per_node != 0 and gpus.gpus_per_task != 0:
-            slurm.check_gpu_sharing(environ, visible, tasks_on_host[slot.host])
-        allocation = allocate(
-            environ,
-            gpus,
-            local_index=slot.local_index,
-            tasks_on_node=tasks_on_host[slot.host],
-            tasks_on_fullest_node=most_tasks,
-            bound=slurm.gpus_are_bound(environ, visible),
+    if not 0 <= rank < len(slots):
+        raise ClusterError(
+            f"SLURM_PROCID is {rank}; expected 0 to {len(slots) - 1} for {len(slots)} tasks"
         )
-    job_addresses = task_layout.split_jobs(addresses, jobs)
-    return Cluster(job_addresses, job, index, rank, allocation.gpus, "slurm"), allocation
+    slurm.check_place(environ, slots[rank])
+    tasks = task_layout.tasks_of_jobs(jobs or {"worker": len(slots)}, len(slots))
+    ports = slurm.ports(environ, max(tasks_on_host.values()))
+    addresses: dict[str, list[str]] = {}
+    for (job, _), address in zip(tasks, task_layout.addresses(slots, ports), strict=True):
+        addresses.setdefault(job, []).append(address)
+    own = _gpus(environ, slots, rank) if gpus else None if gpus is None else ()
+    job_addresses = {job: tuple(found) for job, found in addresses.items()}
+    return Cluster(job_addresses, *tasks[rank], rank, own, "slurm")
 
 
-def _ports(environ: Mapping[str, str], port_base: int | None, tasks_on_a_node: int) -> list[int]:
-    if port_base is None:
-        reserved = slurm.reserved_ports(environ)
-        if reserved is not None:
-            return reserved
-        port_base = slurm.job_port_base(environ)
-    return list(task_layout.port_range(port_base, tasks_on_a_node))
+def _gpus(environ: Mapping[str, str], slots: list[Slot], rank: int) -> tuple[str, ...] | None:
+    """The GPUs of a rank that shares the GPUs of its node with the other tasks there."""
+    tasks_on_host = Counter(slot.host for slot in slots)
+    slot, visible = slots[rank], len(visible_gpus(environ) or ())
+    slurm.check_gpu_sharing(environ, visible, tasks_on_host[slot.host])
+    return allocate(
+        environ,
+        local_index=slot.local_index,
+        tasks_on_node=tasks_on_host[slot.host],
+        tasks_on_fullest_node=max(tasks_on_host.values()),
+        bound=slurm.gpus_are_bound(environ, visible),
+    )
 
 
-def _single(jobs: Mapping[str, int] | None, port_base: int | None) -> Cluster:
+def _single(jobs: Mapping[str, int] | None) -> Cluster:
     if jobs is not None and list(filter(None, jobs.values())) != [1]:
         raise ClusterError(
-            f"jobs is {dict(jobs)!r}, but neither TF_CONFIG nor a Slurm step is there (SLURM_PROCID"
+            f"jobs is {dict(jobs)!r}, but neither TF_CONFIG nor a Slurm step exists (SLURM_PROCID"
             " is not set), so this is the only task; expected one task, or a start with srun"
         )
-    (job,) = task_layout.check_jobs({"worker": 1} if jobs is None else jobs, 1)
+    ((job, _),) = task_layout.tasks_of_jobs({"worker": 1} if jobs is None else jobs, 1)
     # Nobody else has to know this port; by process, as several such runs may share a machine.
-    port = 20000 + os.getpid() % 10000 if port_base is None else port_base
-    task_layout.port_range(port, 1)
+    port = 20000 + os.getpid() % 10000
     return Cluster({job: (f"localhost:{port}",)}, job, 0, 0, None, "single")

@@ -7,11 +7,12 @@ Source of the variables: the manual pages of ``srun`` ("output environment varia
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from tfscaling.cluster.gpu_allocation import visible_gpus
 from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
-from tfscaling.cluster.task_layout import ClusterError, Slot, check_unique
+from tfscaling.cluster.task_layout import ClusterError, Slot
 
 # Between the ports of Slurm's own daemons (6817-6830) and the ephemeral ports that the kernel
 # hands out (from 32768).  A node runs at most 64 tasks before two slots touch.
@@ -21,6 +22,8 @@ _SLOTS = 156
 # Far from 1 and without a common divisor with _SLOTS: step 1 of a job does not take the slot of
 # step 0 of the next job, and the steps of one job all get slots of their own.
 _STEP_STRIDE = 79
+
+_T = TypeVar("_T")
 
 _SRUN_HINT = "start the program with srun, or set TF_CONFIG"
 
@@ -37,7 +40,7 @@ def job_id(environ: Mapping[str, str]) -> str | None:
 
 
 def step_id(environ: Mapping[str, str]) -> str | None:
-    """Return the id of the step that this task is of, such as 12.0; None outside a step."""
+    """Return the id of the step that runs this task, such as 12.0; None outside a step."""
     job, step = job_id(environ), environ.get("SLURM_STEP_ID")
     return f"{job}.{step}" if job and step else None
 
@@ -56,53 +59,49 @@ def own_rank(environ: Mapping[str, str]) -> int:
     return _number(environ, "SLURM_PROCID")
 
 
-def num_tasks(environ: Mapping[str, str]) -> int:
-    """Return SLURM_STEP_NUM_TASKS, the number of tasks of the step."""
-    return _number(environ, "SLURM_STEP_NUM_TASKS")
+def tasks_on_hosts(environ: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of tasks of each node of the step, in Slurm's order of nodes.
 
-
-def step_hosts(environ: Mapping[str, str]) -> list[str]:
-    """Return the nodes of SLURM_STEP_NODELIST, shape [nodes], in Slurm's order."""
-    return _nodes(environ, "SLURM_STEP_NODELIST")
-
-
-def step_tasks_on_host(environ: Mapping[str, str], hosts: list[str]) -> dict[str, int]:
-    """Return the number of tasks of each of ``hosts``, from SLURM_STEP_TASKS_PER_NODE.
+    From SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE.
 
     Raises:
-        ClusterError: the variable is missing or broken, its length is not that of ``hosts``, or
-            its sum is not SLURM_STEP_NUM_TASKS where that is set.
+        ClusterError: a variable is missing or broken, their lengths differ, a node is listed twice,
+            or the sum is not SLURM_STEP_NUM_TASKS where that is set.
     """
-    name = "SLURM_STEP_TASKS_PER_NODE"
-    text = _required(environ, name)
-    try:
-        counts = expand_task_counts(text)
-    except NodeListError as error:
-        raise ClusterError(f"{name}: {error}") from error
+    hosts = _expanded(environ, "SLURM_STEP_NODELIST", expand)
+    name, total = "SLURM_STEP_TASKS_PER_NODE", environ.get("SLURM_STEP_NUM_TASKS")
+    counts = _expanded(environ, name, expand_task_counts)
+    text = environ[name]
     if len(counts) != len(hosts):
         raise ClusterError(
             f"{name} is {text!r}, for {len(counts)} nodes, but there are {len(hosts)} nodes"
             f" ({', '.join(hosts)}); expected one number per node"
         )
-    total = environ.get("SLURM_STEP_NUM_TASKS")
-    if total and num_tasks(environ) != sum(counts):
+    if total and _number(environ, "SLURM_STEP_NUM_TASKS") != sum(counts):
         raise ClusterError(
             f"{name} is {text!r}, {sum(counts)} tasks in all, but SLURM_STEP_NUM_TASKS is"
             f" {total!r}; expected equal numbers"
         )
-    check_unique(hosts)
-    return dict(zip(hosts, counts, strict=True))
+    found = dict(zip(hosts, counts, strict=True))
+    if len(found) < len(hosts):
+        raise ClusterError(
+            f"SLURM_STEP_NODELIST is {environ['SLURM_STEP_NODELIST']!r};"
+            " expected each node of the step once"
+        )
+    return found
 
 
-def reserved_ports(environ: Mapping[str, str]) -> list[int] | None:
-    """Return the ports of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), or None without them.
+def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
+    """Return the ports of a node's tasks, which are the same on all nodes.
 
-    The variable holds ranges such as ``12000-12003,12007``; the ports are the same on all nodes.
+    They are the ports of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), ranges such as
+    ``12000-12003,12007``, or else follow from the numbers of job and step.
     """
     name = "SLURM_STEP_RESV_PORTS"
     text = environ.get(name, "").strip()
     if not text:
-        return None
+        base = job_port_base(environ)
+        return list(range(base, base + tasks_on_a_node))
     try:
         return [int(port) for port in expand(f"[{text.strip('[]')}]")]
     except NodeListError as error:
@@ -130,24 +129,24 @@ def distribution(environ: Mapping[str, str]) -> tuple[str, int]:
     """
     name = environ.get("SLURM_DISTRIBUTION", "").strip().lower()
     method = re.split(r"[:,=]", name)[0]
-    if method == "plane":
-        size = "SLURM_DIST_PLANESIZE"
-        return "plane", _number(environ, size) if environ.get(size) else _plane_size(name)
-    return ("cyclic", 1) if method == "cyclic" else ("block", 1)
+    if method != "plane":
+        return ("cyclic", 1) if method == "cyclic" else ("block", 1)
+    size = environ.get("SLURM_DIST_PLANESIZE") or re.split("[:,=]", f"{name}=")[1]
+    if not re.fullmatch("[0-9]{1,9}", size):
+        raise ClusterError(
+            f"SLURM_DISTRIBUTION is {name!r} without SLURM_DIST_PLANESIZE; expected a plane size"
+        )
+    return "plane", int(size)
 
 
-def check_place(environ: Mapping[str, str], slots: Sequence[Slot], rank: int) -> None:
-    """Check the place that was worked out for this task against what Slurm says about it.
+def check_place(environ: Mapping[str, str], slot: Slot) -> None:
+    """Check the place that was worked out for this task against Slurm's variables.
 
-    A rank on another node than its address says would wait for its peers without end. Of a rank
-    that has no slot nothing is said here.
+    A rank on a node that is not in its address would wait for its peers forever.
 
     Raises:
         ClusterError: SLURM_NODEID or SLURM_LOCALID is set and differs.
     """
-    if rank >= len(slots):
-        return
-    slot = slots[rank]
     places = {"SLURM_NODEID": slot.node_index, "SLURM_LOCALID": slot.local_index}
     for name, worked_out in places.items():
         if environ.get(name) and _number(environ, name) != worked_out:
@@ -161,10 +160,10 @@ def check_place(environ: Mapping[str, str], slots: Sequence[Slot], rank: int) ->
 
 
 def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
-    """Whether Slurm says that each task sees only GPUs of its own; None: it does not say.
+    """Whether each task sees only its own GPUs, by Slurm's variables; None: they do not tell.
 
     SLURM_GPUS_ON_NODE counts the GPUs of the step on this node, whereas SLURM_STEP_GPUS is cut
-    down to those of the task, just as CUDA_VISIBLE_DEVICES is (Slurm's gres_common.c).
+    down to the task's GPUs, just as CUDA_VISIBLE_DEVICES is (Slurm's gres_common.c).
 
     Args:
         visible: number of GPUs that this task sees.
@@ -182,7 +181,7 @@ def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
         return True
     if binding or environ.get("SLURM_NTASKS_PER_GPU"):
         return True
-    # "2" or "v100:2".  Where Slurm does not bind, a task sees those of the other tasks, too.
+    # "2" or "v100:2".  Where Slurm does not bind, a task sees the GPUs of the other tasks, too.
     if environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2] == str(visible):
         return True
     return False if environ.get(on_node) else None
@@ -236,30 +235,6 @@ def gpus_given(environ: Mapping[str, str]) -> int | None:
     return None if visible is None or not environ.get("SLURM_GPUS_ON_NODE") else len(visible)
 
 
-def allocation(environ: Mapping[str, str]) -> tuple[list[str], str]:
-    """Return the nodes of the job, shape [nodes], and the name of this node.
-
-    From SLURM_JOB_NODELIST, SLURM_JOB_NUM_NODES and SLURMD_NODENAME.
-
-    Raises:
-        ClusterError: one of them is missing or broken, or they contradict each other.
-    """
-    hosts = _nodes(environ, "SLURM_JOB_NODELIST")
-    text = environ["SLURM_JOB_NODELIST"]
-    count = _number(environ, "SLURM_JOB_NUM_NODES")
-    if count != len(hosts):
-        raise ClusterError(
-            f"SLURM_JOB_NUM_NODES is {count}, but SLURM_JOB_NODELIST={text!r} names"
-            f" {len(hosts)} nodes; expected equal numbers"
-        )
-    own = _required(environ, "SLURMD_NODENAME")
-    if own not in hosts:
-        raise ClusterError(
-            f"SLURMD_NODENAME is {own!r}; expected one of the nodes of SLURM_JOB_NODELIST={text!r}"
-        )
-    return hosts, own
-
-
 def _required(environ: Mapping[str, str], name: str) -> str:
     value = environ.get(name, "").strip()
     if not value:
@@ -274,18 +249,8 @@ def _number(environ: Mapping[str, str], name: str) -> int:
     return int(value)
 
 
-def _nodes(environ: Mapping[str, str], name: str) -> list[str]:
+def _expanded(environ: Mapping[str, str], name: str, read: Callable[[str], list[_T]]) -> list[_T]:
     try:
-        return expand(_required(environ, name))
+        return read(_required(environ, name))
     except NodeListError as error:
         raise ClusterError(f"{name}: {error}") from error
-
-
-def _plane_size(distribution_name: str) -> int:
-    match = re.fullmatch(r"plane=([0-9]{1,9}).*", distribution_name)
-    if match is None:
-        raise ClusterError(
-            f"SLURM_DISTRIBUTION is {distribution_name!r} without SLURM_DIST_PLANESIZE;"
-            " expected a plane size"
-        )
-    return int(match[1])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import display, published
-from tfscaling.tables.published import page_table as as_text
+from tfscaling.tables import published
+from tfscaling.tables.published import as_text
 
-__all__ = ["as_text", "page", "table"]
+__all__ = ["as_text", "table"]
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -20,8 +20,3 @@ def table(study: Study) -> pd.DataFrame:
         study.manifest,
         study.published_tolerance,
     )
-
-
-def page(table: pd.DataFrame, study: Study) -> str:
-    """The page published.md."""
-    return display.markdown(published.as_text(table, study.published_tolerance))

@@ -7,7 +7,6 @@ Nothing here knows what the files are about.
 #: Modules that other packages may import.
 __all__ = [
     "atomic",
-    "late_import",
     "program_errors",
     "python_code",
     "source_files",

@@ -6,16 +6,14 @@ Launchers, attempts, heartbeats, failures, ports, and what Slurm and the hosts s
 #: Modules that other packages may import.
 __all__ = [
     "attempt",
-    "check_step",
     "checkpoint_folder",
+    "failures",
     "finished_attempt",
     "forked_ranks",
     "heartbeat",
     "launchers",
-    "missing_gpus",
     "provenance",
     "rank_files",
     "rank_process",
-    "slurm_job",
     "user_program",
 ]

@@ -1,6 +1,6 @@
 """One attempt at a job of ranks: its folder, its ranks started and watched, its failure.
 
-Shared by runs and benchmarks; the caller interprets the reports.
+Used for runs, node checks and benchmarks; the caller interprets the reports.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from tfscaling.cluster.gpu_allocation import gpus_here
 from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.files import atomic
 from tfscaling.launch import (
     failures,
-    missing_gpus,
-    process_management,
     rank_files,
     slurm_job,
     supervisor,
     user_program,
 )
-from tfscaling.launch.launchers import LAUNCHERS, LaunchError, Request, trainer_command
-from tfscaling.launch.ports import ReservedPorts
-from tfscaling.record import attempts, clock, run_record
+from tfscaling.launch.launchers import LAUNCHERS, Request
+from tfscaling.record import attempts, clock, rank_report, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
+from tfscaling.record.rank_report import NodeCheck
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import JobSpec, RunSpec
 
 #: The launcher's own output, as the rules have it.
 LOG = "launch.log"
+#: In an attempt's folder: the part that checks the nodes.
+NODE_CHECK = "node_check"
+#: Ranks wait for one another for this share of the time after which their launcher ends them: so a
+#: rank that misses another one reports it.
+_MEET_SHARE = 0.9
 #: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
 #: misses of the processor's table of pages. And it keeps the memory of a step's tensors for the
 #: next step, up to 4 GiB of what is free: else the kernel takes it back and fills thousands of
@@ -56,7 +58,7 @@ _MEMORY = (
 class Attempt:
     """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt.
 
-    `begun_s` is by `time.monotonic()`, `part` a folder below `scratch` for what is not the run.
+    `begun_s` is by `time.monotonic()`, `part` a folder below `scratch` for a check before.
     """
 
     folder: Path
@@ -66,7 +68,7 @@ class Attempt:
 
     @classmethod
     def begin(cls, folder: Path) -> Attempt:
-        """The next attempt; an earlier one's failure no longer counts, its files stay."""
+        """Begin the next attempt; an earlier one's failure no longer counts, its files stay."""
         folder.mkdir(parents=True, exist_ok=True)
         number = 1 + max(attempts.numbers(folder), default=0)
         while True:
@@ -97,7 +99,8 @@ class Attempt:
         specification = self.scratch / attempts.SPEC
         atomic.write_text(specification, run_spec.encode(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
-        cause = self._start(trainer_command(script, words), spec, limits.stall_timeout_s)
+        command = [sys.executable, str(script), *words]
+        cause = self._start(command, spec, limits.stall_timeout_s)
         if cause is None:
             ranks = range(spec.geometry.tasks)
             rank_files.wait(self.scratch, ranks, limits.latency_wait_s)
@@ -106,54 +109,67 @@ class Attempt:
     def _start(self, command: Sequence[str], spec: JobSpec, stall_timeout_s: float) -> Cause | None:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
-        on_gpus = geometry.gpus > 0 and settings.devices == "physical"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
             time_source = stack.enter_context(clock.served(own_host))
-            ports: list[int] = []
-            if is_local:
-                ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
             own: dict[str, str] = {}
             if spec.loads_tensorflow and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
             is_of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
             if is_of_program and not is_local and slurm_job.signals_children_alone():
                 own[user_program.PASSES_ON] = "1"
-            pmi = None
-            if is_local and spec.by_mpi:
-                pmi = stack.enter_context(process_management.served(geometry.tasks))
-            try:
-                here = gpus_here({**os.environ, **settings.env}) if is_local and on_gpus else None
-            except ClusterError as error:
-                return _not_started(error)
             request = Request(
                 command,
                 geometry,
                 spec.jobs,
                 spec.cpus_per_task,
                 self.scratch,
-                gpus=on_gpus,
+                gpus=geometry.gpus > 0 and settings.devices == "physical",
                 setup=settings.setup,
                 env={**own, **settings.env, clock.VARIABLE: time_source},
-                ports=ports,
-                gpus_here=here,
                 mpi=settings.mpi if spec.by_mpi else None,
-                pmi=pmi,
                 forks=spec.loads_tensorflow,
+                held=stack,
             )
             try:
                 commands = LAUNCHERS[settings.launcher](request)
-            except LaunchError as error:
+            except ClusterError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
             grace_s = supervisor.CHECKPOINT_GRACE_S if spec.writes_checkpoints else None
             cause = supervisor.Supervisor(
                 commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
             ).run()
-            return None if cause is None else missing_gpus.of_one_host(cause, self.scratch)
+            return None if cause is None else failures.without_gpus(cause, self.scratch)
+
+    def check_nodes(self, script: Path, spec: RunSpec, limits: Limits) -> NodeCheck | Cause | None:
+        """Check the nodes of a run by `script` before the ranks of the run start.
+
+        Returns the finding; None if the platform has no check, or one node has nothing to compare
+        with; the cause if the check failed, or if a slow node bars the run.
+        """
+        mode = spec.measured.node_check
+        if mode is None or spec.geometry.nodes < 2:
+            return None
+        begun_s = time.monotonic()
+        check = replace(self, part=NODE_CHECK)
+        check.scratch.mkdir()
+        words = ["--meet-s", str(_MEET_SHARE * limits.stall_timeout_s)]
+        if (cause := check.run_ranks(script, words, spec, limits)) is not None:
+            return cause
+        rates = [report.rate for report in rank_files.reports(check.scratch, rank_files.NODE_CHECK)]
+        factor = spec.measured.node_check_factor
+        found = rank_report.judge_nodes(rates, factor, time.monotonic() - begun_s)
+        if found.sentence:
+            print(found.sentence, flush=True)
+        if mode == "bar" and found.slow_hosts:
+            host = found.slow_hosts[0]
+            rank = next(rate.rank for rate in rates if rate.host == host)
+            return Cause(kind="slow_node", message=found.sentence, rank=rank, host=host)
+        return found
 
     def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
-        """Say the cause, leave failure.json with it, and end with exit status 1."""
+        """Print the cause, leave failure.json with it, and end with exit status 1."""
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
         failure = FailureReport(
@@ -181,31 +197,33 @@ class Limits(NamedTuple):
     stall_timeout_s: float
     latency_wait_s: float
 
-
-def limits_of(args: argparse.Namespace) -> Limits:
-    """The limits from the flags of `add_arguments`."""
-    return Limits(args.stall_timeout_s, args.latency_wait_s)
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Limits:
+        """The limits from the flags of `add_arguments`."""
+        return cls(args.stall_timeout_s, args.latency_wait_s)
 
 
 def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
-    """Add the flags that all launchers of ranks have: the specification, the limits of waiting."""
+    """Add the flags of all launchers of ranks: the specification, the limits of waiting."""
     run_spec.add_argument(parser, kind)
     parser.add_argument(
-        "--stall-timeout-s", type=float, default=600.0, help="no sign of life so long: fail"
+        "--stall-timeout-s",
+        type=float,
+        default=600.0,
+        help="fail after this long without a sign of life",
     )
     parser.add_argument(
         "--latency-wait-s",
         type=float,
         default=rank_files.LATENCY_WAIT_S,
-        help="a shared file system may show the ranks' files so much later",
+        help="a shared file system may show the ranks' files this much later",
     )
 
 
 def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) -> None:
-    """An attempt at the job: `work`, which returns the cause if it failed.
+    """Run an attempt at the job: `work`, which returns the cause if it failed.
 
-    Whatever goes wrong, a signal included, its cause is left in failure.json, and the exit status
-    is 1.
+    Whatever goes wrong, a signal included, failure.json has the cause, and the exit status is 1.
     """
     attempt = Attempt.begin(folder)
     if restarts(os.environ):
@@ -227,9 +245,9 @@ def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) ->
 
 
 def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
-    """Leave a cause in the attempt before, if its launcher had no time to: as without power.
+    """Leave a cause in the attempt before, if its launcher had no time to, as without power.
 
-    Slurm has started the job again, and does not tell it why.
+    Slurm has started the job again, and gives no reason.
     """
     last = attempts.path(attempt.folder, attempt.number - 1)
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():

@@ -1,8 +1,8 @@
-"""The folder of a run's checkpoints: which of them is whole, and of the training that is asked for.
+"""The folder of a run's checkpoints, and the checkpoint with which an attempt begins.
 
 `<run>/checkpoints/steps=<n>/` has `state.json` and a file of arrays of each rank. It is written
-under another name, which it loses when all is there; so what has the name is whole, unless the disk
-has lost a part since. No pickle: JSON, and NumPy's npz, whose parts have checksums.
+under another name and renamed when it is complete; only the disk can lose a part after that. No
+pickle: JSON, and NumPy's npz, whose parts have checksums.
 """
 
 from __future__ import annotations
@@ -26,13 +26,11 @@ from tfscaling.record.attempts import Beginning
 from tfscaling.record.rank_report import Epoch, GradientNorms
 from tfscaling.spec.run_spec import RunSpec
 
-#: In the folder of checkpoints: of which training they are.
-IDENTITY = "training.json"
-#: In the folder of checkpoints: what a user's program writes.
-OF_PROGRAM = "program"
+#: In the folder of checkpoints: the training that wrote them, and files of a user's program.
+IDENTITY, OF_PROGRAM = "training.json", "program"
 #: In a checkpoint: all that is no array.
 STATE = "state.json"
-#: So many checkpoints are kept: the newest, and one in case that the disk loses a part of it.
+#: The newest checkpoint is kept, and one more in case that the disk loses a part of it.
 KEPT = 2
 
 
@@ -45,10 +43,10 @@ class InterruptedTrainingError(RuntimeError):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a training is, and what it has measured: all of a checkpoint that is no array."""
+    """Position and measurements of a training: all of a checkpoint that is no array."""
 
     ranks: Annotated[int, Meta(ge=1)]
-    epoch: Annotated[int, Meta(ge=1, description="The epoch to go on with.")]
+    epoch: Annotated[int, Meta(ge=1, description="The epoch to resume with.")]
     step: Annotated[int, Meta(ge=0, description="Steps of it that are done.")]
     steps: Annotated[int, Meta(ge=1, description="Steps of the whole training that are done.")]
     examples: Annotated[int, Meta(ge=0, description="Examples that these had.")]
@@ -72,7 +70,7 @@ _STATE, _IDENTITY = msgspec.json.Decoder(State), msgspec.json.Decoder(Identity)
 
 
 def checkpoint_name(steps: int) -> str:
-    """The folder of a checkpoint after so many steps of the training."""
+    """The folder of a checkpoint after this many steps of the training."""
     return f"steps={steps}"
 
 
@@ -82,7 +80,7 @@ def arrays_path(checkpoint: Path, rank: int) -> Path:
 
 
 def temporary(folder: Path, steps: int, attempt: int) -> Path:
-    """The folder of a checkpoint that an attempt is writing."""
+    """The folder of a checkpoint while an attempt writes it."""
     return folder / f".{checkpoint_name(steps)}.{attempt}"
 
 
@@ -92,11 +90,10 @@ def of_program(beginning: Beginning) -> Path:
 
 
 def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Beginning:
-    """Where an attempt begins: at the newest whole checkpoint of this training, or at its start.
+    """Where an attempt begins: at the newest complete checkpoint of this training, or at its start.
 
     `of` are the checksums of the user's code and of the data; checkpoints of another training are
-    deleted. A user's program finds what it wrote before, whatever that is. The attempt's folder
-    gets the note.
+    deleted. A user's program finds what it wrote before. The attempt's folder gets the note.
     """
     folder = run / attempts.CHECKPOINTS
     sha256 = hashlib.sha256(
@@ -122,9 +119,9 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
         state = read_whole(path, spec.geometry.tasks)
         if state is not None and state.steps == steps:
             beginning = msgspec.structs.replace(beginning, checkpoint=path.name, steps=steps)
-            print(f"goes on from {path}: epoch {state.epoch}, after {state.step} steps of it")
+            print(f"resuming from {path}: epoch {state.epoch}, after {state.step} steps of it")
             break
-        print(f"{path} is not whole: it is not taken")
+        print(f"{path} is incomplete: it is not used")
     attempts.write_beginning(attempts.path(run, attempt), beginning)
     return beginning
 
@@ -145,7 +142,7 @@ def read_state(checkpoint: Path) -> State | None:
 
 
 def read_whole(checkpoint: Path, ranks: int) -> State | None:
-    """The state of a checkpoint of so many ranks; None if a part of it is missing or broken."""
+    """The state of a checkpoint of this many ranks; None if a part of it is missing or broken."""
     try:
         state = read_state(checkpoint)
         if state is None or state.ranks != ranks:
@@ -160,12 +157,12 @@ def read_whole(checkpoint: Path, ranks: int) -> State | None:
 
 
 def publish(temporary: Path, state: State) -> Path:
-    """Give a checkpoint whose arrays are all there its state and its name; old ones are deleted."""
+    """Give a checkpoint with all its arrays its state and its name; delete old ones."""
     path = temporary.with_name(checkpoint_name(state.steps))
     run_record.write_json(temporary / STATE, state)
     for written in (temporary / STATE, temporary):
         atomic.store(written)
-    if path.exists():  # of an attempt before, which was not whole
+    if path.exists():  # an incomplete one of an earlier attempt
         shutil.rmtree(path)
     os.replace(temporary, path)
     atomic.store(path.parent)

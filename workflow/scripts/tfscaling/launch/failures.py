@@ -8,22 +8,23 @@ a shared file system shows them: they count if the complaint is one that a lost 
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import time
 import traceback
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tfscaling.files import program_errors
+from tfscaling.launch import rank_files, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
-from tfscaling.launch.launchers import rank_log
-from tfscaling.record import events
 from tfscaling.record.attempts import Cause, Kind, UserLine
-from tfscaling.record.events import Event
+from tfscaling.record.events import PROGRAM_STARTED, Event
 
-_LAST_LINES = 30
 #: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
 #: connections. Other errors, as a ValueError, are the rank's own.
 _ABOUT_A_PEER = {
@@ -33,17 +34,32 @@ _ABOUT_A_PEER = {
     *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
     *("TimeoutError", "CoordinatorSilentError"),
 }
+#: Causes that ranks seem to have when Slurm loses the node of one of them.
+_MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
+#: Words of Slurm about a step whose memory is limited by cgroups or watched.
+_NO_MEMORY = re.compile(r"out of memory|oom.kill|exceeded (?:job |step )?memory limit", re.I)
 
+#: The error of a rank that has other GPUs than the run requests.
+DEVICE_ERROR = "DeviceError"
+#: What is worth a try where TensorFlow sees no GPU, in this order.
+WAYS_OUT = (
+    " (1) TensorFlow's CUDA libraries: `make setup CUDA=1`; (2) the node's driver, or a module to "
+    "load in the platform's `setup`; (3) only to try it without GPUs: `devices: logical` in the "
+    "platform splits the CPU."
+)
+#: A rank of the trainer and of a program passes these only with the GPUs that the run requests.
+_WITH_GPUS = {"imported", PROGRAM_STARTED}
 
-def rank_events(folder: Path) -> dict[int, list[Event]]:
-    """Rank → its events by the launcher's clock, of all ranks that wrote their first one."""
-    found = {
-        int(path.name.split(".")[0].removeprefix("rank-")): events.on_launcher_clock(
-            events.read(path)
-        )
-        for path in folder.glob("rank-*.events.jsonl")
-    }
-    return {rank: lines for rank, lines in sorted(found.items()) if lines}
+#: The error of a program that was given up; its message is the line of the user's code, if known.
+HUNG = "Hung"
+#: The launcher leaves this file in an attempt's folder.
+_GIVEN_UP = "given-up"
+#: Ranks have this long to end and tell where they hung; at most this many places are named.
+_HUNG_S, _PLACES_MAX = 10.0, 4
+
+#: A rank of the workflow's own trainer passes the first event when it looks for the others, and
+#: the second when it has met them.
+_LOOKS, _HAS_MET = "imported", "rendezvous"
 
 
 def find_cause(
@@ -58,7 +74,7 @@ def find_cause(
     started itself, `srun` its words about ranks that it started. `silent` are ranks that gave no
     sign of life before the first complaint.
     """
-    seen = rank_events(folder)
+    seen = rank_files.rank_events(folder)
     failed = {rank: e for rank, lines in seen.items() for e in lines if e["event"] == "failed"}
     ended = {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
     mute = [rank for rank in seen if rank not in failed and rank not in ended]
@@ -66,41 +82,32 @@ def find_cause(
     named = [rank for rank in srun if rank in mute]
     named += [rank for rank in mute if rank not in srun and exits.get(rank)]
     died = named or ([] if failed else mute)
-    unheard = [
-        rank
-        for rank in {**exits, **srun}
-        if rank not in seen and (exits.get(rank) or srun.get(rank))
-    ]
+    died += [r for r in {**exits, **srun} if r not in seen and (exits.get(r) or srun.get(r))]
     complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
-    # a rank that was stopped may go on when it is to be ended, and then complain last
+    # a stopped rank may continue when it is to be ended, and then complain last
     stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
-    if complaint is not None and not _is_about_a_peer(failed[complaint]):
+    about_a_peer = complaint is not None and _is_about_a_peer(failed[complaint])
+    if complaint is not None and not about_a_peer:
         stopped = []
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
         text += _words(failed[complaint])
-        return _details(folder, "stalled", stopped[0], exits, text, seen)
+        return _details(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
     if died:
-        return _details(folder, "rank_died", died[0], exits, srun.get(died[0]), seen)
-    if unheard:
-        return _details(folder, "rank_died", unheard[0], exits, srun.get(unheard[0]), seen)
+        return _details(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
     if complaint is not None:
-        text = _words(failed[complaint])
         kind: Kind = "program_failed" if failed[complaint].get("of_program") else "rank_failed"
         if failed[complaint]["error"] == InterruptedTrainingError.__name__:
             kind = "cancelled"  # somebody has ended one rank, and it has told the others
-        cause = _details(folder, kind, complaint, exits, text, seen)
-        return _blaming(cause, failed[complaint])
-    lines = last_lines(folder / "srun.log")
+        text = _words(failed[complaint])
+        cause = _details(folder, kind, complaint, text, exits.get(complaint))
+        # the line of the user's code, if it raised the exception
+        place = failed[complaint].get("place") if not about_a_peer else None
+        line = None if place is None else msgspec.convert(place, UserLine)
+        return replace(cause, error=failed[complaint]["error"], place=line)
+    lines = rank_files.last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a message"
     return Cause(kind="launch_failed", message=text, last_lines=lines)
-
-
-def _blaming(cause: Cause, failed: Event) -> Cause:
-    """The cause with the rank's exception, and the line of the user's code if it raised it."""
-    place = failed.get("place") if not _is_about_a_peer(failed) else None
-    line = None if place is None else msgspec.convert(place, UserLine)
-    return msgspec.structs.replace(cause, error=failed["error"], place=line)
 
 
 def _is_about_a_peer(failed: Event) -> bool:
@@ -109,7 +116,7 @@ def _is_about_a_peer(failed: Event) -> bool:
 
 
 def _words(failed: Event) -> str:
-    if failed.get("of_program"):  # a sentence that says it all
+    if failed.get("of_program"):  # a complete sentence
         return str(failed["message"])
     return f"{failed['error']}: {failed['message']}"
 
@@ -120,29 +127,24 @@ def stalled(
     """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
 
     Parameter servers and workers that a coordinator drives have no events of their own to be late.
-    If there are to be `ranks`, those that did not start or did not meet the others are named.
+    With the number of `ranks`, ranks that did not start or did not meet the others are named.
     """
-    seen = rank_events(folder)
-    if ranks is not None and silent is None and seen and (missing := _missing(seen, ranks)):
-        rank, text = missing
-        return _details(folder, "stalled", rank, {}, f"{message}; {text}", seen)
+    seen = rank_files.rank_events(folder)
     if silent is not None:
-        return _details(folder, "stalled", silent, {}, message, seen)
+        return _details(folder, "stalled", silent, message)
     if not seen:
-        lines = last_lines(folder / "srun.log")
+        lines = rank_files.last_lines(folder / "srun.log")
         return Cause(kind="stalled", message=message, last_lines=lines)
+    if ranks is not None and (missing := _missing(seen, ranks)):
+        rank, text = missing
+        return _details(folder, "stalled", rank, f"{message}; {text}")
     unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
-    return _details(folder, "stalled", rank, {}, message, seen)
-
-
-#: A rank of the workflow's own trainer passes the first event when it looks for the others, and
-#: the second when it has met them.
-_LOOKS, _HAS_MET = "imported", "rendezvous"
+    return _details(folder, "stalled", rank, message)
 
 
 def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
-    """The first rank for which the others wait in a rendezvous, and which those are."""
+    """The first rank for which the others wait in a rendezvous, and all such ranks in words."""
     passed = {rank: {event["event"] for event in lines} for rank, lines in seen.items()}
     waiting = [r for r, names in passed.items() if _LOOKS in names and _HAS_MET not in names]
     absent = [rank for rank in range(ranks) if rank not in seen]
@@ -156,70 +158,49 @@ def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | N
     return None
 
 
-def _named(ranks: list[int]) -> str:
+def _named(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-#: Slurm's word for why it ends a job → what that is here.
-_ENDED_BY_SLURM: dict[str, Kind] = {
-    "TIME LIMIT": "time_limit",
-    "PREEMPTION": "preempted",
-    "JOB REQUEUE": "requeued",
-    "NODE FAILURE": "node_failed",
-}
-#: What ranks look like when the node of one of them has no power.
-_MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
-_CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([^*,]+)")
-_NODE_FAILED = re.compile(r"srun: error: Node failure on (\S+)")
-#: Slurm's daemon of a step tells its words to the step's ranks: they are in these logs, too.
-_OF_STEP = "slurmstepd"
-_END_BYTES = 1 << 16
+def with_places(cause: Cause, folder: Path) -> Cause:
+    """End users' programs that hang, and add to the cause at which lines they were."""
+    if not _running(folder):
+        return cause
+    (folder / _GIVEN_UP).touch()
+    until_s = time.monotonic() + _HUNG_S
+    while _running(folder) and time.monotonic() < until_s:
+        time.sleep(0.2)
+    places: dict[str, list[int]] = {}
+    for rank, events in rank_files.rank_events(folder).items():
+        for event in events:
+            if event["event"] == "failed" and event["error"] == HUNG and event["message"]:
+                places.setdefault(event["message"], []).append(rank)
+    hung = [f"{_named(ranks)} hung at {place}" for place, ranks in places.items()]
+    log = rank_files.rank_log(folder, cause.rank or 0)
+    message = "; ".join([cause.message, *hung[:_PLACES_MAX], f"log: {log}"])
+    return replace(cause, message=message, last_lines=rank_files.last_lines(log))
 
 
-def slurms_words(log: Path | None) -> tuple[str, ...]:
-    """What Slurm has said of a step: the log of its srun, and then its lines in the ranks' logs."""
-    if log is None:
-        return ()
-    of_ranks = (line for path in sorted(log.parent.glob("rank-*.log")) for line in _end(path))
-    return (*last_lines(log, 500), *(line for line in of_ranks if line.startswith(_OF_STEP)))
+def is_given_up(folder: Path) -> bool:
+    """Whether the launcher has given up the programs of this attempt."""
+    return (folder / _GIVEN_UP).exists()
 
 
-def _end(log: Path) -> list[str]:
-    """The last lines of a log that may be long."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _END_BYTES))
-        return file.read().decode(errors="replace").splitlines()
-
-
-def ended_by_slurm(log: Path | None) -> Cause | None:
-    """Why Slurm itself ended a job, by the log of its srun; None if it did not, or does not say.
-
-    A user's scancel has no reason in the log.
-    """
-    lines = slurms_words(log)
-    for line in lines:
-        if (failed := _NODE_FAILED.search(line)) is not None:
-            said, shown = f"Slurm: node failure on {failed[1]}", lines[-_LAST_LINES:]
-            return Cause(kind="node_failed", message=said, host=failed[1], last_lines=shown)
-    for line in lines:
-        if (ended := _CANCELLED.search(line)) is not None:
-            reason = ended[2].strip()
-            kind = _ENDED_BY_SLURM.get(reason)
-            if kind is not None:
-                said = f"Slurm ended the job: {reason.lower()}"
-                return Cause(kind=kind, message=said, last_lines=lines[-_LAST_LINES:])
-    return None
-
-
-def preempted(cause: Cause) -> Cause:
-    """The cause when ranks ended because Slurm takes their nodes for another job."""
-    said = "Slurm ended the job: preemption"
-    return Cause(kind="preempted", message=said, last_lines=cause.last_lines)
+def _running(folder: Path) -> bool:
+    """Whether a rank's program has started and its rank has not yet reported its end."""
+    return any(
+        events[-1]["event"] not in ("failed", "end")
+        for events in rank_files.rank_events(folder).values()
+        if any(event["event"] == PROGRAM_STARTED for event in events)
+    )
 
 
 def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
-    """The cause, or that Slurm has lost a node, of which other ranks may have complained first."""
-    ended = ended_by_slurm(log) if cause.kind in _MAY_BE_OF_A_NODE else None
+    """The cause, or the node that Slurm has lost, if other ranks may have complained of that first.
+
+    `log` is srun's, None without srun.
+    """
+    ended = slurm_job.ended_by(log) if cause.kind in _MAY_BE_OF_A_NODE else None
     if ended is None or ended.kind != "node_failed" or log is None:
         return cause
     return with_rank_of_host(ended, log.parent)
@@ -227,52 +208,44 @@ def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
 
 def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
     """The cause with the first rank that ran on its host, if it names one."""
-    for rank, lines in rank_events(folder).items():
+    for rank, lines in rank_files.rank_events(folder).items():
         if cause.host is not None and lines[0].get("host") == cause.host:
-            return _details(folder, cause.kind, rank, {}, cause.message, {rank: lines})
+            return _details(folder, cause.kind, rank, cause.message)
     return cause
 
 
 def incomplete(folder: Path, message: str, rank: int) -> Cause:
-    """The cause when ranks ended well, but not all of what they wrote is there."""
-    return _details(folder, "incomplete", rank, {}, message, rank_events(folder))
+    """The cause when ranks ended well, but files of them are missing."""
+    return _details(folder, "incomplete", rank, message)
 
 
 def of_exception(error: Exception) -> Cause:
     """The cause when the launcher itself fails, as when the disk is full."""
     lines = "".join(traceback.format_exception(error)).splitlines()
     disk = program_errors.remedy(error) if isinstance(error, OSError) else None
-    return Cause(
-        kind="launcher_failed",
-        message=disk or f"{type(error).__name__}: {error}",
-        last_lines=tuple(lines[-_LAST_LINES:]),
-    )
+    message = disk or f"{type(error).__name__}: {error}"
+    return Cause(kind="launcher_failed", message=message, last_lines=tuple(lines[-30:]))
 
 
 def _details(
     folder: Path,
     kind: Kind,
     rank: int,
-    exits: Mapping[int, int | None],
     message: str | None,
-    seen: Mapping[int, list[Event]],
+    exit_code: int | None = None,
 ) -> Cause:
-    lines = seen.get(rank, [{}])
+    lines = rank_files.rank_events(folder).get(rank, [{}])
+    log = rank_files.rank_log(folder, rank)
     return Cause(
         kind=kind,
-        message=message or exit_text(exits.get(rank)),
+        message=message or exit_text(exit_code),
         rank=rank,
         host=lines[0].get("host"),
-        exit_code=exits.get(rank),
-        log=str(rank_log(folder, rank)),
+        exit_code=exit_code,
+        log=str(log),
         reached=lines[-1].get("event"),
-        last_lines=last_lines(rank_log(folder, rank)),
+        last_lines=rank_files.last_lines(log),
     )
-
-
-def last_lines(log: Path, count: int = _LAST_LINES) -> tuple[str, ...]:
-    """The end of a log, for the failure's report."""
-    return tuple(log.read_text(errors="replace").splitlines()[-count:]) if log.exists() else ()
 
 
 def exit_text(code: int | None) -> str:
@@ -287,20 +260,61 @@ def exit_text(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def _ranks(text: str) -> list[int]:
-    """Slurm's short form of ranks: `0,2,4-5`."""
-    spans = [part.partition("-") for part in text.split(",") if part]
-    return [r for low, _, high in spans for r in range(int(low), int(high or low) + 1)]
+def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
+    """How many processes of this machine its kernel has ended for want of memory so far."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", vmstat.read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
 
 
-def srun_errors(log: Path) -> dict[int, str]:
-    """Rank → srun's own words, from lines such as `srun: error: node2: task 1: Killed`.
+def without_memory(
+    cause: Cause,
+    kills_before: int,
+    slurms_words: Iterable[str] = (),
+    kills: Callable[[], int] = oom_kills,
+) -> Cause:
+    """The cause of a dead rank or program, `out_of_memory` if it was ended for want of memory.
 
-    Ranks that srun itself terminated after the first failure are left out: they are no cause.
+    `kills_before` is what `kills` returned when the ranks were started, `slurms_words` are lines
+    that Slurm has written about them.
     """
-    found: dict[int, str] = {}
-    for line in last_lines(log, 500):
-        match = re.search(r"error: (\S+): tasks? ([\d,-]+): (.+)", line)
-        if match and "Terminated" not in match[3]:
-            found |= dict.fromkeys(_ranks(match[2]), f"{match[3]} (on {match[1]})")
-    return found
+    killed = signal.SIGKILL.name in (cause.error or "")  # of a program
+    if cause.kind != "rank_died" and not (cause.kind == "program_failed" and killed):
+        return cause
+    for words in (cause.message, *slurms_words):
+        if _NO_MEMORY.search(words):
+            message = cause.message if words == cause.message else f"{cause.message}: {words}"
+            return replace(cause, kind="out_of_memory", message=message)
+    if (killed or cause.exit_code == -signal.SIGKILL) and kills() > kills_before:
+        message = f"{cause.message}: the kernel of this machine had no memory left"
+        return replace(cause, kind="out_of_memory", message=message)
+    return cause
+
+
+def without_gpus(cause: Cause, folder: Path) -> Cause:
+    """The cause, `missing_gpus` if its host alone lacks GPUs: the run may pass on other nodes.
+
+    Ranks that were ended before they reported anything are no evidence.
+    """
+    if cause.error != DEVICE_ERROR:
+        return cause
+    having, lacking = set[str](), set[str]()
+    for events in rank_files.rank_events(folder).values():
+        host, names = str(events[0].get("host")), {event["event"] for event in events}
+        if any(e["event"] == "failed" and e["error"] == DEVICE_ERROR for e in events):
+            lacking.add(host)
+        elif events[0].get("job") == "worker" and names & _WITH_GPUS:
+            # coordinators and parameter servers take none
+            having.add(host)
+    having -= lacking
+    if not having or cause.host is None:
+        return cause
+    found = (
+        f"{cause.message.removesuffix(WAYS_OUT)} Another host of the run, {min(having)}, has its "
+        f"GPUs: look for the fault on {', '.join(sorted(lacking))}, in GPUs, driver or Slurm's "
+        "gres.conf, and tell those who run the cluster"
+    )
+    node = slurm_job.node_of(cause.host, os.environ)
+    return replace(cause, kind="missing_gpus", message=found, host=node)

@@ -1,7 +1,7 @@
-"""A job that begins once more after its run was finished: the record is kept, not made again.
+"""A job that begins again after its run was finished: the record is kept, the run not repeated.
 
-Slurm starts a job again that is requeued, preempted or loses its node, and Snakemake one that
-Slurm reports as failed; the run may have been finished just before. Snakemake has then removed the
+Slurm restarts a job that is requeued, preempted or loses its node, and Snakemake a job that Slurm
+reports as failed; the run may have been finished just before. Snakemake has then removed the
 record in the run's folder, but the attempt has all of it.
 """
 
@@ -15,14 +15,14 @@ from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.run_record import RecordError, RunRecord
 from tfscaling.spec.run_spec import RunSpec
 
-#: What a finished run has beside its record.
+#: Files of a finished run next to its record.
 OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 
 
 def publish(attempt: Path, path: Path, names: Iterable[str] = OF_RUN) -> None:
-    """Give the files of a finished attempt their places in the job's folder, the record last.
+    """Move the files of a finished attempt to the job's folder, last the record to `path`.
 
-    `path` is that of the record. What was kept of an earlier record goes. Raises OSError.
+    The backup of an earlier record is removed. Raises OSError.
     """
     for name in names:
         attempts.publish(attempt / name, path.with_name(name))
@@ -33,10 +33,10 @@ def publish(attempt: Path, path: Path, names: Iterable[str] = OF_RUN) -> None:
 def bring_back(
     path: Path, spec: RunSpec, dataset_file: Path | None, environ: Mapping[str, str]
 ) -> int | None:
-    """The attempt whose record is in its place again; None if the run is to be made.
+    """Put the record of the last attempt in its place; None if the run is to be made.
 
-    It is the last one, it was finished, and then its job was started again, or failed. A run that
-    somebody wants again, or that has other parameters, code or data now, is made again.
+    Returns the attempt's number if it was finished, and then its job was started again, or failed.
+    A run that is requested again, or that has other parameters, code or data now, is repeated.
     """
     begun = attempts.numbers(path.parent)
     if not begun:
@@ -58,9 +58,8 @@ def bring_back(
 
 
 def _is_of_this_job(record: RunRecord, environ: Mapping[str, str]) -> bool:
-    """Whether an earlier start of Slurm's job that we are in has made it.
+    """Whether an earlier start of the Slurm job that we are in has made the record.
 
-    It is then what this job was asked for, also if another start of the sweep has kept it since.
     By the job's own environment: the controller may be away, as after the fault that ended it.
     """
     made_by = record.environment.slurm_job
@@ -70,13 +69,12 @@ def _is_of_this_job(record: RunRecord, environ: Mapping[str, str]) -> bool:
 
 
 def _has_failed_since(attempt: Path, path: Path) -> bool:
-    """Whether its job failed after it had finished the run; nobody wants the run again."""
+    """Whether the job failed after it had finished the run, and the run is not requested again."""
     return (attempt / run_record.FAILURE).exists() and not attempts.backup_of(path).exists()
 
 
 def _is_stale(spec: RunSpec, record: RunRecord, dataset_file: Path | None) -> bool:
     if run_states.other_parameters(spec, record) or run_states.other_code(spec, record):
         return True
-    if dataset_file is None:
-        return False
-    return any(run_states.other_data([record.environment.dataset], dataset_file.parent))
+    data = [record.environment.dataset]
+    return dataset_file is not None and any(run_states.other_data(data, dataset_file.parent))

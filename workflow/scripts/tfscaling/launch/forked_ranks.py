@@ -1,13 +1,15 @@
 """Ranks as forks of one process, which has loaded what all of them need.
 
 To load TensorFlow takes seconds of a core: many ranks on few cores would spend most of their start
-on it. It can be forked as long as it has no threads of its own, which it starts with its first
-operation; so the process does nothing but load. Ranks that use GPUs are not forked: what loads the
-driver cannot be.
+on it. It can be forked until it starts threads, with its first operation; so the process only
+loads. Ranks that use GPUs are not forked: a loaded driver cannot be.
 
-The launcher and the process talk by a socket, which is the process's standard input: the launcher
-writes a line of JSON for each rank, its environment and its log, and the process answers `started
-NUMBER PID` and `ended NUMBER CODE`. It ends when all its ranks have.
+`multiprocessing`'s forkserver is not used: its `start` blocks while it loads, its ranks outlive a
+launcher that is killed, and the time to load would not count for each rank.
+
+Launcher and process talk by a socket, the process's standard input: the launcher writes a line of
+JSON for each rank, its environment and its log; the process answers `NUMBER forked PID` and
+`NUMBER code CODE`. It ends when all its ranks have.
 """
 
 from __future__ import annotations
@@ -19,59 +21,56 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
-from tfscaling.launch.process_control import ending_with_parent
+from tfscaling.launch.launchers import Command, ending_with_parent
 
-#: The flag of a program whose process loads, forks its ranks, and is none itself.
+#: The flag of a program whose process loads and forks its ranks, and is no rank itself.
 FLAG = "--forks-ranks"
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-#: What a rank that was never forked, or whose end nobody saw, ends with.
+#: Exit code of a rank that was never forked, or whose end nobody saw.
 _LOST = 255
 
 
 class ForkedRank:
-    """A rank in the launcher: of `subprocess.Popen` what the supervisor asks."""
+    """A rank in the launcher, with the part of `subprocess.Popen` that the supervisor uses."""
 
-    def __init__(self, parent: Forking) -> None:
-        self._parent = parent
-        self.code: int | None = None
-        self.forked: int | None = None
-
-    @property
-    def pid(self) -> int:
-        """Its own, or that of the process that is to fork it."""
-        return self._parent.process.pid if self.forked is None else self.forked
+    def __init__(self, forking: subprocess.Popen[bytes]) -> None:
+        #: Its process, or the one that is to fork it.
+        self.pid = forking.pid
+        self._code: int | None = None
+        self._has_ended = threading.Event()
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
-        self._parent.hear()
-        return self.code
+        return self._code
 
-    def wait(self) -> int:
+    def wait(self) -> int | None:
         """Its exit code, once it has ended."""
-        while (code := self.poll()) is None:
-            self._parent.wait()
-        return code
+        self._has_ended.wait()
+        return self._code
+
+    def hear(self, said: str, value: int) -> None:
+        """Take in what the forking process reports of this rank."""
+        if said == "forked":
+            self.pid = value
+        elif self._code is None:
+            self._code = value
+            self._has_ended.set()
 
 
 class Forking:
-    """The process that forks ranks, as the launcher has it.
+    """The process that forks the ranks of `commands`, as the launcher has it."""
 
-    `argv` is the program of a rank; `environments` and `logs` have one entry for each.
-    """
-
-    def __init__(
-        self, argv: Sequence[str], environments: Sequence[Mapping[str, str]], logs: Sequence[Path]
-    ) -> None:
+    def __init__(self, commands: Sequence[Command]) -> None:
+        shared = set.intersection(*(set(command.env.items()) for command in commands))
         self._channel, theirs = socket.socketpair()
-        shared = set.intersection(*(set(environment.items()) for environment in environments))
-        with theirs, logs[0].open("ab") as log:
+        with theirs, commands[0].log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*argv, FLAG],
+                [*commands[0].argv, FLAG],
                 env={**os.environ, **dict(shared)},
                 stdin=theirs.fileno(),
                 stdout=log,
@@ -79,57 +78,27 @@ class Forking:
                 start_new_session=True,
                 preexec_fn=ending_with_parent(signal.SIGKILL),
             )
-        self.ranks = [ForkedRank(self) for _ in environments]
-        self._unread = b""
-        orders = (
-            json.dumps({"env": dict(environment), "log": str(log)}) + "\n"
-            for environment, log in zip(environments, logs, strict=True)
-        )
-        with contextlib.suppress(OSError):  # it has ended: the ranks are lost
-            self._channel.sendall("".join(orders).encode())
+        self.ranks = [ForkedRank(self.process) for _ in commands]
+        orders = [json.dumps({"env": c.env, "log": str(c.log)}) + "\n" for c in commands]
+        self._thread = threading.Thread(target=self._talk, args=("".join(orders),), daemon=True)
+        self._thread.start()
+
+    def _talk(self, orders: str) -> None:
+        with self._channel, contextlib.suppress(OSError):  # it has ended: its ranks are lost
+            self._channel.sendall(orders.encode())
             self._channel.shutdown(socket.SHUT_WR)
-
-    def hear(self) -> None:
-        """Take in what the process has said so far."""
-        self._take(socket.MSG_DONTWAIT)
-
-    def wait(self) -> None:
-        """Wait until it says something more, or has ended."""
-        self._take(0)
+            with self._channel.makefile("r") as lines:
+                for line in lines:
+                    number, said, value = line.split()
+                    self.ranks[int(number)].hear(said, int(value))
+        code = self.process.wait() or _LOST
+        for rank in self.ranks:
+            rank.hear("code", code)
 
     def end(self) -> None:
         """End the process if it has not ended, and with it its ranks."""
         self.process.kill()
-        self._lose()
-
-    def _take(self, flags: int) -> None:
-        while self._channel.fileno() >= 0:
-            try:
-                got = self._channel.recv(65536, flags)
-            except BlockingIOError:
-                return
-            except OSError:
-                got = b""
-            if not got:
-                self._lose()
-                return
-            *lines, self._unread = (self._unread + got).split(b"\n")
-            for line in lines:
-                said, number, value = line.decode().split()
-                rank = self.ranks[int(number)]
-                if said == "started":
-                    rank.forked = int(value)
-                else:
-                    rank.code = int(value)
-            if flags == 0:
-                return
-
-    def _lose(self) -> None:
-        """The process has ended: its ranks have, too."""
-        self._channel.close()
-        code = self.process.wait() or _LOST
-        for rank in self.ranks:
-            rank.code = code if rank.code is None else rank.code
+        self._thread.join()
 
 
 def is_asked(arguments: Sequence[str]) -> bool:
@@ -140,8 +109,8 @@ def is_asked(arguments: Sequence[str]) -> bool:
 def fork_all(load: Callable[[], object], main: Callable[[], object]) -> NoReturn:
     """In the process that forks: `load`, fork the ranks that the launcher names, wait for them.
 
-    A rank runs `main` with the program's arguments. If `load` fails the ranks say why, which load
-    then by themselves.
+    A rank runs `main` with the program's arguments. If `load` fails, each rank loads by itself and
+    reports the error.
     """
     sys.argv.remove(FLAG)
     # a warning that comes before a rank can take it ends nothing
@@ -149,12 +118,11 @@ def fork_all(load: Callable[[], object], main: Callable[[], object]) -> NoReturn
     channel = socket.socket(fileno=os.dup(0))
     with contextlib.suppress(Exception):
         load()
-    # from here on the ranks are asked to end, not the process that tells how they ended
+    # from here on the ranks are asked to end, not the process that reports how they ended
     for asking in _ASKING:
         signal.signal(asking, signal.SIG_IGN)
-    lines = channel.makefile("r").readlines()
     running: dict[int, int] = {}
-    for number, line in enumerate(lines):
+    for number, line in enumerate(channel.makefile("r").readlines()):
         order = json.loads(line)
         prepare = ending_with_parent(signal.SIGKILL)
         pid = os.fork()
@@ -163,17 +131,17 @@ def fork_all(load: Callable[[], object], main: Callable[[], object]) -> NoReturn
             channel.close()
             _be_rank(main, order["env"], order["log"])
         running[pid] = number
-        channel.sendall(f"started {number} {pid}\n".encode())
+        channel.sendall(f"{number} forked {pid}\n".encode())
     while running:
         pid, status = os.wait()
         if pid in running:
             code = os.waitstatus_to_exitcode(status)
-            channel.sendall(f"ended {running.pop(pid)} {code}\n".encode())
+            channel.sendall(f"{running.pop(pid)} code {code}\n".encode())
     os._exit(0)
 
 
 def _be_rank(main: Callable[[], object], environment: Mapping[str, str], log: str) -> NoReturn:
-    """Run as a process of its own would; never returns."""
+    """Run as a separate process would; never returns."""
     code = 1
     try:
         os.setsid()
@@ -186,8 +154,10 @@ def _be_rank(main: Callable[[], object], environment: Mapping[str, str], log: st
         os.environ.update(environment)
         main()
         code = 0
-    except SystemExit as error:
-        code = _status(error, sys.stderr)
+    except SystemExit as error:  # as Python's own end
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -195,13 +165,3 @@ def _be_rank(main: Callable[[], object], environment: Mapping[str, str], log: st
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-
-def _status(error: SystemExit, stderr: TextIO) -> int:
-    """As Python's own end."""
-    if error.code is None:
-        return 0
-    if isinstance(error.code, int):
-        return error.code
-    print(error.code, file=stderr)
-    return 1

@@ -1,25 +1,24 @@
 """Signs of life of a rank that do not depend on where its training is.
 
 A thread of each rank writes every few seconds how much CPU time the process has used and how many
-bytes it has read and written so far. From that the launcher tells:
+bytes it has read and written so far. From that the launcher finds:
 
 - a rank that is stopped or cut off (SIGSTOP, a host that froze, a lost file system): its heartbeat
-  does not come;
+  is missing;
 - ranks that all wait for one another or for a rank that hangs: heartbeats come, but no process uses
-  CPU time or reads anything;
-- a rank that evaluates, compiles, reads data or computes a long chunk of steps: it uses CPU time or
-  reads. So does a rank whose GPU computes: TensorFlow polls the GPU meanwhile.
+  CPU time or reads anything. A rank that evaluates, compiles, reads data or computes a long chunk
+  of steps does; if its GPU computes, TensorFlow polls the GPU meanwhile.
 
 A rank that trains and is silent is given up after `SILENT_S`, and ranks that all wait for one
-another after `IDLE_S`. Where a rank may wait for a download, a licence or a slow file system -
-imports, data, programs - only the platform's limit counts (`Doing`). So it does where one call may
-keep Python's lock, and with it the heart, for long: an import, a user's code that loads data or
-builds a model, and the rendezvous, in which TensorFlow keeps it until the last rank has come.
+another after `IDLE_S`. Only the platform's limit counts where a rank may wait for a download, a
+licence or a slow file system (imports, data, programs), and where one call may keep Python's lock,
+and with it the heart, for long: an import, a user's code that loads data or builds a model, and
+the rendezvous, in which TensorFlow keeps it until the last rank has come (`Doing`).
 
-It cannot tell work from a loop that goes on for ever, or from threads that poll while a GPU waits
-in a collective: for these there is only the longer limit of `Watch`. And a rank that trains and in
-which one call into C keeps Python's lock for as long as the limit looks stopped; TensorFlow's
-operations and NumPy's file functions release it.
+Work cannot be distinguished from an endless loop, or from threads that poll while a GPU waits in a
+collective: for these there is the longer limit of `Watch`. And a rank that trains looks stopped
+while one call into C keeps Python's lock; TensorFlow's operations and NumPy's file functions
+release it.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ READ_INTERVAL_S = 1.0
 #: A rank works if it uses at least this share of one CPU, or reads and writes so much. Ranks that
 #: wait in a collective on CPUs use less than a hundredth of this.
 CPU_SHARE_MIN, IO_BYTES_PER_S_MIN = 0.02, 10_000
-#: No heartbeat of a rank for so long: it is stopped, or cut off.
+#: A rank without a heartbeat for this long is stopped, or cut off.
 SILENT_S = 40.0
-#: All ranks wait for so long, and none for anything but another.
+#: Ranks that wait for this long, each only for another rank, hang.
 IDLE_S = 50.0
-#: Ranks that work but pass no event are given up after so many times the limit.
+#: Ranks that work but pass no event are given up after this many times the limit.
 BUSY_FACTOR = 10
 #: States of a thread, as Linux names them, that waits for a disk or a file server; Lustre's client
 #: waits in the second one.
@@ -55,12 +54,8 @@ _LOOK_MAX_S = 5.0
 _LATELY_S = 60.0
 
 
-@dataclass(frozen=True)
-class Beat:
-    """Of a rank since it began: number of this heartbeat, CPU time, bytes read and written.
-
-    `blocked`: a thread of it waits for a disk or a file server.
-    """
+class Beat(NamedTuple):
+    """A heartbeat: its number, and what the rank has used since it began, as `Usage`."""
 
     number: int
     cpu_s: float
@@ -74,7 +69,10 @@ def path(folder: Path, rank: int) -> Path:
 
 
 class Usage(NamedTuple):
-    """What the processes that do a rank's work have used, and whether one waits for a disk."""
+    """CPU time, and bytes read and written, of the processes that do a rank's work.
+
+    `blocked`: a thread of them waits for a disk or a file server.
+    """
 
     cpu_s: float
     io_bytes: int
@@ -82,13 +80,13 @@ class Usage(NamedTuple):
 
 
 def own_usage() -> Usage:
-    """That of this process, without the thread that asks."""
+    """The usage of this process, without the thread that asks."""
     cpu_s = time.process_time() - time.thread_time()
     return Usage(cpu_s, _io_bytes(), _is_blocked(os.getpid()))
 
 
 class Heart:
-    """Beats in a thread of its own until the process ends.
+    """Beats in a separate thread until the process ends.
 
     `orphaned` is called, once, when the process that started this one has ended. `usage` gives what
     a beat tells.
@@ -125,7 +123,7 @@ class Heart:
 
 
 def tree_usage(pid: int) -> Usage:
-    """That of a process and all its descendants, those that ended and were waited for included."""
+    """The usage of a process and its descendants, with those that ended and were waited for."""
     processes = tree(pid)
     blocked = any(map(_is_blocked, processes))
     return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)), blocked)
@@ -170,7 +168,7 @@ def _io_bytes(pid: int | str = "self") -> int:
 
 
 def read_one(folder: Path, rank: int) -> Beat | None:
-    """A rank's last heartbeat; None if it has none, or just writes it."""
+    """A rank's last heartbeat; None if it is missing or being written."""
     try:
         return Beat(*json.loads(path(folder, rank).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -186,14 +184,14 @@ def read(folder: Path) -> dict[int, Beat]:
 
 @dataclass(frozen=True)
 class Stall:
-    """Ranks that do not get on: what is said, and which rank it is if that is known."""
+    """Ranks that hang: a message, and the rank that is the cause if that is known."""
 
     message: str
     rank: int | None
 
 
 class Doing(enum.Enum):
-    """What a rank that has started is about, by its events."""
+    """What a rank that has started does now, by its events."""
 
     #: It imports, loads data or builds a model: that may wait, and may stop the heart.
     LOADING = enum.auto()
@@ -206,17 +204,17 @@ class Doing(enum.Enum):
     ENDED = enum.auto()
 
 
-#: What a rank is about whose heartbeats come if it is well.
+#: A rank that does this beats if it is well.
 _BEATS = (Doing.WAITING, Doing.TRAINING)
-#: What it is about if it is no cause of anything that it gives no heartbeat.
+#: A rank that does this may be without a heartbeat.
 _NEED_NOT_BEAT = (Doing.MEETING, Doing.ENDED)
 
 
 class Watch:
-    """Tells from events and heartbeats when ranks hang; `timeout_s` is the platform's limit.
+    """Finds from events and heartbeats when ranks hang; `timeout_s` is the platform's limit.
 
-    Hung is: a rank that has begun to beat and is silent; no event of any rank, and no rank at work;
-    no event of any rank for `BUSY_FACTOR` times the limit. `ranks` is how many there are to be.
+    They hang if a rank that has begun to beat is silent; if no rank has an event or works; if no
+    rank has an event for `BUSY_FACTOR` times the limit. `ranks` is the number of ranks.
     """
 
     def __init__(self, timeout_s: float, now_s: float, ranks: int) -> None:
@@ -248,14 +246,14 @@ class Watch:
             self._hear(rank, beat)
 
     def stall(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
-        """What is wrong, or None; `doing` tells it of the ranks that have started."""
+        """The stall, or None; `doing` returns what the ranks do that have started."""
         return self._silent(doing) or self._idle(doing) or self._busy()
 
     def lately_silent(self, doing: Mapping[int, Doing]) -> set[int]:
         """Ranks that had missed heartbeats when an event of another came, in the last minute.
 
         If others complained, it was about these. One that was stopped may beat again since: Slurm
-        continues ranks to end them. `doing` is what they were about: who waits for others to come
+        continues ranks to end them. `doing` is what they did: a rank that waits for others to come
         misses heartbeats, too.
         """
         lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}

@@ -1,32 +1,37 @@
-"""How the ranks of a run are started: pure functions from a request to commands."""
+"""How the ranks of a run are started: from a request to commands, from a command to a process."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
-import sys
+import os
+import signal
+import socket
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
-from tfscaling.launch import process_management
+from tfscaling.cluster import process_management
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
+from tfscaling.cluster.task_layout import ClusterError
+from tfscaling.launch.rank_files import rank_log
 from tfscaling.spec.geometry import Geometry
 
-
-class LaunchError(RuntimeError):
-    """The ranks cannot be started as asked."""
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# loaded before any fork; PyDLL keeps Python's lock, which the child of a fork cannot take again
+_C = ctypes.PyDLL(None)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be started: `command` once per task of `geometry`.
+    """A request to start `command` once per task of `geometry`.
 
-    `jobs` is the number of tasks of each job of the cluster, `{"worker": n}` without others.
-    `setup` are shell lines run first on every rank, `env` is added to the environment, `folder`
-    takes the log of each rank. For the local launcher `ports` has one port per task, and
-    `gpus_here` the GPUs that its ranks may use, as CUDA_VISIBLE_DEVICES names them; None: unknown.
-    `forks`: ranks on this machine may be forks of one process that has loaded what they need.
-    Ranks of an MPI job find each other by srun's `mpi`, or at the address `pmi` of this machine.
+    `jobs` is the number of tasks of each job of the cluster. `setup` are shell lines run first on
+    every rank, `env` is added to the environment, `folder` takes the log of each rank. `forks`:
+    ranks on this machine may be forks of one process that has loaded what they need. `mpi`, if
+    they are an MPI job, is the type for srun. `held` keeps what the ranks need until they end.
     """
 
     command: Sequence[str]
@@ -37,18 +42,16 @@ class Request:
     gpus: bool
     setup: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    ports: Sequence[int] = ()
-    gpus_here: Sequence[str] | None = None
     mpi: str | None = None
-    pmi: str | None = None
     forks: bool = False
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 @dataclass(frozen=True)
 class Command:
-    """One process for the launcher to start. `rank` is None if it stands for all ranks.
+    """One process for the launcher to start. `rank` is None if it starts all ranks.
 
-    `is_fork`: it is a fork of a process that runs `argv` for all that have this.
+    `is_fork`: the rank is forked by a process that runs `argv` once for all such ranks.
     """
 
     argv: tuple[str, ...]
@@ -56,11 +59,6 @@ class Command:
     log: Path
     rank: int | None
     is_fork: bool = False
-
-
-def rank_log(folder: Path, rank: int | str) -> Path:
-    """The log of a rank; Slurm's `%t` stands for the rank."""
-    return folder / f"rank-{rank}.log"
 
 
 def srun(request: Request) -> list[Command]:
@@ -83,21 +81,24 @@ def srun(request: Request) -> list[Command]:
 
 
 def local(request: Request) -> list[Command]:
-    """One process per rank on this machine, told its place by TF_CONFIG.
+    """One process per rank on this machine, with its place in TF_CONFIG.
 
     Workers share out the GPUs in the order of their ranks, so that "nodes" do not share GPUs; a
-    coordinator and parameter servers take none. Raises LaunchError if there are too few.
+    coordinator and parameter servers take none. Raises ClusterError if there are too few, or if
+    they cannot be listed.
     """
     shape = request.geometry
-    addresses = [f"127.0.0.1:{port}" for port in request.ports]
-    if len(addresses) != shape.tasks:
-        raise ValueError(f"{len(addresses)} ports for {shape.tasks} tasks")
+    own_gpus = _shared_out(request) if request.gpus else {}
+    ports = request.held.enter_context(ReservedPorts(shape.tasks)).numbers
+    pmi = None
+    if request.mpi is not None:
+        pmi = request.held.enter_context(process_management.served(shape.tasks))
+    addresses = [f"127.0.0.1:{port}" for port in ports]
     # ranks go to the jobs in the order of their names, as Slurm's ranks do in `cluster.resolve`
     places = [(job, n) for job in sorted(request.jobs) for n in range(request.jobs[job])]
     cluster: dict[str, list[str]] = {job: [] for job in request.jobs}
     for (job, _), address in zip(places, addresses, strict=True):
         cluster[job].append(address)
-    own_gpus = _shared_out(request) if request.gpus else {}
     # of a single rank there is nothing to share, and what loads a GPU's driver cannot be forked
     is_fork = request.forks and shape.tasks > 1 and not (request.gpus or request.setup)
     commands = []
@@ -106,8 +107,8 @@ def local(request: Request) -> list[Command]:
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
         if request.gpus:
             env[VISIBLE_GPUS] = ",".join(own_gpus.get((job, index), ()))
-        if request.pmi:
-            env |= process_management.variables(request.pmi, rank)
+        if pmi is not None:
+            env |= process_management.variables(pmi, rank)
         argv = tuple(with_setup(request.setup, request.command))
         commands.append(Command(argv, env, rank_log(request.folder, rank), rank, is_fork))
     return commands
@@ -117,12 +118,12 @@ def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
     """(job, index) → GPUs of each worker."""
     workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
     needed = workers * each
-    given = request.gpus_here
+    given = gpus_here({**os.environ, **request.env})
     if given is None:  # CUDA numbers them from 0; a rank that misses one says so
-        given = [str(number) for number in range(needed)]
+        given = tuple(str(number) for number in range(needed))
     if len(given) < needed:
         shown = ",".join(given)
-        raise LaunchError(
+        raise ClusterError(
             f"{workers} workers with {each} GPUs each on this machine need {needed} GPUs, "
             f"there are {len(given)} ({VISIBLE_GPUS}={shown!r}); "
             "expected fewer nodes or GPUs per node, or `devices: logical` in the platform"
@@ -137,13 +138,55 @@ def with_setup(setup: Sequence[str], command: Sequence[str]) -> list[str]:
     return ["bash", "-ec", "\n".join([*setup, 'exec "$@"']), "setup", *command]
 
 
-def trainer_command(script: Path, arguments: Sequence[str]) -> list[str]:
-    """The rank's program, run by the interpreter that runs the launcher."""
-    return [sys.executable, str(script), *arguments]
-
-
 #: Every launcher, by name.
 LAUNCHERS: dict[str, Callable[[Request], list[Command]]] = {
     "srun": srun,
     "local": local,
 }
+
+
+class ReservedPorts(contextlib.ExitStack):
+    """Holds `count` free ports of this machine, `numbers`; a context manager.
+
+    A port that is probed and closed can be taken by anyone before TensorFlow binds it. So each is
+    kept bound, but not listening, with SO_REUSEADDR: Linux then neither hands it out for port 0 or
+    for an outgoing connection nor lets a process without SO_REUSEADDR bind it, while TensorFlow's
+    server, which sets SO_REUSEADDR, can bind it and listen.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.numbers: list[int] = []
+        for _ in range(count):
+            held = self.enter_context(socket.socket())
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("", 0))
+            self.numbers.append(held.getsockname()[1])
+
+
+def start(command: Command) -> subprocess.Popen[bytes]:
+    """Start the process of a command in a new session; it ends with this thread."""
+    # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
+    number = signal.SIGTERM if command.rank is None else signal.SIGKILL
+    with command.log.open("ab") as log:
+        return subprocess.Popen(
+            command.argv,
+            env={**os.environ, **command.env},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=ending_with_parent(number),
+        )
+
+
+def ending_with_parent(number: int) -> Callable[[], None]:
+    """Return what a child calls first, to get this signal when the thread that started it ends."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        _C.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before we asked
+            os._exit(1)
+
+    return prepare

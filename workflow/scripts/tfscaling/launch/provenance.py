@@ -1,30 +1,31 @@
-"""Where and from what a run was made."""
+"""Where and from what a run was made: launcher, commit, Slurm, and the hosts of its ranks."""
 
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
+import os
+import platform
+import re
 import socket
 import subprocess
 from pathlib import Path
 
-from tfscaling.record.run_record import Origin, SlurmJob
+from tfscaling.cluster.gpu_allocation import NvidiaSmiError, listed_gpus
+from tfscaling.launch import slurm_job
+from tfscaling.record.rank_report import PACKAGES, HostFacts
+from tfscaling.record.run_record import Origin
 
 
-def describe(
-    source: Path,
-    started_s: float,
-    slurm_job: SlurmJob | None,
-    slurm_settings: dict[str, str] | None,
-    user_code: dict[str, str],
-) -> Origin:
+def describe(source: Path, started_s: float, user_code: dict[str, str]) -> Origin:
     """Host, start, commit of the checkout at `source`, Slurm, checksums of the user's code."""
     started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
     return Origin(
         launcher_host=socket.gethostname(),
         started=started.isoformat(timespec="milliseconds"),
         git_commit=git_commit(source),
-        slurm_job=slurm_job,
-        slurm_settings=slurm_settings,
+        slurm_job=slurm_job.describe(os.environ),
+        slurm_settings=slurm_job.settings(os.environ),
         user_code=user_code,
     )
 
@@ -43,3 +44,104 @@ def git_commit(source: Path) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return shown.stdout.strip() or None
+
+
+def host_facts(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostFacts:
+    """Processor, memory, network, GPUs and versions of this host.
+
+    Everything is read from the running system; what it does not tell is null, never guessed.
+    """
+    try:
+        gpus = listed_gpus(os.environ) or ()
+    except NvidiaSmiError:
+        gpus = ()
+    return HostFacts(
+        machine=_text(proc / "sys/kernel/random/boot_id"),
+        cpu_model=_cpu(proc, "model name") or platform.processor() or None,
+        cpu_mhz=_number(_cpu(proc, "cpu MHz")),
+        cpus_online=os.cpu_count(),
+        memory_gb=_memory_gb(proc),
+        network_mbit_per_s=_network(sys),
+        gpus=tuple(gpu.name for gpu in gpus),
+        gpu_uuids=tuple(gpu.uuid for gpu in gpus),
+        gpu_driver=gpus[0].driver_version if gpus else None,
+        kernel=platform.release(),
+        python=platform.python_version(),
+        packages={name: _version(name) for name in PACKAGES},
+        modules=tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))),
+    )
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def _cpu(proc: Path, field: str) -> str | None:
+    found = re.search(rf"^{field}\s*:\s*(.+)$", _text(proc / "cpuinfo") or "", re.MULTILINE)
+    return found[1].strip() if found else None
+
+
+def _memory_gb(proc: Path) -> float | None:
+    found = re.search(r"^MemTotal:\s*(\d+) kB$", _text(proc / "meminfo") or "", re.MULTILINE)
+    return round(int(found[1]) * 1024 / 1e9, 1) if found else None
+
+
+def _network(sys: Path) -> dict[str, float | None]:
+    """Interface → speed of the network cards that are up; null where the driver has none.
+
+    Bridges and tunnels next to a card come and go, and no rank's traffic needs them. Where no card
+    is seen, as in a container, all interfaces but the loopback count.
+    """
+    interfaces = sorted((sys / "class/net").glob("*"))
+    cards = [interface for interface in interfaces if (interface / "device").exists()]
+    speeds: dict[str, float | None] = {}
+    for interface in cards or interfaces:
+        if interface.name != "lo" and _text(interface / "operstate") in ("up", "unknown"):
+            speed = _number(_text(interface / "speed"))
+            speeds[interface.name] = speed if speed and speed > 0 else None
+    return speeds
+
+
+def cpu_quota(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float | None:
+    """CPUs' worth of time that control groups leave this process; None without a limit.
+
+    The CPUs on which a process may run say nothing of it: a container may see all 64 and get two.
+    """
+    quotas = []
+    for line in (_text(proc / "self/cgroup") or "").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = sys / "fs/cgroup" / controllers
+        place = root / group.lstrip("/")
+        # a container may not see the path of its group, but its limits at the root
+        while place != root.parent:
+            quotas.append(_quota(place))
+            place = place.parent
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """The limit of one control group, as version 2 has it or version 1."""
+    words = (_text(group / "cpu.max") or "").split()
+    if len(words) != 2:
+        words = [_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+    quota, period = map(_number, words)
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

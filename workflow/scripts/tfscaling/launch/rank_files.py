@@ -14,6 +14,7 @@ import msgspec
 
 from tfscaling.files import strict_json
 from tfscaling.record import events, run_record
+from tfscaling.record.events import Event
 from tfscaling.record.rank_report import BenchmarkReport, CheckedRank, Rank, RankReport
 
 _R = TypeVar("_R", bound=Rank)
@@ -31,34 +32,19 @@ class IncompleteError(RuntimeError):
         self.ranks = ranks
 
 
+def rank_log(folder: Path, rank: int | str) -> Path:
+    """The log of a rank; Slurm replaces `%t` by the rank."""
+    return folder / f"rank-{rank}.log"
+
+
+def last_lines(log: Path, count: int = 30) -> tuple[str, ...]:
+    """The end of a log; nothing if it does not exist."""
+    return tuple(log.read_text(errors="replace").splitlines()[-count:]) if log.exists() else ()
+
+
 def report_path(folder: Path, rank: int) -> Path:
-    """What a rank reports when it has done its work."""
+    """The report of a rank that has done its work."""
     return folder / f"rank-{rank}.json"
-
-
-_TRAINING: msgspec.json.Decoder[RankReport] = msgspec.json.Decoder(RankReport)
-_CHECK = msgspec.json.Decoder(CheckedRank)
-_BENCHMARK = msgspec.json.Decoder(BenchmarkReport)
-
-
-def training_reports(folder: Path) -> list[RankReport]:
-    """What the ranks of a run report, in their order. Raises RecordError if one is broken."""
-    return _reports(folder, _TRAINING)
-
-
-def benchmark_reports(folder: Path) -> list[BenchmarkReport]:
-    """What the ranks of a benchmark report, in their order. Raises RecordError likewise."""
-    return _reports(folder, _BENCHMARK)
-
-
-def check_reports(folder: Path) -> list[CheckedRank]:
-    """What the ranks of a check of nodes report, in their order. Raises RecordError likewise."""
-    return _reports(folder, _CHECK)
-
-
-def _reports(folder: Path, decoder: msgspec.json.Decoder[_R]) -> list[_R]:
-    found = (run_record.decoded(path, decoder, 0) for path in folder.glob("rank-*.json"))
-    return sorted((r for r in found if r is not None), key=lambda report: report.rank)
 
 
 def events_path(folder: Path, rank: int) -> Path:
@@ -67,14 +53,36 @@ def events_path(folder: Path, rank: int) -> Path:
 
 
 def observed_path(folder: Path, rank: int) -> Path:
-    """What a user's program says of itself."""
+    """The events that a user's program writes itself."""
     return folder / f"rank-{rank}.observed.jsonl"
+
+
+def rank_events(folder: Path) -> dict[int, list[Event]]:
+    """Rank → its events by the launcher's clock, of all ranks that wrote their first one."""
+    found = {
+        int(path.name.split(".")[0].removeprefix("rank-")): events.on_launcher_clock(
+            events.read(path)
+        )
+        for path in folder.glob("rank-*.events.jsonl")
+    }
+    return {rank: lines for rank, lines in sorted(found.items()) if lines}
+
+
+#: Reports of the ranks of a run, a node check and a benchmark.
+TRAINING: msgspec.json.Decoder[RankReport] = msgspec.json.Decoder(RankReport)
+NODE_CHECK, BENCHMARK = msgspec.json.Decoder(CheckedRank), msgspec.json.Decoder(BenchmarkReport)
+
+
+def reports(folder: Path, kind: msgspec.json.Decoder[_R]) -> list[_R]:
+    """The reports of all ranks, in their order. Raises RecordError if one is broken."""
+    found = (run_record.decoded(path, kind, 0) for path in folder.glob("rank-*.json"))
+    return sorted((r for r in found if r is not None), key=lambda report: report.rank)
 
 
 def wait(folder: Path, ranks: Iterable[int], limit_s: float) -> None:
     """Return when all ranks' reports and events are complete.
 
-    Raises IncompleteError after `limit_s`, with each rank and what of it is missing.
+    Raises IncompleteError after `limit_s`, with each rank and its missing files.
     """
     waiting, deadline_s = list(ranks), time.monotonic() + limit_s
     while True:
@@ -92,7 +100,7 @@ def wait(folder: Path, ranks: Iterable[int], limit_s: float) -> None:
 
 
 def _missing(folder: Path, rank: int, names: set[str]) -> str | None:
-    """What of a rank's files is missing or not yet whole."""
+    """The files of a rank that are missing or incomplete, in words; None if all are complete."""
     report, passed = report_path(folder, rank), events_path(folder, rank)
     wrong = []
     if report.name not in names:

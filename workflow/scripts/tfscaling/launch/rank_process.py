@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,10 @@ from pathlib import Path
 import msgspec
 
 from tfscaling.cluster import resolver
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, GpuRequest
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import gpus_given, step_id
-from tfscaling.launch import heartbeat, host_facts, rank_files
+from tfscaling.launch import heartbeat, provenance, rank_files
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.record import clock, crashes
 from tfscaling.record.events import EventLog
@@ -28,6 +29,9 @@ from tfscaling.record.rank_report import Rank, RankClock
 from tfscaling.record.run_record import write_json
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import JobSpec
+
+#: Ranks of other hosts may still import TensorFlow.
+_OTHERS_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,9 @@ class RankContext:
         return socket.gethostname()
 
     def place(self) -> Rank:
-        """What the rank got, as far as that is known without TensorFlow; its clock aside.
+        """What the rank got, as far as that is known without TensorFlow; without its clock.
 
-        To be called after the work: to ask the driver takes time that is no phase of a training.
+        To be called after the work: asking the driver takes time that is no phase of a training.
         """
         cluster = self.cluster
         return Rank(
@@ -66,16 +70,16 @@ class RankContext:
             gpus_given=self.gpus_given,
             gpus_visible=os.environ.get(VISIBLE_GPUS),
             cpus=len(os.sched_getaffinity(0)),
-            cpu_quota=host_facts.cpu_quota(),
+            cpu_quota=provenance.cpu_quota(),
             tensorflow_version=None,
-            host_facts=host_facts.describe(),
+            host_facts=provenance.host_facts(),
         )
 
 
 class WorkFailedError(Exception):
     """A user's program failed: one sentence for the user.
 
-    `name` is that of the program's exception, or how it ended; `status` is for this process.
+    `name` is the program's exception, or how it ended; `status` is the status of this process.
     """
 
     def __init__(self, name: str, message: str, status: int) -> None:
@@ -84,9 +88,9 @@ class WorkFailedError(Exception):
 
 
 def parser(description: str, kind: type[JobSpec]) -> argparse.ArgumentParser:
-    """The flags that programs of ranks have, as `Attempt.run_ranks` gives them.
+    """The parser of the flags that `Attempt.run_ranks` gives to programs of ranks.
 
-    `description` is the program's docstring, of which the first line is shown.
+    The first line of `description`, the program's docstring, is shown.
     """
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     run_spec.add_argument(made, kind)
@@ -106,8 +110,7 @@ def process(
     `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks;
     `usage` gives the CPU time and the bytes of the processes that do the work.
     """
-    gpus = GpuRequest() if on_gpus(spec) else GpuRequest(gpus_per_node=0)
-    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=gpus)
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=on_gpus(spec))
     given = gpus_given(os.environ)
     os.environ.update(cluster.environment())
     events = EventLog(rank_files.events_path(folder, cluster.rank), cluster.rank)
@@ -158,3 +161,9 @@ def _end_alone(events: EventLog) -> None:
 def on_gpus(spec: JobSpec) -> bool:
     """Whether ranks compute on GPUs, and not on parts of the CPU."""
     return spec.point.gpus_per_node > 0 and spec.measured.devices == "physical"
+
+
+def let_others_tell(spec: JobSpec) -> None:
+    """Wait before this rank fails: srun ends the others with it, which may have their GPUs."""
+    if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
+        time.sleep(_OTHERS_S)

@@ -1,72 +1,80 @@
-"""What Slurm knows of the job we are in: submission, allocation, start, nodes."""
+"""What Slurm reports of the job we are in: by its programs, and in the logs of a step."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from tfscaling.cluster.nodelist import NodeListError, expand
 from tfscaling.cluster.slurm_environment import job_id, restarts
+from tfscaling.launch.rank_files import last_lines
+from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
 
-_WANTED = {
-    "JobId": "id",
-    "Partition": "partition",
-    "NodeList": "nodes",
-    "NumNodes": "nodes_allocated",
-    "NumCPUs": "cpus_allocated",
-    "SubmitTime": "submit",
-    "StartTime": "start",
-    "TRES": "tres",
-    "TresPerNode": "tres_per_node",
-}
-#: The same of `sacct`, which knows of no allocation apart from the start.
-_OF_ACCOUNTING = {
-    "JobIDRaw": "id",
-    "Partition": "partition",
-    "NodeList": "nodes",
-    "NNodes": "nodes_allocated",
-    "NCPUS": "cpus_allocated",
-    "Submit": "submit",
-    "Start": "start",
-    "AllocTRES": "tres",
-}
-#: Between the last look at a job and its start: what the scheduler may take, and no boot does.
+#: Fields of SlurmJob, and their names in `scontrol show job` and in `sacct`. Accounting does not
+#: have the allocation apart from the start.
+_FIELDS = (
+    *("id", "partition", "nodes", "nodes_allocated"),
+    *("cpus_allocated", "submit", "start", "tres"),
+)
+_OF_CONTROLLER = (
+    *("JobId", "Partition", "NodeList", "NumNodes", "NumCPUs", "SubmitTime", "StartTime", "TRES"),
+)
+_OF_ACCOUNTING = (
+    *("JobIDRaw", "Partition", "NodeList", "NNodes", "NCPUS", "Submit", "Start", "AllocTRES"),
+)
+#: Longest time that the scheduler takes from its last evaluation of a job to the start of the job;
+#: a boot takes longer.
 _SCHEDULING_S = 5.0
 #: A job that is to be started again has ended by then.
 _REQUEUED_S = 60.0
-#: Lines of `scontrol show job` that end in free text, in which anything may stand: only the first
-#: field of them is read.
+#: Lines of `scontrol show job` that end in free text: only their first field is read.
 _FREE_TEXT = (
     *("JobId", "Comment", "AdminComment", "SystemComment", "Extra", "Command", "WorkDir"),
     *("StdErr", "StdIn", "StdOut", "SubmitLine"),
 )
 #: Slurm prints the local time without its zone, which jumps twice a year.
 _IN_UTC = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard"}
-#: How tasks are placed, bound and traced, and which Slurm does it.
+#: How tasks are placed, bound and traced, and the version of Slurm.
 SETTINGS = (
     *("SLURM_VERSION", "SelectType", "SelectTypeParameters", "TaskPlugin", "TaskPluginParam"),
     *("ProctrackType", "MpiDefault", "LaunchParameters", "PrologFlags"),
 )
+#: Slurm's word for why it ends a job → kind of the cause.
+_ENDED_BY_SLURM: dict[str, Kind] = {
+    "TIME LIMIT": "time_limit",
+    "PREEMPTION": "preempted",
+    "JOB REQUEUE": "requeued",
+    "NODE FAILURE": "node_failed",
+}
+_CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([^*,]+)")
+_NODE_FAILED = re.compile(r"srun: error: Node failure on (\S+)")
+_SRUN_ERROR = re.compile(r"error: (\S+): tasks? ([\d,-]+): (.+)")
+#: Slurm's daemon of a step writes to the step's ranks: its lines are in their logs, too.
+_OF_STEP = "slurmstepd"
+_END_BYTES = 1 << 16
 
 
 def describe(environ: Mapping[str, str]) -> SlurmJob | None:
-    """The job's facts, with queue_time_s and boot_time_s, or None.
+    """The job's facts, with queue_time_s and boot_time_s, or None outside Slurm.
 
-    From the controller or else, without boot_time_s, from accounting. None outside Slurm, and the
-    bare id if neither answers: a run is not lost for that.
+    From the controller or else, without boot_time_s, from accounting; only the id if neither
+    answers: a run is not lost for that.
     """
     number = job_id(environ)
-    return None if number is None else replace(_told(number), restarts=restarts(environ))
+    return None if number is None else replace(_job(number), restarts=restarts(environ))
 
 
-def _told(number: str) -> SlurmJob:
-    """What controller or accounting tell of the job with this id."""
+def _job(number: str) -> SlurmJob:
     if shown := _answer("scontrol", "show", "job", number):
         job = parse(shown)
         if job.boot_time_s and (_config() or {}).get("ResumeProgram") == "(null)":
@@ -74,10 +82,10 @@ def _told(number: str) -> SlurmJob:
             waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
             return replace(job, queue_time_s=waited_s, boot_time_s=0.0)
         return job
-    fields = ",".join(_OF_ACCOUNTING)
-    options = ("--allocations", "--noheader", "--parsable2", f"--format={fields}")
+    options = ("--allocations", "--noheader", "--parsable2", f"--format={','.join(_OF_ACCOUNTING)}")
     if shown := _answer("sacct", *options, f"--jobs={number}"):
-        return parse_accounting(shown)
+        # queue_time_s has the boot in it
+        return _known(dict(zip(_FIELDS, shown.splitlines()[0].split("|"), strict=False)))
     return SlurmJob(id=number)
 
 
@@ -86,6 +94,19 @@ def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
     if job_id(environ) is None or (found := _config()) is None:
         return None
     return {name: found[name] for name in SETTINGS if name in found}
+
+
+def node_of(host: str, environ: Mapping[str, str]) -> str | None:
+    """Slurm's name of a host of this job, which may have a longer name itself; None: not known.
+
+    Slurm takes no job that is to exclude a node by another name.
+    """
+    job = describe(environ)
+    try:
+        nodes = expand(job.nodes) if job is not None and job.nodes else []
+    except NodeListError:
+        return None
+    return next((node for node in (host, host.partition(".")[0]) if node in nodes), None)
 
 
 def is_preempted(environ: Mapping[str, str]) -> bool:
@@ -100,10 +121,10 @@ def is_preempted(environ: Mapping[str, str]) -> bool:
 
 
 def start_again(environ: Mapping[str, str]) -> None:
-    """Have Slurm start the job that we are in again, if it may be (`Requeue`) and runs still.
+    """Have Slurm start the job that we are in again, if it is allowed (`Requeue`) and still runs.
 
-    Also where the partition itself would cancel it. Returns if it may not, or when the job has not
-    ended after `_REQUEUED_S`.
+    Also where the partition itself would cancel it. Returns if it is not allowed, or when the job
+    has not ended after `_REQUEUED_S`.
     """
     fields = _own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
@@ -113,10 +134,8 @@ def start_again(environ: Mapping[str, str]) -> None:
 
 
 def _own_fields(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the controller shows of the job that we are in; nothing outside Slurm."""
     number = job_id(environ)
-    shown = _answer("scontrol", "show", "job", number) if number else None
-    return _fields(shown) if shown else {}
+    return _fields(_answer("scontrol", "show", "job", number) or "") if number else {}
 
 
 def signals_children_alone() -> bool:
@@ -132,16 +151,15 @@ def signals_children_alone() -> bool:
 def parse(text: str) -> SlurmJob:
     """The wanted fields of one `scontrol show job`, and the times that follow.
 
-    Slurm looks at a job for the last time when it allocates the nodes (LastSchedEval). If it has to
-    boot some of them, it sets the start (StartTime) anew once all are up.
+    Slurm evaluates a job for the last time when it allocates the nodes (LastSchedEval). If it has
+    to boot some of them, it sets the start (StartTime) again once all are up.
     """
     fields = _fields(text)
-    job = _known({new: fields[old] for old, new in _WANTED.items() if old in fields})
+    names = zip((*_OF_CONTROLLER, "TresPerNode"), (*_FIELDS, "tres_per_node"), strict=True)
+    job = _known({new: fields[old] for old, new in names if old in fields})
     waited_s = job.queue_time_s
-    if waited_s is None:
-        return job
     boot_s = _seconds(fields.get("LastSchedEval"), fields.get("StartTime"))
-    if boot_s is None:
+    if waited_s is None or boot_s is None:
         return job
     # the scheduler reads the clock once for many jobs, perhaps before this one was submitted
     boot_s = min(boot_s, waited_s) if boot_s > _SCHEDULING_S else 0.0
@@ -158,14 +176,8 @@ def _fields(text: str) -> dict[str, str]:
     return fields
 
 
-def parse_accounting(text: str) -> SlurmJob:
-    """The wanted fields of one line of `sacct`; its queue_time_s has the boot in it."""
-    values = text.splitlines()[0].split("|")
-    return _known(dict(zip(_OF_ACCOUNTING.values(), values, strict=False)))
-
-
 def _known(facts: Mapping[str, str]) -> SlurmJob:
-    """The facts with `queue_time_s`, and where there is none, why; times with their zone."""
+    """The facts with `queue_time_s` or the reason why it is missing; times with their zone."""
     waited_s, reason = _seconds(facts.get("submit"), facts.get("start")), None
     if waited_s is None:
         reason = "Slurm does not tell when the job was submitted or started"
@@ -208,7 +220,59 @@ def _seconds(begin: str | None, end: str | None) -> float | None:
 
 
 def _moment(text: str | None) -> datetime | None:
-    try:
+    with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
+    return None
+
+
+def words(log: Path | None) -> tuple[str, ...]:
+    """Slurm's lines about a step: the log of its srun, then its lines in the ranks' logs.
+
+    Nothing without a log: the ranks are not Slurm's.
+    """
+    if log is None:
+        return ()
+    of_ranks = (line for path in sorted(log.parent.glob("rank-*.log")) for line in _end(path))
+    return (*last_lines(log, 500), *(line for line in of_ranks if line.startswith(_OF_STEP)))
+
+
+def _end(log: Path) -> list[str]:
+    """The last lines of a log that may be long."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _END_BYTES))
+        return file.read().decode(errors="replace").splitlines()
+
+
+def ended_by(log: Path | None) -> Cause | None:
+    """Why Slurm itself ended a job, by the log of its srun; None if it did not, or gave no reason.
+
+    A user's scancel has no reason in the log.
+    """
+    lines = words(log)
+    for failed in filter(None, map(_NODE_FAILED.search, lines)):
+        said = f"Slurm: node failure on {failed[1]}"
+        return Cause(kind="node_failed", message=said, host=failed[1], last_lines=lines[-30:])
+    for ended in filter(None, map(_CANCELLED.search, lines)):
+        reason = ended[2].strip()
+        if (kind := _ENDED_BY_SLURM.get(reason)) is not None:
+            said = f"Slurm ended the job: {reason.lower()}"
+            return Cause(kind=kind, message=said, last_lines=lines[-30:])
+    return None
+
+
+def srun_errors(log: Path) -> dict[int, str]:
+    """Rank → srun's own words, from lines such as `srun: error: node2: task 1: Killed`.
+
+    Ranks that srun itself terminated after the first failure are left out: they are no cause.
+    """
+    found: dict[int, str] = {}
+    for match in filter(None, map(_SRUN_ERROR.search, last_lines(log, 500))):
+        if "Terminated" not in match[3]:
+            found |= dict.fromkeys(_ranks(match[2]), f"{match[3]} (on {match[1]})")
+    return found
+
+
+def _ranks(text: str) -> list[int]:
+    """Slurm's short form of ranks: `0,2,4-5`."""
+    spans = [part.partition("-") for part in text.split(",") if part]
+    return [r for low, _, high in spans for r in range(int(low), int(high or low) + 1)]

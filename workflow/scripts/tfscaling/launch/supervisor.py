@@ -1,13 +1,12 @@
 """Starting the ranks, watching them, ending them together.
 
-What is started ends with the launcher, even if that is killed: a rank that goes on would take the
+What is started ends with the launcher, even if that is killed: a rank that runs on would take the
 cores of the next measurement.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import subprocess
@@ -16,17 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfscaling.launch import failures, hangs, heartbeat, memory, slurm_job
+from tfscaling.launch import failures, heartbeat, launchers, rank_files, slurm_job
 from tfscaling.launch.forked_ranks import ForkedRank, Forking
 from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
-from tfscaling.launch.process_control import ending_with_parent
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import PROGRAM_STARTED, Event
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
 GRACE_S = 10.0
-#: The same when a signal ends ranks that write a checkpoint first: less than Slurm gives them.
+#: GRACE_S when a signal ends ranks that write a checkpoint first: less than Slurm gives them.
 CHECKPOINT_GRACE_S = 25.0
 #: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -44,7 +42,7 @@ class Supervisor:
 
     `folder` has the ranks' events and heartbeats, `ranks` is their number, `stall_timeout_s` the
     limit for `heartbeat.Watch`; `grace_s` is how long ranks may take to end when a signal ends the
-    launch, if that is not GRACE_S.
+    launch.
     """
 
     def __init__(
@@ -57,7 +55,9 @@ class Supervisor:
     ) -> None:
         self.commands, self.folder, self.stall_timeout_s = commands, folder, stall_timeout_s
         self.grace_s = grace_s
-        self._ranks, self._oom_kills = ranks, memory.oom_kills()
+        self._ranks, self._oom_kills = ranks, failures.oom_kills()
+        #: The log of srun, if it starts the ranks.
+        self._srun_log = commands[0].log if commands[0].rank is None else None
         self._processes: list[subprocess.Popen[bytes] | ForkedRank] = []
         self._forking: Forking | None = None
         self._signal: int | None = None
@@ -67,9 +67,7 @@ class Supervisor:
 
         Afterwards no process of the launch is left.
         """
-        previous: dict[int, Any] = {}
-        for caught in SIGNALS:
-            previous[caught] = signal.signal(caught, self._remember)
+        previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
         previous[WARNING] = signal.signal(WARNING, self._pass_on)
         try:
             self._start()
@@ -81,23 +79,23 @@ class Supervisor:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         if self._signal is not None and _may_be_of_a_signal(cause):  # the ranks get it, too
-            return failures.ended_by_slurm(self._slurms_log) or cancelled(self._signal)
+            return slurm_job.ended_by(self._srun_log) or cancelled(self._signal)
         if cause is None:
             return None
-        may_be = self._slurms_log is not None and cause.kind in _MAY_BE_PREEMPTED
+        may_be = self._srun_log is not None and cause.kind in _MAY_BE_PREEMPTED
         if may_be and slurm_job.is_preempted(os.environ):
-            return failures.preempted(cause)
-        return failures.of_a_lost_node(cause, self._slurms_log)
+            said = "Slurm ended the job: preemption"
+            return Cause(kind="preempted", message=said, last_lines=cause.last_lines)
+        return failures.of_a_lost_node(cause, self._srun_log)
 
     def _start(self) -> None:
         forks = [command for command in self.commands if command.is_fork]
         if forks:
-            environments, logs = [c.env for c in forks], [c.log for c in forks]
-            self._forking = Forking(forks[0].argv, environments, logs)
+            self._forking = Forking(forks)
             self._processes += self._forking.ranks
         for command in self.commands:
             if not command.is_fork:
-                self._processes.append(_start(command))
+                self._processes.append(launchers.start(command))
 
     def _remember(self, number: int, _: Any) -> None:
         self._signal = number
@@ -110,7 +108,7 @@ class Supervisor:
     def _watch(self) -> Cause | None:
         now_s = time.monotonic()
         watch = heartbeat.Watch(self.stall_timeout_s, now_s, self._ranks)
-        heard_s, seen_s = -math.inf, now_s
+        heard_s, seen_s = float("-inf"), now_s
         while self._signal is None:
             codes = [process.poll() for process in self._processes]
             now_s = time.monotonic()
@@ -121,11 +119,12 @@ class Supervisor:
                 if is_time:
                     heard_s, stall = now_s, watch.stall(self._doing)
                 seen_s = now_s
-            except OSError:  # a shared file system may be away for a while; the ranks may go on
+            except OSError:  # a shared file system may be away for a while; the ranks may continue
                 if now_s - seen_s > self.stall_timeout_s:
                     raise
             if any(codes):  # neither None nor 0
-                self._wait_for_the_others()
+                # peers of a dead rank end by themselves within seconds and say why
+                self._wait_for_all(GRACE_S)
                 if [*self._doing().values()] == [Doing.ENDED] * self._ranks:
                     return None  # what came after a rank's last word, as in its exit, is no failure
                 return self._why(watch.lately_silent(self._done()))
@@ -133,7 +132,7 @@ class Supervisor:
                 return None
             if stall is not None:
                 cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
-                return hangs.with_places(cause, self.folder)
+                return failures.with_places(cause, self.folder)
             time.sleep(_POLL_S)
         return None
 
@@ -142,17 +141,14 @@ class Supervisor:
         return sum(path.stat().st_size for path in self.folder.glob("rank-*.events.jsonl"))
 
     def _doing(self) -> dict[int, Doing]:
-        return {rank: doing(lines) for rank, lines in failures.rank_events(self.folder).items()}
+        seen = rank_files.rank_events(self.folder)
+        return {rank: doing(lines) for rank, lines in seen.items()}
 
     def _done(self) -> dict[int, Doing]:
-        """What each rank was about before it failed, if it has."""
-        seen = failures.rank_events(self.folder)
+        """What each rank did before it failed, if it has."""
+        seen = rank_files.rank_events(self.folder)
         before = {r: [e for e in lines if e["event"] != "failed"] for r, lines in seen.items()}
         return {rank: doing(lines) for rank, lines in before.items() if lines}
-
-    def _wait_for_the_others(self) -> None:
-        """Peers of a dead rank end by themselves within seconds and say why; let them."""
-        self._wait_for_all(GRACE_S)
 
     def _end_all(self) -> None:
         grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
@@ -176,18 +172,18 @@ class Supervisor:
             time.sleep(_POLL_S)
 
     def _ask_ranks_of_srun(self) -> bool:
-        """Let Slurm ask the ranks to end, as somebody has asked the launcher; whether they are.
+        """Let Slurm ask the ranks to end, as somebody has asked the launcher; True if it does.
 
         They may write a checkpoint then; srun, when it is asked itself, has them killed at once.
         """
-        if self._signal is None or self._slurms_log is None:
+        if self._signal is None or self._srun_log is None:
             return False
         self._wait_for_all(_HEARD_S)
-        if any("CANCELLED" in line for line in failures.slurms_words(self._slurms_log)):
+        if any("CANCELLED" in line for line in slurm_job.words(self._srun_log)):
             return True  # Slurm has asked them itself
         if all(process.poll() is not None for process in self._processes):
             return False
-        seen = failures.rank_events(self.folder).values()
+        seen = rank_files.rank_events(self.folder).values()
         steps = {lines[0]["step"] for lines in seen if "step" in lines[0]}
         if len(steps) != 1:  # none has started
             return False
@@ -204,16 +200,12 @@ class Supervisor:
             for command, process in zip(self.commands, self._processes, strict=True)
             if command.rank is not None
         }
-        if ended := failures.ended_by_slurm(self._slurms_log):
+        if ended := slurm_job.ended_by(self._srun_log):
             return failures.with_rank_of_host(ended, self.folder)
-        srun = {} if exits else failures.srun_errors(self.commands[0].log)
+        srun = slurm_job.srun_errors(self._srun_log) if self._srun_log else {}
         cause = failures.find_cause(self.folder, exits, srun, silent)
-        return memory.named(cause, self._oom_kills, failures.slurms_words(self._slurms_log))
-
-    @property
-    def _slurms_log(self) -> Path | None:
-        """The log of srun, if it has started the ranks."""
-        return self.commands[0].log if self.commands[0].rank is None else None
+        words = slurm_job.words(self._srun_log)
+        return failures.without_memory(cause, self._oom_kills, words)
 
 
 def _may_be_of_a_signal(cause: Cause | None) -> bool:
@@ -227,8 +219,8 @@ def cancelled(number: int) -> Cause:
     return Cause(kind="cancelled", message=f"the launcher received {name}")
 
 
-#: What a rank of the workflow's own trainer is about after an event, if it does not train. After
-#: the fourth and fifth it asks the GPUs' driver.
+#: What a rank of the workflow's own trainer does after an event, if it does not train. After the
+#: fourth and fifth it asks the GPUs' driver.
 _DOING_AFTER = {
     "start": Doing.LOADING,
     "imported": Doing.MEETING,
@@ -241,7 +233,7 @@ _DOING_AFTER = {
 
 
 def doing(events: Sequence[Event]) -> Doing:
-    """What a rank is about, by its events, of which it has at least one."""
+    """What a rank does now, by its events: at least one."""
     last = events[-1]["event"]
     if last != "end" and any(event["event"] == PROGRAM_STARTED for event in events):
         return Doing.WAITING
@@ -249,21 +241,6 @@ def doing(events: Sequence[Event]) -> Doing:
         return Doing.WAITING
     reads = any(event["event"] == "data" and event.get("pipeline") for event in events)
     return _DOING_AFTER.get(last, Doing.WAITING if reads else Doing.TRAINING)
-
-
-def _start(command: Command) -> subprocess.Popen[bytes]:
-    # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
-    number = signal.SIGTERM if command.rank is None else signal.SIGKILL
-    with command.log.open("ab") as log:
-        return subprocess.Popen(
-            command.argv,
-            env={**os.environ, **command.env},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=ending_with_parent(number),
-        )
 
 
 def _signal_group(process: subprocess.Popen[bytes] | ForkedRank, number: int) -> None:

@@ -2,61 +2,70 @@
 
 It is a child of the rank's process, in the same process group: whoever signals a rank signals the
 group (the local launcher) or all processes of the step, so the program gets each signal once. Where
-Slurm signals the rank's process alone, the program has a group of its own, and the rank passes
-signals on to it. If the rank's process ends, the kernel ends the program.
+Slurm signals the rank's process alone, the program has its own group, and the rank passes signals
+on to it. If the rank's process ends, the kernel ends the program.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 from msgspec.structs import asdict, replace
 
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
-from tfscaling.launch import (
-    checkpoint_folder,
-    failures,
-    hangs,
-    heartbeat,
-    missing_gpus,
-    program_environment,
-    rank_files,
-)
+from tfscaling.launch import checkpoint_folder, failures, heartbeat, rank_files
 from tfscaling.launch.heartbeat import Usage
-from tfscaling.launch.launchers import rank_log
-from tfscaling.launch.process_control import ending_with_parent
-from tfscaling.launch.rank_process import RankContext, WorkFailedError, on_gpus
+from tfscaling.launch.launchers import ending_with_parent
+from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell, on_gpus
 from tfscaling.record import attempts, crashes, prepared_data
 from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, EventLog
 from tfscaling.record.observers import OBSERVERS, ObservationError
-from tfscaling.record.rank_report import HostFacts, Observed, ProgramReport, Rank
+from tfscaling.record.rank_report import (
+    PROGRAM_PACKAGES,
+    HostFacts,
+    Observed,
+    ProgramReport,
+    Rank,
+)
+from tfscaling.spec import programs
 from tfscaling.spec.run_spec import RunSpec
 
-#: The file to which the program says what it does, if it is asked to.
+#: The file to which the program writes its events, if the recipe observes them.
 EVENTS_VARIABLE = "TFSCALING_EVENTS"
 #: Set where the rank passes signals on to the program.
 PASSES_ON = "TFSCALING_PASSES_SIGNALS_ON"
-#: The folder in which the program finds what an earlier attempt has written into it.
+#: The folder in which the program finds files that an earlier attempt has written there.
 CHECKPOINTS_VARIABLE = "TFSCALING_CHECKPOINTS"
 #: Files for programs: the first on their Python path.
 OBSERVE = Path(__file__).resolve().parents[3] / "observe"
 #: Its `sitecustomize` observes `fit`.
 OBSERVE_FIT = OBSERVE / "site"
-#: As much of the end of the output is kept to explain a failure.
+#: Lines of the end of the output that are kept to explain a failure.
 _TAIL_LINES = 500
-#: Processes that the program left behind may keep its output open: so long more is read.
+#: Processes that the program left behind may keep its output open: it is read for this long.
 _DRAIN_S = 2.0
-#: Signs of life are events at this interval, if there are any.
-_SIGNS_INTERVAL_S = 30.0
-_STACKS_INTERVAL_S = 1.0
+#: Intervals between signs of life, and between looks for the order to give up.
+_SIGNS_INTERVAL_S, _STACKS_INTERVAL_S = 30.0, 1.0
+#: For the environment's Python, 3.8 or later: prints versions of Python and of its arguments.
+_VERSIONS = """
+import importlib.metadata, json, platform, sys
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+print(json.dumps([platform.python_version(), {name: version(name) for name in sys.argv[1:]}]))
+"""
 
 
 class UserProgram:
@@ -109,7 +118,7 @@ class UserProgram:
         done.set()
         reader.join(_DRAIN_S)
         sys.stdout.flush()
-        log = rank_log(context.folder, rank)
+        log = rank_files.rank_log(context.folder, rank)
         if code:
             raise self._failure(code, log)
         observed = self._observed(rank, own, log)
@@ -131,7 +140,7 @@ class UserProgram:
         names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
         facts, environment = place.host_facts, self._spec.recipe.environment
         if environment is not None:
-            facts = program_environment.with_versions(facts, environment)
+            facts = _with_versions(facts, environment)
         return replace(place, gpu_names=names, host_facts=facts)
 
     def _copy(self, output: IO[bytes]) -> None:
@@ -166,7 +175,7 @@ class UserProgram:
     def _show_stacks(self, folder: Path, done: threading.Event) -> None:
         """End the program once the launcher has given it up: Python says first where it is."""
         while not done.wait(_STACKS_INTERVAL_S):
-            if hangs.is_given_up(folder) and self._child is not None:
+            if failures.is_given_up(folder) and self._child is not None:
                 self._hung = True
                 child, *others = heartbeat.tree(self._child.pid)
                 for pid in (*reversed(others), child):
@@ -207,7 +216,7 @@ class UserProgram:
         name, blamed = ended, crashes.last_traceback(lines, Path.cwd())
         if self._hung:
             place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
-            return WorkFailedError(hangs.HUNG, place, 1)
+            return WorkFailedError(failures.HUNG, place, 1)
         aborted = crashes.abort_reason(ended, lines)
         if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
@@ -247,9 +256,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         "PYTHONFAULTHANDLER": os.environ.get("PYTHONFAULTHANDLER", "1"),
     }
     if spec.recipe.environment is not None:
-        variables |= program_environment.variables(
-            spec.recipe.environment, os.environ, context.host
-        )
+        variables |= _activated(spec.recipe.environment, os.environ, context.host)
     if (beginning := attempts.read_beginning(context.folder)) is not None:
         variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
     if _source(spec) == "events":
@@ -259,9 +266,34 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
     if here is not None and len(here) != asked:
         text = f"requested {asked} GPUs for the program, this rank may use {len(here)}: {here}."
-        missing_gpus.let_others_tell(spec)
-        raise WorkFailedError(missing_gpus.ERROR, text, 1)
+        let_others_tell(spec)
+        raise WorkFailedError(failures.DEVICE_ERROR, text, 1)
     return variables
+
+
+def _activated(environment: str, environ: Mapping[str, str], host: str) -> dict[str, str]:
+    """The variables that activating the recipe's environment sets.
+
+    Raises WorkFailedError if this host does not have it: another Python would run instead.
+    """
+    python = programs.python_of(environment)
+    if not programs.is_environment(environment):
+        text = f"environment {environment}: {host} has no program {python}"
+        raise WorkFailedError("EnvironmentError", text, 127)
+    path = os.pathsep.join((str(python.parent), environ.get("PATH", os.defpath)))
+    return {"VIRTUAL_ENV": str(python.parents[1]), "PATH": path}
+
+
+def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
+    """The facts with the versions of the recipe's environment; none where its Python fails."""
+    command = [str(programs.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        python, packages = json.loads(shown.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        python, packages = None, {}
+    installed = {name: version for name, version in packages.items() if version is not None}
+    return replace(facts, python=python, packages=installed)
 
 
 def _start(words: list[str], host: str, own_group: bool) -> subprocess.Popen[bytes]:

@@ -14,20 +14,24 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape as escaped
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
-from tfscaling.page import inline_svg, interactive_tables, sections
+from tfscaling.page import interactive_tables, sections
 from tfscaling.page.glossary import GLOSSARY
+from tfscaling.page.interactive_tables import TONES, Table
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import checks
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import comparison, display, environments
 from tfscaling.tables.data_warnings import DataWarning
 from tfscaling.tables.display import listed
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, qualities_of, rows_of
+from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
+from tfscaling.tables.table_rows import qualities_in
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -36,6 +40,11 @@ PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
 #: The plot of the first screen, and that of its second.
 FIRST_PLOT, TIME_PLOT = "execution_time", "time_split"
 TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
+
+_ID = re.compile(r'\bid="([^"]+)"')
+_REFERENCE = re.compile(r"(url\(#|href=\"#)([^)\"]+)")
+#: What matplotlib sets for every element of the page, as an attribute of the plot alone.
+_STYLE = re.compile(r"<style[^>]*>\s*\*\{stroke-linejoin: round; stroke-linecap: butt\}\s*</style>")
 
 
 @dataclass(frozen=True)
@@ -90,11 +99,19 @@ def render(
         "plots": list(plots.values()),
         "glossary": GLOSSARY,
         "summary": sections.summary(results.manifest.platforms, runs, comparison),
-        "warnings": sections.warnings(results.warnings),
-        "answer": sections.answer(decision, findings, display.quality_name(comparison)),
+        "warnings": results.warnings,
+        "warning_lines": sections.warning_lines(results.warnings),
+        "works": sections.choices(decision),
+        "topics": sections.topics(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
-        "validity": sections.validity(runs, comparison),
-        "definitions": sections.definitions(qualities_of(rows_of(comparison, QUALITY_COLUMNS))),
+        "checks": {name: check.description for name, check in checks.CHECKS.items()},
+        "statuses": sections.statuses(runs, comparison),
+        "left_out": sections.left_out(runs, comparison),
+        "samples": sections.samples(comparison),
+        "metrics": sections.metrics(qualities_in(comparison)),
+        "runs_for_interval": RUNS_FOR_INTERVAL,
+        "confidence": f"{CONFIDENCE:.0%}",
+        "resamples": RESAMPLES,
         "environment": sections.environment(results.manifest.platforms, runs, folder),
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
         "script": script,
@@ -114,27 +131,42 @@ def _trains(runs: pd.DataFrame) -> str:
     return "; ".join(f"{noun} {listed(names)}" for noun, names in named.items() if names)
 
 
-def _tables(
-    results: Results, metrics: Sequence[str], folder: Path
-) -> Iterator[interactive_tables.Table]:
+def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
     """The tables to sort and filter, in the order of the page; none of an empty conclusion."""
     points = comparison.as_text(results.comparison, "Comparison: one row per point", metrics)
-    yield interactive_tables.table("comparison", points)
+    yield Table("comparison", points)
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)
         if frame is not None and len(frame) and (shown := conclusion.shown(frame)):
             titled = replace(shown, title=conclusion.title)
-            yield interactive_tables.table(name, titled, conclusion.caption)
+            yield Table(name, titled, conclusion.caption)
     yield interactive_tables.runs(results.runs, metrics, folder)
     differences = environments.as_text(environments.differences(results.runs))
-    yield interactive_tables.table("differences", differences)
+    yield Table("differences", differences)
 
 
 def _plot(plot: Plot) -> dict[str, str]:
     of_search = plot.name in PLOTS and PLOTS[plot.name].is_of_search
     table = CONCLUSIONS["search"].title if of_search else "Comparison"
     name = f"Plot: {plot.title}. Its values are in the table “{table}”."
-    return {"title": plot.title, "svg": inline_svg.inline(plot.svg.decode(), plot.name, name)}
+    return {"title": plot.title, "svg": inline(plot.svg.decode(), plot.name, name)}
+
+
+def inline(svg: str, name: str, label: str) -> str:
+    """The SVG as an element: its ids begin with `name`, readers of the screen say `label`.
+
+    It has no size of its own.
+    """
+    start = svg.index("<svg")
+    body = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[start:], flags=re.DOTALL)
+    body = _STYLE.sub("", body)
+    body = _ID.sub(rf'id="{name}-\1"', body)
+    body = _REFERENCE.sub(rf"\1{name}-\2", body)
+    opening, _, rest = body.partition(">")
+    opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
+    attributes = f' role="img" aria-label="{escaped(label)}"'
+    attributes += ' stroke-linejoin="round" stroke-linecap="butt"'
+    return f"{opening}{attributes}>{rest.strip()}"
 
 
 @functools.cache
@@ -165,6 +197,7 @@ def _template() -> Template:
     environment.filters["breakable"] = lambda text: (
         escape(text).replace("_", Markup("_<wbr>")) if len(text) > 9 else text
     )
+    environment.filters["tone"] = lambda word: TONES.get(word, "doubt")
     environment.filters["code"] = lambda text: Markup(
         re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     )

@@ -1,21 +1,29 @@
-"""Tables of the page, to sort and filter in a browser.
-
-A table is a `display.TextTable` whose cells know what they sort by.
-"""
+"""Tables of the page, to sort and filter in a browser."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 import pandas as pd
 
 from tfscaling.spec.config import AXES
-from tfscaling.tables.display import MISSING, Number, TextTable, cell, headed, naming
-from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
+from tfscaling.tables.display import (
+    MISSING,
+    Number,
+    TextTable,
+    all_share,
+    cell,
+    headed,
+    naming,
+)
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import NOT_MEASURED, typed
 
 #: Columns with more values than this are searched, not chosen from.
 CHOICES_MAX = 24
@@ -34,92 +42,84 @@ _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
 #: Columns by whose values rows can be chosen, if they are few.
 _CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
 _CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
-_LONG = {"reason", "meaning", "what it means"}
+_LONG = {"reason", "remark", "meaning", "what it means"}
 
 
-@dataclass(frozen=True)
-class Cell:
-    """`order` is what the cell sorts by, None for its text and empty for a missing number."""
+class Link(str):
+    """The text of a cell that leads to `href`."""
 
-    text: str
-    order: str | None = None
-    tone: str | None = None
-    href: str | None = None
+    href: str
+
+    def __new__(cls, text: str, href: str) -> Self:
+        link = super().__new__(cls, text)
+        link.href = href
+        return link
 
 
 @dataclass(frozen=True)
 class Column:
-    """`is_choice`: rows can be chosen by the column's values."""
+    """`is_choice`: rows can be chosen by the column's values; `is_judged`: these are coloured."""
 
     name: str
     is_number: bool
-    is_choice: bool = False
-    is_long: bool = False
+    is_choice: bool
+    is_judged: bool
+    is_long: bool
+
+    @classmethod
+    def of(cls, name: str, shown: TextTable) -> Self:
+        """A column of a table."""
+        texts = shown.cells[name]
+        few = 1 < len(set(texts)) <= min(CHOICES_MAX, len(texts) - 1)
+        is_choice = few and name in _CHOICES
+        return cls(name, shown.is_number(name), is_choice, name in _JUDGED, name in _LONG)
+
+    def order(self, cell: str) -> str:
+        """What a cell of a column of numbers sorts by; empty for a missing number."""
+        return repr(cell.value) if isinstance(cell, Number) else ""
+
+    def tone(self, cell: str) -> str | None:
+        """How a cell is coloured."""
+        return TONES.get(cell) if self.is_judged else None
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table below its heading; `caption` and `above` are between the two."""
+    """A table of the page, between its caption and its notes."""
 
     id: str
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    shown: TextTable
     caption: str = ""
-    above: str = ""
-    notes: tuple[str, ...] = ()
 
+    @cached_property
+    def columns(self) -> list[Column]:
+        """The columns in their order."""
+        return [Column.of(str(name), self.shown) for name in self.shown.cells]
 
-def table(
-    name: str,
-    shown: TextTable,
-    caption: str = "",
-    links: Mapping[str, Sequence[str | None]] | None = None,
-) -> Table:
-    """`shown` for the page; `links` are the targets of a column's cells."""
-    cells = shown.cells
-    columns = tuple(_column(str(name), shown) for name in cells)
-    linked = [(links or {}).get(column.name, [None] * len(cells)) for column in columns]
-    rows = tuple(
-        tuple(
-            _cell(column, text, targets[number])
-            for column, text, targets in zip(columns, texts, linked, strict=True)
-        )
-        for number, texts in enumerate(cells.itertuples(index=False))
-    )
-    return Table(name, shown.title, columns, rows, caption, shown.above, shown.notes)
-
-
-def _column(name: str, shown: TextTable) -> Column:
-    texts = shown.cells[name]
-    few = 1 < len(set(texts)) <= min(CHOICES_MAX, len(texts) - 1)
-    return Column(name, shown.is_number(name), few and name in _CHOICES, name in _LONG)
-
-
-def _cell(column: Column, text: str, href: str | None) -> Cell:
-    order = None
-    if column.is_number:
-        order = repr(text.value) if isinstance(text, Number) else ""
-    return Cell(str(text), order, TONES.get(text) if column.name in _JUDGED else None, href)
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells: `Number`s, `Link`s and other texts."""
+        return [*self.shown.cells.itertuples(index=False, name=None)]
 
 
 def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
     """One row per run; the path of its record is relative to `folder`."""
     axes, fixed = naming(frame)
-    above = f"All runs: {fixed}." if fixed else ""
+    rows = typed(RunRow, frame)
     names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
     names += ["status", "replicas", "global_batch_size"]
-    names += ["reason"] if (frame["reason"].fillna("") != "").any() else []
+    names += ["reason"] * any(row.reason for row in rows)
     names += ["attempt", "hosts", "started"]
     heads = headed(frame, names)
-    rows, targets = [], []
-    for row in rows_of(frame):
-        path = row["record"]
-        relative = os.path.relpath(path, folder) if isinstance(path, str) else None
-        cells = [cell(name, {**row, "runs": 1}) for name in heads]
-        rows.append([*cells, relative or MISSING])
-        targets.append(quote(relative.replace(os.sep, "/"), safe="/=") if relative else None)
+    cells = ([*(cell(name, row) for name in heads), _record(row, folder)] for row in rows)
     note = "A record has everything a run measured; the paths are relative to this page."
     columns = [*heads.values(), "record"]
-    shown = TextTable.of("Runs: one row per run", columns, rows, [note], above)
-    return table("runs", shown, links={"record": targets})
+    title = "Runs: one row per run"
+    return Table("runs", TextTable.of(title, columns, cells, [note], all_share(fixed, "runs")))
+
+
+def _record(row: RunRow, folder: Path) -> str:
+    if row.record is None:
+        return MISSING
+    path = os.path.relpath(row.record, folder)
+    return Link(path, quote(path.replace(os.sep, "/"), safe="/="))

@@ -1,11 +1,12 @@
-"""The figure around the lines: panels, legend, notes, what was not measured, the file."""
+"""The figure around the lines: panels, scales, legend, notes, absent points, the file."""
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,27 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.files import atomic
-from tfscaling.page.plot_axes import FONT_SIZE, WIDTH
-from tfscaling.page.plot_series import COLOURS, Style, Tables, absent, colour_numbers, values
+from tfscaling.page.plot_series import (
+    COLOURS,
+    Style,
+    Tables,
+    absent,
+    colour_numbers,
+    spread,
+    tips,
+    values,
+)
+from tfscaling.record.metrics import METRICS
+from tfscaling.tables.display import count
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.table_rows import counted_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Of every figure, in inches: shown on a phone, text of FONT_SIZE points is 9 pixels high or more.
+WIDTH = 5.3
+FONT_SIZE = 10.0
 ABSENT = "without valid run"
 NOTHING = "nothing measured yet"
 #: Of points whose valid runs all went on from a checkpoint.
@@ -59,6 +73,19 @@ def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
 def tip(artist: Any, text: str) -> None:
     """Show the text where the pointer rests on the artist; it needs no script."""
     artist.set_gid(_TIP + text)
+
+
+def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
+    """The points of a line with their bars, and their values at the pointer."""
+    named = [name for name in (x, y) if name in METRICS]
+    bars = {
+        f"{axis}err": spread(rows, name)
+        for axis, name in zip("xy", (x, y), strict=True)
+        if name in named
+    }
+    xs, ys = values(rows, x), values(rows, y)
+    axes.errorbar(xs, ys, label=label, **{"capsize": 3, "elinewidth": 1, **bars, **style})
+    tip_points(axes, xs, ys, tips(rows, label, *named))
 
 
 def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) -> None:
@@ -132,9 +159,74 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
             at = axes.get_xaxis_transform()
             axes.plot([value], [0.03 + 0.04 * height], color=colour, transform=at, **usual)
     if len(rows):
-        number = f"{len(rows)} point{'s' if len(rows) > 1 else ''} "
-        axes.plot([], [], color="0.3", label=number + ABSENT, **usual)
+        number = count(len(rows), "point")
+        axes.plot([], [], color="0.3", label=f"{number} {ABSENT}", **usual)
     return len(rows) > 0
+
+
+def plain(value: float) -> str:
+    """A number without an exponent: 0.004, 60, 2000."""
+    return str(np.format_float_positional(float(f"{value:.6g}"), trim="-"))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """At most nine round values between the ends of a logarithmic axis."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    sets = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 4, 6), (1, 2, 5), (1, 3), (1,))
+    for number, steps in enumerate(sets):
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if number == 0 and len(ticks) < 3:
+            from matplotlib.ticker import MaxNLocator
+
+            ticks = [float(tick) for tick in MaxNLocator(5).tick_values(low, high)]
+            return [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= 9:
+            return ticks
+    return ticks[:: math.ceil(len(ticks) / 9)]
+
+
+def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
+    """Make an axis logarithmic with plain labels; `room` is the share left empty below."""
+    getattr(axes, f"set_{which}scale")("log")
+    low, high = getattr(axes, f"get_{which}lim")()
+    if high < 1.2 * low:
+        low, high = low / 1.5, high * 1.5
+    low *= (low / high) ** room
+    ticks = log_ticks(low, high)
+    getattr(axes, f"set_{which}lim")(low, high)
+    getattr(axes, f"set_{which}ticks")(ticks, [plain(tick) for tick in ticks])
+    getattr(axes, f"{which}axis").minorticks_off()
+
+
+def value_ticks(found: Sequence[float], width: float = WIDTH * 0.8) -> list[float]:
+    """Those of the sorted values whose labels do not overlap on a logarithmic axis."""
+    if len(found) < 2:
+        return [*found]
+
+    def gap(left: float, right: float) -> bool:
+        inches = width * math.log(right / left) / math.log(found[-1] / found[0])
+        return inches > 0.05 * (len(plain(left)) + len(plain(right))) + 0.05
+
+    kept = [found[0]]
+    for value in found[1:-1]:
+        if gap(kept[-1], value) and gap(value, found[-1]):
+            kept.append(value)
+    return [*kept, found[-1]]
+
+
+def value_axis(axes: Any, found: Iterable[float]) -> None:
+    """A logarithmic x axis whose ticks are the values themselves, as node counts."""
+    known = sorted({float(value) for value in found if value > 0})
+    axes.set_xscale("log")
+    if not known:
+        axes.set_xticks([])
+        return
+    factor = (known[-1] / known[0]) ** 0.06 if len(known) > 1 else 2.0
+    ticks = value_ticks(known)
+    axes.set_xticks(ticks, [plain(value) for value in ticks])
+    axes.xaxis.minorticks_off()
+    axes.set_xlim(known[0] / factor, known[-1] * factor)
 
 
 def say(axes: Any, text: str = NOTHING) -> None:
@@ -142,6 +234,16 @@ def say(axes: Any, text: str = NOTHING) -> None:
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
     axes.yaxis.set_ticks([])
     axes.minorticks_off()
+
+
+def empty(tables: Tables, title: str, x: str) -> Figure:
+    """A figure that says that nothing is measured yet."""
+    figure, (axes,) = panels(title, x, [""])
+    axes.set_xticks([])
+    mark_absent(axes, tables.comparison)
+    say(axes)
+    finish(figure, axes, tables)
+    return figure
 
 
 def finish(

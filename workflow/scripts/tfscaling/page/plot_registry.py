@@ -1,25 +1,22 @@
-"""Plots by name: one entry each."""
+"""Plots by name: one entry each.
+
+The workflow reads only this list: the modules that draw load matplotlib and pandas.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import importlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfscaling.files.late_import import LateModule
 from tfscaling.spec.config import PlotOptions, Quality
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from tfscaling.page import plot_scaling, plot_search, plot_tradeoffs, plot_training
     from tfscaling.page.plot_series import Tables
-else:
-    plot_scaling = LateModule("tfscaling.page.plot_scaling")
-    plot_search = LateModule("tfscaling.page.plot_search")
-    plot_tradeoffs = LateModule("tfscaling.page.plot_tradeoffs")
-    plot_training = LateModule("tfscaling.page.plot_training")
 
 
 @dataclass(frozen=True)
@@ -27,15 +24,24 @@ class Plot:
     """`title` is used where the configuration has none; `{quality}` in it is what is compared, and
     `{learned}` the loss and that.
 
-    `draw(tables, title)` returns the figure, whatever has failed or is missing. `shows` are columns
-    of the comparison: the page leaves the plot out where no point has a value of any of them. A
-    plot of a search is drawn where there is one, whether the configuration names it or not.
+    `function` is `module.function` of this package: it takes `Tables`, the title, and the `metric`
+    where there is one, and returns the figure, whatever has failed or is missing. `shows` are
+    columns of the comparison: the page leaves the plot out where no point has a value of any of
+    them. A plot of a search is drawn where there is one, whether the configuration names it or not.
     """
 
     title: str
-    draw: Callable[[Tables, str], Figure]
+    function: str
     shows: tuple[str, ...] = ("execution_time_s",)
+    metric: str = ""
     is_of_search: bool = False
+
+    def draw(self, tables: Tables, title: str) -> Figure:
+        """The figure."""
+        module, _, name = self.function.partition(".")
+        function = getattr(importlib.import_module(f"tfscaling.page.{module}"), name)
+        figure: Figure = function(tables, title, *[self.metric] * bool(self.metric))
+        return figure
 
     def is_measured(self, comparison: pd.DataFrame) -> bool:
         """Whether there is anything to show."""
@@ -46,25 +52,28 @@ class Plot:
 PLOTS: dict[str, Plot] = {
     "execution_time": Plot(
         "Execution time against nodes",
-        plot_scaling.execution_time,
+        "plot_scaling.execution_time",
         ("execution_time_s", "published_execution_time_s"),
     ),
-    "time_split": Plot("Where the time goes", plot_scaling.time_split),
-    "speedup": Plot("Speed-up against nodes", plot_scaling.speedup, ("speedup",)),
+    "time_split": Plot("Where the time goes", "plot_scaling.time_split"),
+    "speedup": Plot("Speed-up against nodes", "plot_scaling.ratio", ("speedup",), "speedup"),
     "scaling_efficiency": Plot(
-        "Scaling efficiency against nodes", plot_scaling.scaling_efficiency, ("scaling_efficiency",)
+        "Scaling efficiency against nodes",
+        "plot_scaling.ratio",
+        ("scaling_efficiency",),
+        "scaling_efficiency",
     ),
-    "cost_time": Plot("Cost against execution time", plot_tradeoffs.cost_time, ("cost_usd",)),
+    "cost_time": Plot("Cost against execution time", "plot_tradeoffs.cost_time", ("cost_usd",)),
     "quality_time": Plot(
-        "{quality} against execution time", plot_tradeoffs.quality_time, ("quality",)
+        "{quality} against execution time", "plot_tradeoffs.quality_time", ("quality",)
     ),
     "loss_quality": Plot(
         "{learned} against the global batch",
-        plot_training.loss_quality,
+        "plot_training.loss_quality",
         ("loss", "quality", "published_loss", "published_accuracy"),
     ),
-    "epochs": Plot("{learned} of each epoch", plot_training.epochs, ("loss", "quality")),
-    "race": Plot("The search: runs of each point", plot_search.race, is_of_search=True),
+    "epochs": Plot("{learned} of each epoch", "plot_training.epochs", ("loss", "quality")),
+    "race": Plot("The search: runs of each point", "plot_search.race", is_of_search=True),
 }
 
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.page import plot_axes, plot_figure, plot_series
-from tfscaling.page.plot_series import Style, Tables, values
+from tfscaling.page import plot_figure, plot_series
+from tfscaling.page.plot_series import Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.spec.config import POINT_AXES
-from tfscaling.tables.display import axis_text
+from tfscaling.tables.display import axis_text, with_unit
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.rows import PointRow
 from tfscaling.tables.runs_table import SERIES_AXES
-from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
+from tfscaling.tables.table_rows import NOT_MEASURED, is_known, typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +55,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
         time = "execution_time_s"
         rows = line.rows[values(line.rows, time) > 0]
         if len(rows):
-            _points(axes, rows, time, line.label, line.style)
+            plot_figure.points(axes, rows, "nodes", time, line.label, line.style)
             ideal = values(rows, time)[0] * values(rows, "replicas")[0] / values(rows, "replicas")
             axes.plot(rows["nodes"], ideal, **{**_THIN, "color": line.style["color"], "alpha": 0.5})
         known = line.rows[values(line.rows, f"published_{time}") > 0]
@@ -73,7 +74,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
     _over_nodes(axes, table)
     some_absent = plot_figure.mark_absent(axes, table, "nodes")
     if shown or any_published:
-        plot_axes.plain_log(axes, "y", 0.08 * some_absent)
+        plot_figure.plain_log(axes, "y", 0.08 * some_absent)
     else:
         plot_figure.say(axes, _why_no_times(table))
     direct = plot_figure.label_ends(axes)
@@ -87,15 +88,14 @@ def execution_time(tables: Tables, title: str) -> Figure:
 def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     """Any metric of the comparison over nodes, with what points without a value are."""
     table, metric = tables.comparison, METRICS[name]
-    label = metric.title + (f" ({metric.unit})" if metric.unit else "")
-    figure, (axes,) = plot_figure.panels(title, "nodes", [label])
+    figure, (axes,) = plot_figure.panels(title, "nodes", [with_unit(metric.title, metric.unit)])
     axes.set(xscale="log")
     shown = False
     for line in plot_series.series(table):
         rows = line.rows[np.isfinite(values(line.rows, name))]
         if len(rows):
             shown = True
-            _points(axes, rows, name, line.label, line.style)
+            plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
     _over_nodes(axes, table)
     plot_figure.mark_absent(axes, table, "nodes")
     if not shown:
@@ -107,17 +107,9 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     return figure
 
 
-def speedup(tables: Tables, title: str) -> Figure:
-    """Speed-up over nodes, with the ideal: the replicas over those of the baseline."""
-    return _ratio(tables, title, "speedup", "speed-up over the baseline")
-
-
-def scaling_efficiency(tables: Tables, title: str) -> Figure:
-    """Scaling efficiency over nodes: speed-up over the ideal speed-up."""
-    return _ratio(tables, title, "scaling_efficiency", "scaling efficiency")
-
-
-def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
+def ratio(tables: Tables, title: str, name: str) -> Figure:
+    """Speed-up over nodes with its ideal, the replicas over the baseline's; or the efficiency."""
+    y = "speed-up over the baseline" if name == "speedup" else "scaling efficiency"
     table = tables.comparison
     figure, (axes,) = plot_figure.panels(title, "nodes", [y])
     axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
@@ -126,7 +118,7 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
     for line in plot_series.series(table):
         rows = line.rows[values(line.rows, name) > 0]
         if len(rows):
-            _points(axes, rows, name, line.label, line.style)
+            plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
             ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
             ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
         elif len(found := plot_series.measured(line.rows)):
@@ -144,7 +136,7 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
         timed = plot_series.timed(table)
         plot_figure.say(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
     elif name == "speedup":
-        plot_axes.plain_log(axes, "y", 0.08 * some_absent)
+        plot_figure.plain_log(axes, "y", 0.08 * some_absent)
     else:
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
     direct = plot_figure.label_ends(axes)
@@ -170,33 +162,23 @@ def _why_no_ratio(points: pd.DataFrame) -> str:
     return _NO_BASELINE if len(plot_series.timed(points)) else plot_figure.NO_TIMES
 
 
-def _points(axes: Any, rows: pd.DataFrame, name: str, label: str, style: Style) -> None:
-    bars = {"capsize": 3, "elinewidth": 1}
-    spread = plot_series.spread(rows, name)
-    axes.errorbar(rows["nodes"], values(rows, name), yerr=spread, label=label, **bars, **style)
-    tips = plot_series.tips(rows, label, name)
-    plot_figure.tip_points(axes, values(rows, "nodes"), values(rows, name), tips)
-
-
 def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
-    plot_axes.value_axis(axes, values(table, "nodes"))
+    plot_figure.value_axis(axes, values(table, "nodes"))
 
 
 def _baselines(table: pd.DataFrame) -> list[str]:
     """Every baseline with its absolute time: "baseline 1 node, CPU: cluster 60.0 s"."""
     titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
     named = [axis for axis in SERIES_AXES if axis in vary]
-    known = table.dropna(subset=["baseline"]).drop_duplicates([*SERIES_AXES, "baseline"])
-    found: dict[str, list[str]] = {}
-    for row in rows_of(plot_series.measured(table).dropna(subset=["baseline"])):
-        found.setdefault(str(row["baseline"]), [])
-    for row in rows_of(known):
-        if str(row["baseline"]) in found:
-            words = [titles[str(row["platform"])]] if len(titles) > 1 else []
-            words += [str(row[axis]) for axis in named]
-            time = row["baseline_execution_time_s"]
-            text: str = NOT_MEASURED if pd.isna(time) else f"{time:.1f} s"
-            found[str(row["baseline"])].append(" ".join([*[", ".join(words)] * bool(words), text]))
+    rows = [row for row in typed(PointRow, table) if row.baseline is not None]
+    found: dict[str, dict[str, None]] = {str(row.baseline): {} for row in rows if row.runs}
+    for row in rows:
+        if row.baseline in found:
+            words = [titles[row.platform]] * (len(titles) > 1)
+            series = ", ".join([*words, *(str(row[axis]) for axis in named)])
+            time_s = row.baseline_execution_time_s
+            text = f"{time_s:.1f} s" if is_known(time_s) else NOT_MEASURED
+            found[row.baseline][" ".join(filter(None, [series, text]))] = None
     return [f"baseline {text}: {'; '.join(entries)}" for text, entries in found.items()]
 
 
@@ -207,16 +189,11 @@ def time_split(tables: Tables, title: str) -> Figure:
     table = tables.comparison
     planned = table[table["status"] != "excluded"]
     if not len(plot_series.measured(table)):
-        figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
-        axes.set_xticks([])
-        plot_figure.mark_absent(axes, table)
-        plot_figure.say(axes)
-        plot_figure.finish(figure, axes, tables)
-        return figure
+        return plot_figure.empty(tables, title, "time (s)")
     groups = list(planned.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
     height = 0.9 + 0.24 * sum(sizes) + 0.4 * len(groups)
-    figure = Figure(figsize=(plot_axes.WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(plot_figure.WIDTH, height), layout="constrained")
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
     titles = plot_series.platform_titles(table)
     known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
@@ -240,7 +217,7 @@ def time_split(tables: Tables, title: str) -> Figure:
 
 def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:
     """One bar per row from top to bottom, or why there is none: a cross has the status."""
-    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows_of(rows)]
+    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in typed(PointRow, rows)]
     position = np.arange(len(rows))
     left = np.zeros(len(rows))
     for column in phases:

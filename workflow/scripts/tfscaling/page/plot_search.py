@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from tfscaling.page import plot_figure
-from tfscaling.page.plot_axes import FONT_SIZE
+from tfscaling.page.plot_figure import FONT_SIZE
 from tfscaling.page.plot_series import COLOURS, Tables
 from tfscaling.record.metrics import METRICS
+from tfscaling.tables.columns import Cells
 from tfscaling.tables.display import point_name, varying
-from tfscaling.tables.table_rows import Row, is_known, rows_of
+from tfscaling.tables.table_rows import is_known, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,11 +30,7 @@ def race(tables: Tables, title: str) -> Figure:
     """A panel for each goal and work: a line for each point as long as its runs."""
     table = tables.search
     if table.empty:
-        figure, every_axes = plot_figure.panels(title, "runs", [""])
-        plot_figure.say(every_axes[0])
-        plot_figure.mark_absent(every_axes[0], tables.comparison)
-        plot_figure.finish(figure, every_axes, tables)
-        return figure
+        return plot_figure.empty(tables, title, "runs")
     groups = [own for _, own in table.groupby(["goal", "model", "recipe"], sort=False)]
     figure, every_axes = plot_figure.panels(title, "runs", [""] * len(groups))
     figure.set_figheight(sum(_INCHES * len(own) + _AROUND for own in groups))
@@ -76,7 +73,7 @@ def _draw(axes: Any, table: pd.DataFrame) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
-def _told(row: Row) -> str:
+def _told(row: Cells) -> str:
     """What is shown at the pointer."""
     parts = [f"{row['place']}, {row['runs']:.0f} runs"]
     if is_known(row["round"]):

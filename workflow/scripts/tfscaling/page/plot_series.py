@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from tfscaling.spec.config import LINE_AXES, POINT_AXES, Quality
-from tfscaling.tables.display import axis_text, value
+from tfscaling.spec.config import LINE_AXES, POINT_AXES
+from tfscaling.tables.display import axis_text, count, value
+from tfscaling.tables.rows import PointRow
 from tfscaling.tables.table_rows import (
-    QUALITY_COLUMNS,
     counted_by,
     metric_of,
-    qualities_of,
-    rows_of,
+    typed,
 )
 
 #: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
@@ -71,11 +70,6 @@ def values(rows: pd.DataFrame, name: str) -> np.ndarray:
     if name not in rows:
         return np.full(len(rows), np.nan)
     return pd.to_numeric(rows[name], errors="coerce").to_numpy(float)
-
-
-def qualities(table: pd.DataFrame) -> list[Quality]:
-    """What the points of the table are compared by, each once."""
-    return list(qualities_of(rows_of(table, QUALITY_COLUMNS)).values())
 
 
 def measured(table: pd.DataFrame) -> pd.DataFrame:
@@ -167,10 +161,10 @@ def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
     """
     columns = {counted_by(name) for name in names}
     texts = []
-    for row in rows_of(rows):
-        runs = f"{row['runs']:.0f} run{'s' * (row['runs'] > 1)}"
-        if "runs_timed" in columns and row["runs_timed"] < row["runs"]:
-            runs += f", {row['runs_timed']:.0f} with times"
+    for row in typed(PointRow, rows):
+        runs = count(row.runs, "run")
+        if "runs_timed" in columns and row.runs_timed < row.runs:
+            runs += f", {row.runs_timed} with times"
         values = ", ".join(f"{metric_of(name, row).title} {value(name, row)}" for name in names)
         texts.append(f"{axis_text('nodes', row)}, {label}: {values} ({runs})")
     return texts

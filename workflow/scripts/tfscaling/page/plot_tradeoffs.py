@@ -10,25 +10,26 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions.evidence import taking_part, works_of
-from tfscaling.page import plot_axes, plot_figure, plot_series
-from tfscaling.page.plot_axes import FONT_SIZE
+from tfscaling.page import plot_figure, plot_series
+from tfscaling.page.plot_figure import FONT_SIZE
 from tfscaling.page.plot_series import Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import LINE_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
+from tfscaling.tables.columns import Cells
+from tfscaling.tables.display import with_unit
 from tfscaling.tables.significance import pareto_set
-from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 NO_PRICES = "no prices in config/platforms.yaml"
 _TIME = "execution_time_s"
 #: Where a label may be: directions around its point, and distances in points, best first.
 _DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (1, 0), (0, -1), (-1, 0))
 _AROUND = tuple((far * x, far * y) for far in (5, 9, 14, 20, 27) for x, y in _DIRECTIONS)
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ def quality_time(tables: Tables, title: str) -> Figure:
     """The quality over execution time, with the Pareto sets: a panel for each metric."""
     table = tables.comparison
     panels = []
-    for quality in plot_series.qualities(table) or [Quality()]:
+    for quality in [*qualities_in(table).values()] or [Quality()]:
         metric = of_quality(quality)
-        label = metric.title + (f" ({metric.unit})" if metric.unit else "")
         rows = table[table["quality_metric"] == quality.metric]
+        label = with_unit(metric.title, metric.unit)
         panels.append(_Panel(QUALITY, metric, label, rows, table))
     return _against_time(tables, title, panels)
 
@@ -102,16 +103,8 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
     for line in plot_series.series(panel.points):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
-            style = {**line.style, "linestyle": "none", "elinewidth": 0.8}
-            spreads = {
-                "xerr": plot_series.spread(rows, _TIME),
-                "yerr": plot_series.spread(rows, name),
-            }
-            axes.errorbar(
-                values(rows, _TIME), values(rows, name), label=line.label, **spreads, **style
-            )
-            tips = plot_series.tips(rows, line.label, _TIME, name)
-            plot_figure.tip_points(axes, values(rows, _TIME), values(rows, name), tips)
+            style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
+            plot_figure.points(axes, rows, _TIME, name, line.label, style)
     _pareto_lines(axes, panel, shown, named)
     if not len(shown):
         missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
@@ -119,9 +112,9 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
         plot_figure.say(axes, _why_absent(panel, points, missing) or plot_figure.NOTHING)
         axes.set_xticks([])
     else:
-        plot_axes.plain_log(axes, "x")
+        plot_figure.plain_log(axes, "x")
         if panel.is_cost and (values(shown, name) > 0).all():
-            plot_axes.plain_log(axes, "y")
+            plot_figure.plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     return shown
@@ -174,7 +167,7 @@ def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric
         axes.plot(times, others, label=label, **style)
 
 
-def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Row]]:
+def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
     """Of each work the points that no other beats, among those that may be compared."""
     drawn = set(points_of(shown))
     works = [
@@ -187,6 +180,8 @@ def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Row]]:
 
 def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame) -> None:
     """The short label of each point, where it hides the least."""
+    from matplotlib.transforms import Bbox
+
     if not len(shown):
         return
     table = panel.points
@@ -198,8 +193,8 @@ def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame)
     values_of = np.stack([values(shown, _TIME), values(shown, panel.name)], 1)
     unit = figure.dpi / 72
     points = axes.transData.transform(values_of) / unit
-    inside = tuple(end / unit for end in axes.bbox.extents)
-    taken = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in points]
+    inside = Bbox(axes.bbox.get_points() / unit)
+    taken = [Bbox.from_bounds(x - 3.5, y - 3.5, 7, 7) for x, y in points]
     for (_, row), at, (x, y) in zip(shown.iterrows(), values_of, points, strict=True):
         text = _short(row, gpus)
         size = 6.2 * len(text) + 2.5, 10.5
@@ -224,17 +219,18 @@ def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame)
         )
 
 
-def _box(point: tuple[float, float], offset: tuple[int, int], size: tuple[float, float]) -> Box:
-    """(left, low, right, high) of a text of that size whose nearest edge is `offset` away."""
+def _box(point: tuple[float, float], offset: tuple[int, int], size: tuple[float, float]) -> Bbox:
+    """The box of a text of that size whose nearest edge is `offset` away."""
+    from matplotlib.transforms import Bbox
+
     left, low = (
         at + far - length * (0.5 - 0.5 * float(np.sign(far)))
         for at, far, length in zip(point, offset, size, strict=True)
     )
-    return left, low, left + size[0], low + size[1]
+    return Bbox.from_bounds(left, low, *size)
 
 
-def _shared(a: Box, b: Box) -> float:
+def _shared(a: Bbox, b: Bbox) -> float:
     """The area that two boxes share."""
-    wide = min(a[2], b[2]) - max(a[0], b[0])
-    high = min(a[3], b[3]) - max(a[1], b[1])
-    return max(wide, 0.0) * max(high, 0.0)
+    both = a.intersection(a, b)
+    return both.width * both.height if both else 0.0

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.page import plot_axes, plot_figure, plot_series
+from tfscaling.page import plot_figure, plot_series
 from tfscaling.page.plot_series import Style, Tables, values
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES
-from tfscaling.tables.display import axis_text
-from tfscaling.tables.table_rows import point_of, points_of, rows_of
+from tfscaling.tables.display import axis_text, with_unit
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.table_rows import point_of, points_of, qualities_in, typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 HELD_OUT_TITLE = "test "
 #: With more points than this the lines are thin and the legend names only the platforms.
 MANY = 12
-_BARS = {"capsize": 3, "elinewidth": 1, "linewidth": 1}
 _PUBLISHED: Style = {
     **{"color": "black", "marker": "o", "linestyle": "none", "markerfacecolor": "none"},
     **{"markersize": 4, "markeredgewidth": 0.8, "zorder": 3},
@@ -55,14 +55,13 @@ ACCURACY = _Learned("accuracy", "accuracy", "accuracy", "test_accuracy")
 
 def _learned(table: pd.DataFrame) -> list[_Learned]:
     """The loss, and what the points are compared by; the accuracy where it is known, or that."""
-    found = plot_series.qualities(table)
+    found = [*qualities_in(table).values()]
     others = [q for q in found if q.in_training not in ("loss", "accuracy")]
     panels = [LOSS]
     if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
         panels.append(ACCURACY)
     for quality in others:
-        unit = f" ({quality.unit})" if quality.unit else ""
-        label, metric = quality.title + unit, quality.metric
+        label, metric = with_unit(quality.title, quality.unit), quality.metric
         panels.append(_Learned(label, QUALITY, quality.in_training, metric, metric))
     return panels
 
@@ -84,16 +83,8 @@ def loss_quality(tables: Tables, title: str) -> Figure:
             rows = own[np.isfinite(values(own, name) + values(own, batch))]
             rows = rows.sort_values(batch)
             if len(rows):
-                axes.errorbar(
-                    values(rows, batch),
-                    values(rows, name),
-                    yerr=plot_series.spread(rows, name),
-                    label=line.label,
-                    **_BARS,
-                    **line.style,
-                )
-                tips = plot_series.tips(rows, line.label, name)
-                plot_figure.tip_points(axes, values(rows, batch), values(rows, name), tips)
+                style = {**line.style, "linewidth": 1}
+                plot_figure.points(axes, rows, batch, name, line.label, style)
         known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
         if known.any():
             axes.plot(
@@ -103,7 +94,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
                 **_PUBLISHED,
             )
         both = [values(table, batch), values(published, batch)]
-        plot_axes.value_axis(axes, np.concatenate(both))
+        plot_figure.value_axis(axes, np.concatenate(both))
         shown = np.isfinite(values(learned.points(table), name)).any()
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
@@ -181,12 +172,12 @@ def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
     by_axes = measured.groupby([*POINT_AXES], sort=False)
     groups = [(points_of(rows)[0], rows) for _, rows in by_axes]
     many = len(groups) > MANY
-    points = {point_of(row): row for row in rows_of(table)}
+    points = {point_of(row): row for row in typed(PointRow, table)}
     counts: dict[str, int] = {}
     lines = []
     for key, rows in groups:
         point = points[key]
-        name = str(point["platform"])
+        name = point.platform
         number = counts[name] = counts.get(name, -1) + 1
         style = plot_series.point_style(colours[name], number, len(colours) == 1 and not many)
         texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
@@ -196,7 +187,7 @@ def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
             label = titles[name] if number == 0 else None
         else:
             style |= {"linewidth": 1.3}
-        lines.append(_Line(label, style, point["quality_metric"], rows))
+        lines.append(_Line(label, style, point.quality_metric, rows))
     return lines
 
 
@@ -208,7 +199,7 @@ def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
     low, high = axes.dataLim.intervaly
     if axes.get_ylabel() == "loss" and low > 0 and high > 8 * low:
         axes.set_yscale("log")
-        plot_axes.plain_log(axes, "y", room)
+        plot_figure.plain_log(axes, "y", room)
         return
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom - room * (top - bottom), top)

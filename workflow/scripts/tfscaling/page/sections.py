@@ -10,17 +10,26 @@ from pathlib import Path
 
 import pandas as pd
 
-from tfscaling.page.interactive_tables import TONES, Table, table
-from tfscaling.record import checks
+from tfscaling.page.interactive_tables import Table
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import POINT_AXES, Platform, Quality
 from tfscaling.spec.platforms import SHOWN
 from tfscaling.tables import runs_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
-from tfscaling.tables.display import MISSING, Number, TextTable, cell, naming, one_line, rounded
-from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import SUPPORTED, TOO_FEW
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, rows_of
+from tfscaling.tables.display import (
+    MISSING,
+    Number,
+    TextTable,
+    all_share,
+    cell,
+    count,
+    naming,
+    one_line,
+    rounded,
+)
+from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import TOO_FEW
+from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
 
 #: Topic of findings → its heading; the name of the quality follows what ends so.
 TOPICS = {
@@ -45,81 +54,21 @@ _LEADS = {SERIOUS: "Mind", LIMITED: "Also"}
 
 
 @dataclass(frozen=True)
-class ShownWarning:
-    """A warning in the words of the page; `tone` says how its severity is coloured."""
-
-    text: str
-    severity: str
-    tone: str
-
-
-@dataclass(frozen=True)
-class Warnings:
-    """`first` are at the top of the page: for each severity all warnings in short, as a line."""
-
-    first: Sequence[tuple[str, str]]
-    all: Sequence[ShownWarning]
-
-
-@dataclass(frozen=True)
 class Statement:
-    """A headline, a choice or a finding; `badge` says its support, and what that means here."""
+    """A headline, a choice or a finding with its support; `badge` is the support in words."""
 
     subject: str
     text: str
     support: str
-    tone: str
     badge: str
 
-    @property
-    def is_supported(self) -> bool:
-        return self.support == SUPPORTED
-
 
 @dataclass(frozen=True)
-class Choices:
-    """The choices for one work; without a title if there is only one work."""
+class Group:
+    """The choices of one task or the findings of one topic; a single task has no title."""
 
     title: str
-    choices: Sequence[Statement]
-
-
-@dataclass(frozen=True)
-class Topic:
-    """The findings of one topic."""
-
-    title: str
-    findings: Sequence[Statement]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The choices and the findings."""
-
-    works: Sequence[Choices]
-    others: Sequence[Topic]
-
-
-@dataclass(frozen=True)
-class Validity:
-    """What counts, how much of it there is, and what does not count, with the reason."""
-
-    checks: Sequence[tuple[str, str]]
-    statuses: Table
-    left_out: Table | None
-    samples: str
-    runs_for_interval: int = RUNS_FOR_INTERVAL
-    confidence: str = f"{CONFIDENCE:.0%}"
-
-
-@dataclass(frozen=True)
-class Definitions:
-    """Every metric, and how intervals are made."""
-
-    metrics: Table
-    resamples: int = RESAMPLES
-    confidence: str = f"{CONFIDENCE:.0%}"
-    runs_for_interval: int = RUNS_FOR_INTERVAL
+    statements: Sequence[Statement]
 
 
 @dataclass(frozen=True)
@@ -144,102 +93,81 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
     commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
     diverged = int((runs["status"] == "diverged").sum())
-    count = f"{len(valid)} of {_count(len(runs), 'run')} valid"
+    in_all = f"{len(valid)} of {count(len(runs), 'run')} valid"
     return (
-        f"{_count(len(points), 'point')}, {count}{f', {diverged} diverged' if diverged else ''}, "
-        f"{_count(len(names), 'platform')} ({titles}), {dates}, {commit}."
+        f"{count(len(points), 'point')}, {in_all}{f', {diverged} diverged' if diverged else ''}, "
+        f"{count(len(names), 'platform')} ({titles}), {dates}, {commit}."
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def warnings(found: Sequence[DataWarning]) -> Warnings:
-    """What must be known before any number is read."""
-    shown = [
-        ShownWarning(warning.text, warning.severity, TONES.get(warning.severity, "doubt"))
-        for warning in found
-    ]
+def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
+    """(severity, all its warnings in short, as a line) for the top of the page."""
     short: dict[str, list[str]] = {}
     for warning in found:
         short.setdefault(warning.severity, []).append(warning.short)
-    first = [(name, f"{_LEADS[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
-    return Warnings(first, shown)
+    return [(name, f"{_LEADS[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
 
 
 def headlines(table: pd.DataFrame) -> list[Statement]:
     """The headline of each work."""
-    rows = rows_of(table.astype(object).where(table.notna(), ""))
+    columns = (table[name].astype(object).fillna("") for name in ("work", "text", "badge", "sure"))
     return [
-        replace(_statement(row | {"support": row["badge"]}, row["work"]), badge=_badge(row))
-        for row in rows
+        Statement(str(work), str(text), str(badge), _badge(str(badge), str(sure).removesuffix(".")))
+        for work, text, badge, sure in zip(*columns, strict=True)
     ]
 
 
-def _badge(headline: Row) -> str:
+def _badge(support: str, sure: str) -> str:
     """How sure a headline is, said once: "too few" is its support in other words."""
-    support, sure = headline["badge"], str(headline["sure"]).removesuffix(".")
     if not sure:
-        return str(support)
+        return support
     return sure if support == TOO_FEW else f"{support}: {sure[0].lower()}{sure[1:]}"
 
 
-def answer(decision: pd.DataFrame, findings: pd.DataFrame, quality: str) -> Answer:
-    """The choice for each goal that was measured, by work, then the findings by topic.
-
-    `quality` is what the points are compared by, in words.
-    """
+def choices(decision: pd.DataFrame) -> list[Group]:
+    """The choice for each goal that was measured, by work."""
     shown = decision[decision["support"] != NOT_MEASURED]
-    works = {str(work): own for work, own in shown.groupby("work", sort=False)}
-    by_topic = {topic: findings[findings["topic"] == topic] for topic in TOPICS}
-    return Answer(
-        [
-            Choices(
-                work if len(works) > 1 else "",
-                [_statement(row, str(row["title"])) for row in rows_of(own)],
-            )
-            for work, own in works.items()
-            if len(own)
-        ],
-        [
-            Topic(
-                _heading(topic, quality),
-                [_statement(row, str(row["subject"])) for row in rows_of(own)],
-            )
-            for topic, own in by_topic.items()
-            if len(own)
-        ],
-    )
+    works = [(str(work), own) for work, own in shown.groupby("work", sort=False)]
+    return [
+        Group(work if len(works) > 1 else "", _statements(own["title"], own)) for work, own in works
+    ]
 
 
-def _heading(topic: str, quality: str) -> str:
-    return TOPICS[topic] + quality if topic == QUALITY else TOPICS[topic]
+def topics(findings: pd.DataFrame, quality: str) -> list[Group]:
+    """The findings by topic; `quality` is what the points are compared by, in words."""
+    groups = [(topic, findings[findings["topic"] == topic]) for topic in TOPICS]
+    return [
+        Group(TOPICS[topic] + quality * (topic == QUALITY), _statements(own["subject"], own))
+        for topic, own in groups
+        if len(own)
+    ]
 
 
-def _statement(row: Row, subject: str) -> Statement:
-    support = str(row["support"])
-    return Statement(subject, str(row["text"]), support, TONES.get(support, "doubt"), support)
+def _statements(subjects: pd.Series, rows: pd.DataFrame) -> list[Statement]:
+    columns = (subjects, rows["text"], rows["support"], rows["support"])
+    return [Statement(*map(str, row)) for row in zip(*columns, strict=True)]
 
 
-def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
-    """What counts, how much of it there is, and what does not count, with the reason."""
+def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
+    """How many runs there are of each status, and what it means."""
     counts = Counter(str(status) for status in runs["status"])
     counts["excluded"] = int((comparison["status"] == "excluded").sum())
-    statuses = [
+    rows = [
         [s, rounded(counts[s], 0), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
     ]
     header = ["status", "runs", "what it means"]
+    return Table("statuses", TextTable.of("Runs by status", header, rows, spent(runs)))
+
+
+def samples(comparison: pd.DataFrame) -> str:
+    """How many points have runs enough for intervals."""
     planned = comparison[comparison["status"] != "excluded"]
     sizes = planned["runs_timed"]
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     with_times = " with times" * bool((sizes < planned["runs"]).any())
-    return Validity(
-        [(name, check.description) for name, check in checks.CHECKS.items()],
-        table("statuses", TextTable.of("Runs by status", header, statuses, spent(runs))),
-        _left_out(runs, comparison),
-        f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs{with_times}, "
-        f"{len(sizes) - enough - few} with fewer, {few} with none.",
+    return (
+        f"{count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs{with_times}, "
+        f"{len(sizes) - enough - few} with fewer, {few} with none."
     )
 
 
@@ -251,12 +179,12 @@ def spent(runs: pd.DataFrame) -> list[str]:
     usd = "no price" if failed.cost_usd is None else f"{failed.cost_usd:.2f} US dollars"
     cost = f"{failed.node_hours:.3f} node-hours, {usd}"
     return [
-        f"{_count(failed.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
+        f"{count(failed.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
         "in its folder, attempt=<n>."
     ]
 
 
-def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
+def left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
     """One row per point, status and reason; None if every run counts."""
     keys = [*POINT_AXES, "devices", "status", "reason"]
     out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
@@ -269,23 +197,20 @@ def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
     grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
     varying, fixed = naming(grouped)
     names = [*varying, "repeats", "status", "reason"]
-    rows = (
-        [cell(name, row) for name in names]
-        for row in rows_of(grouped.rename(columns={"repeat": "repeats"}))
-    )
-    above = f"All points: {fixed}." if fixed else ""
-    shown = TextTable.of("What does not count, and why", names, rows, above=above)
-    return table("left-out", shown)
+    grouped = grouped.rename(columns={"repeat": "repeats"})
+    rows = ([cell(name, row) for name in names] for row in rows_of(grouped))
+    title = "What does not count, and why"
+    return Table("left-out", TextTable.of(title, names, rows, above=all_share(fixed)))
 
 
-def definitions(qualities: Mapping[str, Quality]) -> Definitions:
-    """Every metric, and how intervals are made; `qualities` are those of the points, by name."""
+def metrics(qualities: Mapping[str, Quality]) -> Table:
+    """Every metric; `qualities` are those of the points, by name."""
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, m.meaning or f"{m.title.capitalize()}."]
         for name, m in _with_qualities(qualities)
     ]
     header = ["metric", "title", "unit", "better", "meaning"]
-    return Definitions(table("metrics", TextTable.of("Metrics", header, rows)))
+    return Table("metrics", TextTable.of("Metrics", header, rows))
 
 
 def _with_qualities(qualities: Mapping[str, Quality]) -> Iterator[tuple[str, Metric]]:
@@ -317,7 +242,7 @@ def environment(platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: P
         _counted(valid["tensorflow"]),
         _counted(valid["git_commit"]),
         list(hosts),
-        table("platforms", TextTable.of("Platforms and prices", header, rows)),
+        Table("platforms", TextTable.of("Platforms and prices", header, rows)),
         min(paths, default=None),
     )
 
@@ -331,4 +256,4 @@ def _text(value: object) -> str:
 def _counted(values: pd.Series) -> list[str]:
     """Each value with the number of its runs, the most frequent first."""
     counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
-    return [f"{value} ({_count(number, 'run')})" for value, number in counts.most_common()]
+    return [f"{value} ({count(number, 'run')})" for value, number in counts.most_common()]

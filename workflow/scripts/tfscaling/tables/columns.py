@@ -87,13 +87,6 @@ class Column:
         return {"description": self.description, "unit": self.unit, **self.rules}
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns that a mapping holds, by their names; values are of one type."""
-
-    by_name: Mapping[str, Column]
-
-
 @functools.cache
 def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
     """The columns of a row type, in the order of its table.
@@ -117,17 +110,17 @@ def _ordered(kind: type[msgspec.Struct]) -> list[str]:
 
 @functools.cache
 def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
-    """The columns of a field: one, or those of a mapping; a plain field needs no description."""
+    """The columns of a field: one, or those of a mapping, whose values are of one type.
+
+    The annotation of a mapping is a mapping of its columns; a plain field needs no description.
+    """
     hint = _hints(kind)[name]
     if typing.get_origin(hint) is not typing.Annotated:
         hint = typing.Annotated[hint, Column("")]
     said = hint.__metadata__[-1]
-    if isinstance(said, Columns):
+    if isinstance(said, dict):
         value = _rules(typing.get_args(hint.__origin__)[1], ())
-        return {
-            key: replace(column, rules=column.rules or value)
-            for key, column in said.by_name.items()
-        }
+        return {key: replace(column, rules=column.rules or value) for key, column in said.items()}
     rules = _rules(hint.__origin__, hint.__metadata__)
     if hint.__origin__ is float:
         rules = _or_null(rules)

@@ -22,7 +22,7 @@ from tfscaling.tables.estimates import (
     median_interval,
     ratio_interval,
 )
-from tfscaling.tables.published_results import PublishedPoint, PublishedResult, by_point
+from tfscaling.tables.published_results import PublishedPoint, PublishedResult
 from tfscaling.tables.rows import PointRow, PointStatus, RunRow
 from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
 from tfscaling.tables.table_rows import (
@@ -316,7 +316,7 @@ def _add_published(
 ) -> None:
     if not published_results:
         return
-    known = by_point(published_results)
+    known = {result.point: result for result in published_results}
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
     for row in rows:
         point = point_of(row)
@@ -464,8 +464,8 @@ def _learned(rows: Sequence[PointRow]) -> tuple[str, str]:
     """(the column that says what a series learned, its heading)."""
     for quality in qualities_of(rows).values():
         if not quality.is_accuracy and quality.in_training != "loss":
-            unit = f" ({quality.unit})" if quality.unit else ""
-            return QUALITY, f"{quality.title[0].upper()}{quality.title[1:]}{unit}"
+            heading = f"{quality.title[0].upper()}{quality.title[1:]}"
+            return QUALITY, display.with_unit(heading, quality.unit)
     return "accuracy", "Accuracy"
 
 

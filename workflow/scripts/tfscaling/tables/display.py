@@ -17,13 +17,12 @@ from tfscaling.spec.platforms import CPU, LOGICAL
 from tfscaling.tables.columns import Cells
 from tfscaling.tables.table_rows import (
     OF_WHOLE,
-    QUALITY_COLUMNS,
     QUALITY_TEXTS,
     counted_by,
     is_known,
     is_projected,
     metric_of,
-    qualities_of,
+    qualities_in,
     rows_of,
 )
 
@@ -143,6 +142,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def with_unit(name: str, unit: str | None) -> str:
+    """`cost (US dollars)`, or the name of a pure number."""
+    return f"{name} ({unit})" if unit else name
+
+
 def counted(points: Sequence[object], one: str, several: str) -> str:
     """`1 point has` or `2 points have`, with `one` for has and `several` for have."""
     return f"{count(len(points), 'point')} {one if len(points) == 1 else several}"
@@ -210,7 +214,7 @@ def target_text(row: Cells) -> Target:
 
 def quality_name(table: pd.DataFrame) -> str:
     """What all points or runs of the table are compared by, or `quality` where that differs."""
-    found = qualities_of(rows_of(table, QUALITY_COLUMNS))
+    found = qualities_in(table)
     return next(iter(found.values())).title if len(found) == 1 else QUALITY
 
 
@@ -327,7 +331,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     The quality is headed by its metric and unit where all rows share it, and is left out where a
     column of that name is shown as well; where it differs, columns next to it say what it is.
     """
-    found = qualities_of(rows_of(table, QUALITY_COLUMNS)) if QUALITY in names else {}
+    found = qualities_in(table) if QUALITY in names else {}
     heads: dict[str, str] = {}
     for name in names:
         if name != QUALITY:
@@ -335,7 +339,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
         elif len(found) == 1:
             (quality,) = found.values()
             if quality.metric not in names:
-                heads[name] = quality.metric + (f" ({quality.unit})" if quality.unit else "")
+                heads[name] = with_unit(quality.metric, quality.unit)
         else:
             heads[name] = name
             heads |= {column: column for column in QUALITY_TEXTS if table[column].notna().any()}

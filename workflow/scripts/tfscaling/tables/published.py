@@ -8,15 +8,16 @@ same training.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
-from tfscaling.record.metrics import METRICS
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import GPU
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.tables.display import MISSING, TextTable, cell, devices, naming, rounded
+from tfscaling.tables.columns import Cells
+from tfscaling.tables.display import TextTable, all_share, cell, naming
 from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
@@ -25,14 +26,15 @@ from tfscaling.tables.published_results import (
     PublishedResult,
     Training,
 )
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, is_known, point_of, points_of, rows_of
+from tfscaling.tables.rows import PointRow, RunRow
+from tfscaling.tables.table_rows import NOT_MEASURED, point_of, rows_of, typed
 
 #: Value → the column of its ratio, measured over published.
 RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
-
+#: Columns besides the point that are facts of the published result.
+_OF_RESULT = ("cloud", "global_batch_size", "source")
 
 #: The columns of `table`.
 TABLE_COLUMNS = (
@@ -91,9 +93,9 @@ def table(
     synchronous = manifest.synchronous_strategies
     trained = _finished_runs(runs, manifest)
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
-    measured_at: dict[PublishedPoint, list[tuple[RunSpec, Row]]] = {}
-    for row in rows_of(comparison):
-        if row["status"] != "excluded":
+    measured_at: dict[PublishedPoint, list[tuple[RunSpec, PointRow]]] = {}
+    for row in typed(PointRow, comparison):
+        if row.status != "excluded":
             spec = spec_at[point_of(row)]
             point = PublishedPoint.of(spec.point, manifest.platforms)
             measured_at.setdefault(point, []).append((spec, row))
@@ -104,46 +106,44 @@ def table(
             for spec, row in measured_at.get(result.point, [])
             if same_training(result, spec, synchronous)
         ]
-        same_point: Row = max(here, key=lambda row: int(row["runs"]), default={})
+        measured = max(here, key=lambda row: row.runs, default=PointRow())
         same = [
             run
             for spec, group in trained.values()
             if same_training(result, spec, synchronous)
             for run in group
         ]
-        valid = [run for run in same if run["status"] == RunState.OK]
-        names = (*POINT_COLUMNS, "cloud", "global_batch_size")
-        row = {name: getattr(result, name) for name in names}
-        row |= {
+        valid = [run for run in same if run.status == RunState.OK]
+        found: dict[str, Any] = {
+            **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_OF_RESULT)},
             "published_execution_time_s": result.execution_time_s,
-            "status": _status(same_point),
-            "runs": int(same_point.get("runs", 0)),
-            "execution_time_s": same_point.get("execution_time_s"),
-            "execution_time_ratio": same_point.get("execution_time_ratio"),
+            "status": _status(measured),
+            "runs": measured.runs,
+            "execution_time_s": measured.execution_time_s,
+            "execution_time_ratio": measured.execution_time_ratio,
             "training_runs": len(valid),
             "training_runs_diverged": len(same) - len(valid),
         }
         for name, widen in (("loss", _widen_loss), ("accuracy", _widen_accuracy)):
             values, published = [run[name] for run in valid], getattr(result, name)
-            row |= {f"published_{name}": published, **_spread(name, values)}
+            found |= {f"published_{name}": published, **_spread(name, values)}
             verdict = OUTSIDE if same else NOT_MEASURED
             if values:
                 low, high = widen(min(values), max(values), tolerance)
                 verdict = "within" if low <= published <= high else OUTSIDE
-            row[f"{name}_verdict"] = verdict
-        row["remark"] = "; ".join(_remarks(result, results, row))
-        rows.append({**row, "source": result.source})
+            found[f"{name}_verdict"] = verdict
+        found["remark"] = "; ".join(_remarks(result, results, found))
+        rows.append(found)
     return pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
 
 
 def _finished_runs(
     runs: pd.DataFrame, manifest: Manifest
-) -> dict[tuple[str, Training], tuple[RunSpec, list[Row]]]:
+) -> dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]]:
     """Strategy and training → the specification of one run, and all finished runs of it."""
-    done = runs[runs["status"].isin([*FINISHED])]
-    keys = zip(points_of(done), done["repeat"].tolist(), strict=True)
-    row_of = dict(zip(keys, rows_of(done, ("status", "loss", "accuracy")), strict=True))
-    trained: dict[tuple[str, Training], tuple[RunSpec, list[Row]]] = {}
+    done = typed(RunRow, runs[runs["status"].isin([*FINISHED])])
+    row_of = {(point_of(row), row.repeat): row for row in done}
+    trained: dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]] = {}
     for run in manifest.runs:
         spec = run.spec
         if (row := row_of.get((spec.point, spec.repeat))) is not None:
@@ -152,62 +152,41 @@ def _finished_runs(
     return trained
 
 
-def _status(point: Row) -> str:
+def _status(point: PointRow) -> str:
     """Whether the published point was measured here with the same training, or diverged."""
-    if not point or not point["runs"]:
-        is_diverged = point.get("status") == RunState.DIVERGED
-        return RunState.DIVERGED if is_diverged else NOT_MEASURED
-    return "measured"
+    if point.runs:
+        return "measured"
+    return point.status if point.status == "diverged" else NOT_MEASURED
 
 
-def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
-    """Published against measured as people read it: one row per published point."""
-    columns = [
-        *("platform", "nodes", "devices", "global_batch_size"),
-        *("published_execution_time_s", "execution_time_s", "execution_time_ratio"),
-        *("training_runs", "published_loss", "loss", "loss_verdict"),
-        *("published_accuracy", "accuracy", "accuracy_verdict"),
-    ]
-    columns += ["remark"] if (table["remark"].fillna("") != "").any() else []
-    rows = [[_cell(name, row) for name in columns] for row in rows_of(_with_devices(table))]
-    outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
-    compared = (table["loss_verdict"] != NOT_MEASURED).sum()
-    notes = (
-        f"Of {len(table)} published points, {(table['status'] == 'measured').sum()} are measured "
-        f"here as well; loss and accuracy of {compared} can be compared, {outside} lie outside.",
-        "execution_time_s: of the same point with the same training. loss and accuracy: median "
-        "and range of all valid runs of the same training (training_runs), on any platform; a run "
-        "that diverged has none.",
-        f"within: in the range of these runs widened by {tolerance:.0%} of the loss, or of the "
-        "error 1 - accuracy. Every published value is a single run.",
-    )
-    return TextTable.of("Published against measured", columns, rows, notes)
-
-
-def page_table(table: pd.DataFrame) -> TextTable:
+def as_text(table: pd.DataFrame) -> TextTable:
     """One row per published point, with what was measured and the verdicts."""
     axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
-    table = _with_devices(table)
+    # nothing published is of logical devices
+    table = table.assign(
+        devices=GPU, remark=table["remark"].astype(object).fillna(""), runs_asked=None
+    )
     varying, fixed = naming(table, [*axes, "source"])
-    last = ["source"] if "source" in varying else []
-    names = [name for name in varying if name not in last]
+    names = [name for name in varying if name != "source"]
     names += ["global_batch_size", "status", "runs", "published_execution_time_s"]
     names += ["execution_time_s", "execution_time_ratio", "training_runs"]
     for metric in ("loss", "accuracy"):
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
+    names += ["remark"] * bool((table["remark"] != "").any())
+    names += ["source"] * ("source" in varying)
+    outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
+    compared = (table["loss_verdict"] != NOT_MEASURED).sum()
     rows = []
     for row in rows_of(table):
-        of_point = {**row, "runs_asked": None}
         # loss and accuracy are over all runs of the same training
-        of_point |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
-        of_training = {**of_point, "runs": row["training_runs"]}
+        of_training = {**row, "runs": row["training_runs"]}
+        of_training |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
         rows.append(
-            [
-                cell(name, of_training if name in ("loss", "accuracy") else of_point)
-                for name in [*names, *last]
-            ]
+            [cell(name, of_training if name in ("loss", "accuracy") else row) for name in names]
         )
     notes = (
+        f"Of {len(table)} published points, {(table['status'] == 'measured').sum()} are measured "
+        f"here as well; loss and accuracy of {compared} can be compared, {outside} are outside.",
         "Time is compared at the same point with the same training; status says where there is "
         "no such point. execution_time_ratio is measured over published.",
         "Loss and accuracy are over all valid runs of the same training, wherever they ran "
@@ -215,30 +194,11 @@ def page_table(table: pd.DataFrame) -> TextTable:
         "A verdict is “within” if the published value lies within the range of the runs, widened "
         "by the configured tolerance; “outside” if not.",
     )
-    title = "Published against measured"
-    above = f"All points: {fixed}." if fixed else ""
-    return TextTable.of(title, [*names, *last], rows, notes, above)
-
-
-def _with_devices(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with a column `devices`: nothing published is of logical devices."""
-    return table.assign(devices=GPU)
-
-
-def _cell(name: str, row: Row) -> str:
-    if name == "devices":
-        return devices(row)
-    if name in ("loss", "accuracy"):
-        low, value, high = (row[f"{name}_{end}"] for end in ("min", "median", "max"))
-        return rounded(value, 4, low, high)
-    if not is_known(row[name]):
-        return "" if name == "remark" else MISSING
-    digits = METRICS[name].digits if name in METRICS else 0
-    return row[name] if isinstance(row[name], str) else rounded(row[name], digits)
+    return TextTable.of("Published against measured", names, rows, notes, all_share(fixed))
 
 
 def _remarks(
-    result: PublishedResult, results: Sequence[PublishedResult], row: Row
+    result: PublishedResult, results: Sequence[PublishedResult], row: Cells
 ) -> Iterator[str]:
     """What to know of the runs compared with a published value, and why it may lie outside."""
     runs, diverged = row["training_runs"], row["training_runs_diverged"]

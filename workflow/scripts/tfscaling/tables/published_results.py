@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
@@ -169,8 +169,3 @@ def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
         numbers[column] = value
     texts = {name: line[name] or "" for name in COLUMNS}
     return msgspec.convert({**texts, **numbers}, PublishedResult)
-
-
-def by_point(results: Iterable[PublishedResult]) -> dict[PublishedPoint, PublishedResult]:
-    """Published results by what identifies them."""
-    return {result.point: result for result in results}

@@ -24,7 +24,7 @@ from tfscaling.record.metrics import (
 from tfscaling.record.rank_report import PROGRAM_PACKAGES
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.platforms import DeviceKind
-from tfscaling.tables.columns import Column, Columns, TypedRow, columns
+from tfscaling.tables.columns import Column, TypedRow, columns
 
 _NO_RECORD = "null without a record"
 _RANKS = f'Values that differ between ranks are separated by "; "; {_NO_RECORD}.'
@@ -84,12 +84,10 @@ _PER_REPLICA = "Examples per step and replica"
 _GLOBAL = "Examples per step over all replicas"
 
 
-_PACKAGES = Columns(
-    {
-        name: Column(f"Version of {name}; null where it is not used. {_RANKS}")
-        for name in PROGRAM_PACKAGES
-    }
-)
+_PACKAGES = {
+    name: Column(f"Version of {name}; null where it is not used. {_RANKS}")
+    for name in PROGRAM_PACKAGES
+}
 
 
 class RunRow(RunMetrics, TypedRow):
@@ -479,7 +477,7 @@ class PointRow(PointMetrics, TypedRow):
     quality_direction: QualityDirection = None
     quality_unit: QualityUnit = None
     quality_best: QualityBest = NAN
-    ends: Annotated[dict[str, float], Columns(_END_COLUMNS)] = {}
+    ends: Annotated[dict[str, float], _END_COLUMNS] = {}
     undefined_ratios: Annotated[
         str | None,
         Column(

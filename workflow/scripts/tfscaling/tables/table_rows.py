@@ -52,12 +52,6 @@ def is_projected(row: Cells) -> bool:
     return "projected_from_steps" in row and is_known(row["projected_from_steps"])
 
 
-def quality_columns(quality: Quality) -> dict[str, str | float | None]:
-    """What a row says of the metric that its column `quality` has."""
-    said = (quality.metric, quality.better, quality.unit, quality.best_value)
-    return dict(zip(QUALITY_COLUMNS, said, strict=True))
-
-
 def quality_of(row: Cells) -> Quality:
     """What the column `quality` of a row has."""
     metric, direction, unit, best = (row[name] for name in QUALITY_COLUMNS)
@@ -69,6 +63,11 @@ def qualities_of(rows: Iterable[Cells]) -> dict[str, Quality]:
     """Metric → the quality, of all that these rows have; rows without any are left out."""
     found = (quality_of(row) for row in rows if isinstance(row["quality_metric"], str))
     return {quality.metric: quality for quality in found}
+
+
+def qualities_in(table: pd.DataFrame) -> dict[str, Quality]:
+    """Metric → the quality, of all rows of a table of points or runs."""
+    return qualities_of(rows_of(table, QUALITY_COLUMNS))
 
 
 def metric_of(name: str, row: Cells) -> Metric:

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.datasets.pipelines import PipelineContext
-from tfscaling.launch import missing_gpus
-from tfscaling.launch.rank_process import RankContext, on_gpus
+from tfscaling.launch.rank_process import RankContext, let_others_tell, on_gpus
 from tfscaling.record import attempts, clock, prepared_data
 from tfscaling.record.rank_report import (
     AttributionRound,
@@ -53,7 +52,7 @@ def prepare(context: RankContext, spec: JobSpec) -> list[str]:
     try:
         names = strategies.configure(gpus, spec.measured.devices, threads)
     except strategies.DeviceError:
-        missing_gpus.let_others_tell(spec)
+        let_others_tell(spec)
         raise
     # not before: it tells `missing_gpus` that this host has what the run requests
     context.events.add("imported", imported_s)

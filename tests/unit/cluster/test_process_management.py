@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from tfscaling.launch import process_management
+from tfscaling.cluster import process_management
 
 
 class Client:

@@ -1,0 +1,101 @@
+"""A server by which the ranks of an MPI job on this machine find each other: PMI, version 1.
+
+`mpiexec` answers the same questions, but it also starts and ends the ranks, so that they cannot be
+forks of one process and have no exit codes: the launcher starts them as all others, and answers
+here. MPICH speaks this protocol, and its descendants Intel MPI and MVAPICH. Slurm's `srun
+--mpi=pmi2` does the same on a cluster. Source: P. Balaji et al., "PMI: A Scalable Parallel
+Process-Management Interface for Extreme-Scale Systems" (EuroMPI 2010), and MPICH's own client,
+src/pmi.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+
+_HOST = "127.0.0.1"
+#: Most characters of names and values of the space in which ranks tell each other their addresses.
+_LENGTHS = "kvsname_max=256 keylen_max=64 vallen_max=1024"
+
+
+def variables(address: str, rank: int) -> dict[str, str]:
+    """Return the environment that makes a process this rank; `address` is from `served`."""
+    return {"PMI_PORT": address, "PMI_ID": str(rank)}
+
+
+@contextlib.contextmanager
+def served(ranks: int) -> Iterator[str]:
+    """Answer this many ranks as long as the context lasts; gives HOST:PORT."""
+    job = _Job(ranks)
+    with socket.create_server((_HOST, 0)) as listener:
+        thread = threading.Thread(target=_accept, args=(listener, job), daemon=True)
+        thread.start()
+        try:
+            yield f"{_HOST}:{listener.getsockname()[1]}"
+        finally:
+            job.barrier.abort()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+class _Job:
+    """The values that the ranks have told each other, and where they wait for each other."""
+
+    def __init__(self, ranks: int) -> None:
+        self.barrier = threading.Barrier(ranks)
+        # all ranks on one node: they share memory
+        self.values = {"PMI_process_mapping": f"(vector,(0,1,{ranks}))"}
+        self._answers = {
+            "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+            "initack": f"cmd=initack rc=0\ncmd=set size={ranks}",
+            "get_maxes": f"cmd=maxes rc=0 {_LENGTHS}",
+            "get_appnum": "cmd=appnum rc=0 appnum=0",
+            "get_universe_size": f"cmd=universe_size rc=0 size={ranks}",
+            # of this job alone: MPICH names the ranks' shared memory after it
+            "get_my_kvsname": f"cmd=my_kvsname rc=0 kvsname=tfscaling-{uuid.uuid4()}",
+            "put": "cmd=put_result rc=0 msg=success",
+            "barrier_in": "cmd=barrier_out rc=0",
+            "finalize": "cmd=finalize_ack rc=0",
+        }
+
+    def answer(self, asked: Mapping[str, str]) -> str:
+        """The lines that answer a line. Raises KeyError if the line is not known."""
+        command = asked["cmd"]
+        if command == "get":
+            if (value := self.values.get(asked["key"])) is None:
+                return "cmd=get_result rc=-1 msg=unknown_key value=unknown"
+            return f"cmd=get_result rc=0 msg=success value={value}"
+        answer = self._answers[command]
+        if command == "initack":
+            answer += f"\ncmd=set rank={asked['pmiid']}\ncmd=set debug=0"
+        elif command == "put":
+            self.values[asked["key"]] = asked["value"]
+        elif command == "barrier_in":
+            self.barrier.wait()
+        return answer
+
+
+def _accept(listener: socket.socket, job: _Job) -> None:
+    with contextlib.suppress(OSError):  # closed: the job is over
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=_serve, args=(connection, job), daemon=True).start()
+
+
+def _serve(connection: socket.socket, job: _Job) -> None:
+    """Answer one rank until it ends, or asks for what is not known: it fails then, and says why."""
+    suppressed = contextlib.suppress(OSError, KeyError, threading.BrokenBarrierError)
+    with connection, connection.makefile("rw") as lines, suppressed:
+        for line in lines:
+            lines.write(job.answer(_words(line)) + "\n")
+            lines.flush()
+
+
+def _words(line: str) -> dict[str, str]:
+    """`key=value` words by their keys; a value of `put` goes to the end of the line."""
+    words, _, value = line.strip().partition(" value=")
+    pairs = (word.partition("=") for word in words.split())
+    return {**{key: text for key, _, text in pairs}, "value": value}
