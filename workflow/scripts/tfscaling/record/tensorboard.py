@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfscaling.record import events, metrics, run_record
+from tfscaling.record import events, run_record
 from tfscaling.record.rank_report import (
     Observed,
     ObservedEpoch,
@@ -189,6 +189,8 @@ def of_run(run: str, folder: Path, record: RunRecord) -> Iterator[Scalar]:
     knew it, by the launcher's clock. Values that are unknown or not finite are left out, and so are
     epochs without an event with their time, as in user programs.
     """
+    from tfscaling.record import metrics  # ranks, which only read event files, start without it
+
     happened = {
         (event["epoch"], event["event"] in _EVALUATED): event["time_s"]
         for event in events.read(folder / run_record.EVENTS)

@@ -147,11 +147,6 @@ def with_unit(name: str, unit: str | None) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def counted(points: Sequence[object], one: str, several: str) -> str:
-    """`1 point has` or `2 points have`, with `one` for has and `several` for have."""
-    return f"{count(len(points), 'point')} {one if len(points) == 1 else several}"
-
-
 def listed(names: Sequence[str]) -> str:
     """`a; b; c and 2 more`."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
