@@ -1,30 +1,6 @@
 """Fetch each dataset once, verify its published checksum, prepare one file for all ranks."""
 
 
-def name_of_dataset(wildcards):
-    """The name or function of the prepared data."""
-    spec = PREPARED.get(wildcards.dataset)
-    return spec.dataset if spec else wildcards.dataset
-
-
-def parameters_of_dataset(wildcards):
-    """The function's parameters as JSON."""
-    spec = PREPARED.get(wildcards.dataset)
-    given = variants.data_parameters(spec.dataset, spec.recipe) if spec else {}
-    return msgspec.json.encode(given).decode()
-
-
-def local_copy(wildcards):
-    """The local copy of a dataset that the configuration names, if any."""
-    copy = CONFIG.datasets.get(wildcards.dataset)
-    return copy.path if copy else []
-
-
-def dataset_checksum(wildcards):
-    """The checksum of the published data; None for a user's function."""
-    return DATASETS[wildcards.dataset].sha256 if wildcards.dataset in DATASETS else None
-
-
 rule prepare_dataset:
     """Prepare one dataset, from its source to the file that every rank reads."""
     input:

@@ -1,18 +1,6 @@
 """Tables and conclusions of the study, and their scalars for TensorBoard."""
 
 
-def merged_records(wildcards):
-    """The file that `make merge` writes, if it has added records to this study."""
-    return f"{RESULTS}/merged.json" if Path(STUDY, "merged.json").exists() else []
-
-
-def table_of_regressions(wildcards):
-    """The table of slower configurations, if the configuration names another study."""
-    if CONFIG.compare_with is None:
-        raise WorkflowError("compare_with names no other study: there is nothing to compare with")
-    return f"{RESULTS}/tables/regressions.csv"
-
-
 rule collect:
     """Collect every planned run into one row: valid, failed, stale and missing ones too."""
     input:
@@ -75,15 +63,6 @@ rule compare:
         "compare the points of the grid"
     shell:
         'python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1'
-
-
-def records_of_benchmarks(wildcards):
-    """The records of all benchmarks, none unless they are enabled."""
-    return [
-        f"results/all_reduce/{path}/all_reduce.json"
-        for path, spec in BENCHMARKS.items()
-        if is_selected(spec.point)
-    ]
 
 
 rule analyse:

@@ -1,12 +1,6 @@
 """The plan, the start of a sweep, and what is printed while it runs."""
 
 
-def plan_submission(wildcards):
-    """How jobs leave this machine, as JSON."""
-    described = sweep_jobs.describe(workflow, rules.train.rule.name)
-    return msgspec.json.encode(described).decode()
-
-
 rule plan:
     """Plan the runs that are still to do, with their cost."""
     input:
@@ -52,23 +46,6 @@ onstart:
 
 OUTCOME = SweepOutcome(Path(STUDY), sys.argv)
 CONSOLE = SweepProgress(CONFIG, Path(ROOT, "runs"), OUTCOME.lines)
-
-
-def say(lines):
-    """Print lines by Snakemake's log; the plugin prints them as they are."""
-    for line in lines:
-        logger.info(line, extra={"sweep": CONSOLE})
-
-
-def begin_console():
-    """Say what is to do, and what is missing to follow it."""
-    CONSOLE.is_remote = JOBS.leave_this_machine
-    CONSOLE.gives_up = START.follows_jobs
-    CONSOLE.retries = workflow.execution_settings.retries
-    said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.may_repeat())
-    if said and "sweep" not in workflow.output_settings.log_handler_settings:
-        said += "; to follow its runs, add --logger sweep, which make setup installs"
-    say([said] if said else [])
 
 
 # The plugin shortens what follows. In a module the console is that of the outer workflow.
