@@ -40,7 +40,7 @@ from tfscaling.spec import config, configuration  # noqa: E402
 from tfscaling.spec.configuration import Schema  # noqa: E402
 from tfscaling.tables import columns as table_columns  # noqa: E402
 from tfscaling.tables.columns import Column  # noqa: E402
-from tfscaling.tables.rows import EpochRow, PointRow, RunRow  # noqa: E402
+from tfscaling.tables.rows import EpochRow, PointRow, RunRow, described  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
@@ -73,7 +73,9 @@ def schema_files() -> dict[str, str]:
     found["overlay"] = of_overlay()
     found["run_record"] = configuration.of(RunRecord)
     found["benchmark_record"] = configuration.of(BenchmarkRecord)
-    found["comparison"] = table_columns.schema(PointRow, "comparison")
+    found["comparison"] = table_columns.schema(
+        "comparison", PointRow.__doc__ or "", described(PointRow)
+    )
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
         name: "# Written by `make schemas` from the types in workflow/scripts/tfscaling\n"
@@ -128,9 +130,9 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     keys |= {"STRATEGIES": table_of_strategies()}
     records = {kind.__name__: table_of_record(kind) for kind in configuration.structs(RunRecord)}
     columns = {
-        "COLUMNS": table_of_columns(table_columns.columns(PointRow)),
-        "RUN_COLUMNS": table_of_columns(table_columns.columns(RunRow)),
-        "EPOCH_COLUMNS": table_of_columns(table_columns.columns(EpochRow)),
+        "COLUMNS": table_of_columns(described(PointRow)),
+        "RUN_COLUMNS": table_of_columns(described(RunRow)),
+        "EPOCH_COLUMNS": table_of_columns(described(EpochRow)),
     }
     words = {"GLOSSARY": table_of_words()}
     return {README: keys, COLUMNS: columns, RECORD: records, WORDS: words}

@@ -34,7 +34,8 @@ from report_inputs import (
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
 from tfscaling.page.html_page import render
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.record.metrics import METRICS
+from tfscaling.page.sections import BY_FORMULAE
+from tfscaling.record.metrics import METRICS, meanings
 from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings
 from tfscaling.tables.display import TextTable
@@ -102,8 +103,9 @@ def page(text: str) -> Page:
 
 def is_definition(words: str) -> bool:
     """Whether it is the row of a metric, which is its entry in METRICS, or the row's summary."""
+    found = {**meanings(), **BY_FORMULAE}
     return any(
-        words.startswith(f"{name} {metric.title} ") or words[:60] == metric.meaning[:60]
+        words.startswith(f"{name} {metric.title} ") or words[:60] == found[name][:60]
         for name, metric in METRICS.items()
     )
 

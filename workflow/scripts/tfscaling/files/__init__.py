@@ -7,6 +7,7 @@ Nothing here knows what the files are about.
 #: Modules that other packages may import.
 __all__ = [
     "atomic",
+    "descriptions",
     "program_errors",
     "python_code",
     "source_files",

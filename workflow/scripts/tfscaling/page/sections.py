@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from tfscaling.page.interactive_tables import Table
-from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
+from tfscaling.record.metrics import METRICS, QUALITY, Metric, meanings, of_quality
 from tfscaling.spec.config import POINT_AXES, Platform, Quality
 from tfscaling.spec.platforms import SHOWN
 from tfscaling.tables import runs_table
@@ -47,6 +47,11 @@ STATUSES = {
     "stale": "made with parameters, code or data other than those of now",
     "missing": "not run yet",
     "excluded": "a point that is not run, because of a limit or an exclude entry",
+}
+#: Metrics that the page has formulae for.
+BY_FORMULAE = {
+    "speedup": "How many times as fast as the baseline: see the formulae below.",
+    "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
 }
 _UNKNOWN = "unknown"
 #: How the line of the warnings of a severity begins.
@@ -205,8 +210,9 @@ def left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
 
 def metrics(qualities: Mapping[str, Quality]) -> Table:
     """Every metric; `qualities` are those of the points, by name."""
+    found = {**meanings(), **BY_FORMULAE}
     rows = [
-        [name, m.title, m.unit or MISSING, m.direction, m.meaning or f"{m.title.capitalize()}."]
+        [name, m.title, m.unit or MISSING, m.direction, found.get(name, found[QUALITY])]
         for name, m in _with_qualities(qualities)
     ]
     header = ["metric", "title", "unit", "better", "meaning"]

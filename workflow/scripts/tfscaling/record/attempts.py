@@ -14,14 +14,13 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from tfscaling.files import atomic
 from tfscaling.record import events, run_record
-from tfscaling.record.rank_report import RankReport, TrainingReport
+from tfscaling.record.rank_report import FromZero, RankReport, TrainingReport
 from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, RunRecord
 
 #: In an attempt's folder: the specification, as all ranks read it.
@@ -158,16 +157,21 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: Kind
     message: str
-    rank: Annotated[int | None, Meta(description="The first rank that failed, if one did.")] = None
+    rank: int | None = None
+    """The first rank that failed, if one did."""
     host: str | None = None
-    exit_code: Annotated[int | None, Meta(description="Negative: the signal.")] = None
-    error: Annotated[str | None, Meta(description="The exception's class.")] = None
-    place: Annotated[
-        UserLine | None, Meta(description="Where in the user's code it was raised, if it was.")
-    ] = None
-    log: Annotated[str | None, Meta(description="The rank's log, which has the traceback.")] = None
-    reached: Annotated[str | None, Meta(description="The rank's last event.")] = None
-    last_lines: Annotated[tuple[str, ...], Meta(description="The end of the rank's log.")] = ()
+    exit_code: int | None = None
+    """Negative: the signal."""
+    error: str | None = None
+    """The exception's class."""
+    place: UserLine | None = None
+    """Where in the user's code it was raised, if it was."""
+    log: str | None = None
+    """The rank's log, which has the traceback."""
+    reached: str | None = None
+    """The rank's last event."""
+    last_lines: tuple[str, ...] = ()
+    """The end of the rank's log."""
 
     @property
     def sentence(self) -> str:
@@ -186,9 +190,8 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     cause: Cause
     parameters_hash: str = ""
-    wall_time_s: Annotated[
-        float | None, Meta(description="From the launcher's begin to this report, if known.")
-    ] = None
+    wall_time_s: float | None = None
+    """From the launcher's begin to this report, if known."""
 
 
 def write_failure(folder: Path, failure: FailureReport) -> None:
@@ -250,13 +253,12 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     attempt: int
-    first_attempt: Annotated[
-        int, Meta(description="The first attempt at this training: same parameters, code and data.")
-    ]
-    checkpoint: Annotated[
-        str | None, Meta(description="The folder of the checkpoint, in `folder`; null: from none.")
-    ] = None
-    steps: Annotated[int, Meta(ge=0, description="Steps that the training had then.")] = 0
+    first_attempt: int
+    """The first attempt at this training: same parameters, code and data."""
+    checkpoint: str | None = None
+    """The folder of the checkpoint, in `folder`; null: from none."""
+    steps: FromZero = 0
+    """Steps that the training had then."""
 
 
 _BEGINNING = msgspec.json.Decoder(Beginning)

@@ -14,14 +14,18 @@ from msgspec import Meta
 
 from tfscaling.record import checks, run_record
 from tfscaling.record.rank_report import (
+    Above0,
     AllReduces,
+    Amount,
     BenchmarkedRank,
     BenchmarkReport,
+    Part,
+    Positive,
     Rank,
     TimedPayload,
     summary,
 )
-from tfscaling.record.run_record import Origin, Part, Place
+from tfscaling.record.run_record import Origin, Place
 from tfscaling.spec.run_spec import BenchmarkSpec, Point, Value
 
 SCHEMA_VERSION: Final = 1
@@ -33,21 +37,15 @@ SUMS = "sums"
 class SlowestRank(TimedPayload, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The times of one payload."""
 
-    slowest_s: Annotated[
-        tuple[Annotated[float, Meta(gt=0)], ...],
-        Meta(
-            min_length=1,
-            description="Time of one all-reduce on the slowest rank in each repetition.",
-        ),
-    ]
+    slowest_s: Annotated[tuple[Above0, ...], Meta(min_length=1)]
+    """Time of one all-reduce on the slowest rank in each repetition."""
 
 
 class BenchmarkEnvironment(Origin, frozen=True, kw_only=True):
     """Where the benchmark was made."""
 
-    unchecked: Annotated[
-        tuple[str, ...], Meta(description="What could not be compared with the request.")
-    ] = ()
+    unchecked: tuple[str, ...] = ()
+    """What could not be compared with the request."""
 
 
 class Passed(Part, frozen=True, kw_only=True):
@@ -66,29 +64,19 @@ class BenchmarkRecord(Part, frozen=True, kw_only=True):
     schema_version: Literal[1]
     axes: Point
     derived: Place
-    parameters: Annotated[
-        dict[str, Value],
-        Meta(
-            description="Every parameter of the benchmark (what of recipe and platform can change "
-            "it, sizes, repetitions, benchmark_version)."
-        ),
-    ]
+    parameters: dict[str, Value]
+    """Every parameter of the benchmark (what of recipe and platform can change it, sizes,
+    repetitions, benchmark_version)."""
     parameters_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
-    attempt: Annotated[
-        int, Meta(ge=1, description="Which attempt succeeded; folder attempt=N has its logs.")
-    ]
-    wall_time_s: Annotated[
-        float, Meta(ge=0, description="The launcher's start to all ranks ended and checked.")
-    ]
-    all_reduces: Annotated[
-        tuple[SlowestRank, ...],
-        Meta(
-            min_length=2,
-            description="The model's gradient first, then the sizes of the sweep; all_reduce.csv "
-            "has every rank's durations.",
-        ),
-    ]
-    ranks: Annotated[tuple[Rank, ...], Meta(min_length=1, description="What each rank got.")]
+    attempt: Positive
+    """Which attempt succeeded; folder attempt=N has its logs."""
+    wall_time_s: Amount
+    """The launcher's start to all ranks ended and checked."""
+    all_reduces: Annotated[tuple[SlowestRank, ...], Meta(min_length=2)]
+    """The model's gradient first, then the sizes of the sweep; all_reduce.csv has every rank's
+    durations."""
+    ranks: Annotated[tuple[Rank, ...], Meta(min_length=1)]
+    """What each rank got."""
     environment: BenchmarkEnvironment
     validity: Passed
 

@@ -6,6 +6,7 @@ comparison.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -51,20 +52,21 @@ def _disagreement(name: str, values: dict[int, Any]) -> str | None:
     return f"ranks disagree on {name}: {values}"
 
 
-def _agree(name: str, value: Callable[[Any], object]) -> Callable[..., str | None]:
-    """A check that all ranks report the same value."""
-    return lambda _, reports, *__: _disagreement(name, {r.rank: value(r) for r in reports})
+def _agree(name: str, value: str | Callable[[Any], object]) -> Callable[..., str | None]:
+    """A check that all ranks report the same value, which may be the name of a field."""
+    of = operator.attrgetter(value) if isinstance(value, str) else value
+    return lambda _, reports, *__: _disagreement(name, {r.rank: of(r) for r in reports})
 
 
 def _as_planned(
-    name: str, planned: Callable[[RunSpec, PreparedData], object], value: Callable[[Any], object]
+    field: str, planned: Callable[[RunSpec, PreparedData], object], name: str = ""
 ) -> Callable[..., str | None]:
     """A check that all ranks report the planned value; that they agree if none was planned."""
 
     def problem(spec: RunSpec, reports: Sequence[Rank], data: PreparedData) -> str | None:
-        got = {report.rank: value(report) for report in reports}
-        asked = planned(spec, data)
-        return _disagreement(name, got) if asked is None else _differing(name, asked, got)
+        got = {report.rank: getattr(report, field) for report in reports}
+        asked, called = planned(spec, data), name or field
+        return _disagreement(called, got) if asked is None else _differing(called, asked, got)
 
     return problem
 
@@ -345,16 +347,14 @@ PLACE_CHECKS = {
     "replicas": Check(
         "The strategy had the planned number of replicas.", _replicas, of_programs=False
     ),
-    "cluster": Check(
-        "All ranks agree on the cluster.", _agree("the cluster", lambda r: r.cluster_hash)
-    ),
+    "cluster": Check("All ranks agree on the cluster.", _agree("the cluster", "cluster_hash")),
     "cluster_source": Check(
         "All ranks found the cluster in the same source.",
-        _agree("where the cluster is told", lambda r: r.cluster_source),
+        _agree("where the cluster is told", "cluster_source"),
     ),
     "tensorflow_version": Check(
         "All ranks ran the same version of TensorFlow.",
-        _agree("the TensorFlow version", lambda r: r.tensorflow_version),
+        _agree("the TensorFlow version", "tensorflow_version"),
         of_programs=False,
     ),
     "packages": Check("All ranks ran the same versions of TensorFlow, Keras and NumPy.", _packages),
@@ -363,37 +363,27 @@ PLACE_CHECKS = {
 TRAINING_CHECKS = {
     "per_replica_batch_size": Check(
         "Every replica trained batches of the planned size.",
-        _as_planned(
-            "per_replica_batch_size",
-            lambda spec, _: spec.per_replica_batch_size,
-            lambda r: r.per_replica_batch_size,
-        ),
+        _as_planned("per_replica_batch_size", lambda spec, _: spec.per_replica_batch_size),
     ),
     "global_batch_size": Check(
         "All replicas together trained batches of the planned size.",
-        _as_planned(
-            "global_batch_size",
-            lambda spec, _: spec.global_batch_size,
-            lambda r: r.global_batch_size,
-        ),
+        _as_planned("global_batch_size", lambda spec, _: spec.global_batch_size),
     ),
     "examples_per_step": Check(
         "All ranks that train agree on the number of examples of a step.",
-        _agree("the examples of a step", lambda r: r.examples_per_step),
+        _agree("the examples of a step", "examples_per_step"),
     ),
     "data": Check(
         "Every rank that trains had the prepared data, by its checksum.",
-        _as_planned("data with the checksum", lambda _, data: data.sha256, lambda r: r.data_sha256),
+        _as_planned("data_sha256", lambda _, data: data.sha256, "data with the checksum"),
     ),
     "train_examples": Check(
         "Every rank that trains had the planned number of training examples.",
-        _as_planned(
-            "train_examples", lambda _, data: data.train_examples, lambda r: r.train_examples
-        ),
+        _as_planned("train_examples", lambda _, data: data.train_examples),
     ),
     "test_examples": Check(
         "Every rank that trains had the planned number of held-out examples.",
-        _as_planned("test_examples", lambda _, data: data.test_examples, lambda r: r.test_examples),
+        _as_planned("test_examples", lambda _, data: data.test_examples),
     ),
     "examples_trained": Check(
         "Every example was trained once in each epoch; of a pipeline the ranks agree how many.",
@@ -401,12 +391,12 @@ TRAINING_CHECKS = {
     ),
     "model": Check(
         "All ranks that train agree on the number of the model's parameters.",
-        _agree("the model's size", lambda r: r.model_parameters),
+        _agree("the model's size", "model_parameters"),
     ),
     # loss and accuracy are sums over all ranks: they would not show that models drift apart
     "weights": Check(
         "All ranks that train have the same weights after the last epoch, bit by bit.",
-        _agree("the trained weights", lambda r: r.weights_sha256),
+        _agree("the trained weights", "weights_sha256"),
     ),
     "epochs": Check(
         "All epochs finished on every rank that trains; of a short run all that were asked.",

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import operator
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET
 
+from tfscaling.files.descriptions import descriptions
 from tfscaling.record import run_record, step_estimates
-from tfscaling.record.phases import PHASES
-from tfscaling.record.rank_report import Epoch
+from tfscaling.record.phases import PHASES, Phases
+from tfscaling.record.rank_report import Above0, Amount, Epoch, Share
 from tfscaling.record.run_record import RunRecord
 from tfscaling.spec.config import HELD_OUT, OF_CLASSIFIERS, Quality
 
@@ -23,14 +24,11 @@ from tfscaling.spec.config import HELD_OUT, OF_CLASSIFIERS, Quality
 class Metric:
     """A column: `direction` says which way is better; `value` reads it from a run record.
 
-    `meaning` defines it for readers of the report.
-
     A metric without `value` needs other points, prices, the recipe's quality or a target and is
     computed with the tables. Values of a metric with a `best` possible one are compared by how far
     they are from it: an accuracy by its error, 1 - accuracy.
 
     `ends` are the columns of its spread over the runs of a point, without the name of the metric.
-    `of_points` describes the column of points where that refers to no formula of the report.
     """
 
     title: str
@@ -38,10 +36,8 @@ class Metric:
     direction: str  # "lower" or "higher"; each recipe has a direction for its quality
     digits: int
     value: Callable[[RunRecord], float | None] | None = None
-    meaning: str = ""
     best: float | None = None
     ends: tuple[str, ...] = ()
-    of_points: str = ""
 
     @property
     def is_higher_better(self) -> bool:
@@ -54,31 +50,6 @@ class Metric:
 _RANGE = ("min", "max", "low", "high")
 #: Columns of a bootstrap interval.
 _INTERVAL = ("low", "high")
-
-
-def _of_phase(name: str, ends: tuple[str, ...] = ()) -> Metric:
-    phase, value = PHASES[name], operator.attrgetter(f"phases.{name}")
-    return Metric(
-        phase.title, phase.unit, "lower", phase.digits, value, phase.definition, ends=ends
-    )
-
-
-def _measured(
-    name: str, title: str, unit: str, direction: str, digits: int, meaning: str = "", **more: Any
-) -> Metric:
-    """A value of the record's metrics; its default meaning is the record's description."""
-    hints = typing.get_type_hints(run_record.Metrics, include_extras=True)
-    described = hints[name].__metadata__[-1].description
-    best = 1.0 if name.endswith("accuracy") else None
-    options = {"value": operator.attrgetter(f"metrics.{name}"), "best": best, **more}
-    return Metric(title, unit, direction, digits, meaning=meaning or described, **options)
-
-
-def _compared(
-    title: str, unit: str, direction: str, digits: int, meaning: str, **more: Any
-) -> Metric:
-    """A value that needs more than one record."""
-    return Metric(title, unit, direction, digits, meaning=meaning, **more)
 
 
 def _time_with_queue_s(record: RunRecord) -> float | None:
@@ -105,198 +76,127 @@ def number(value: float | None) -> float:
     return NAN if value is None else value
 
 
-Amount = Annotated[float, Meta(ge=0)]
-Above0 = Annotated[float, Meta(gt=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-
-
-#: Metrics that both runs and points have, but no record.
-OF_QUALITY = _compared(
-    "quality",
-    "",
-    "as the recipe says",
-    4,
-    "The metric by which runs of a recipe are compared (quality_metric, with its unit and "
-    "direction): test_accuracy unless the recipe's key quality names another.",
-    ends=_RANGE,
-)
-COST = _compared(
-    "cost",
-    "US dollars",
-    "lower",
-    4,
-    "nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / "
-    "3600: prorated by the second, without minimum charges, queue or boot.",
-    ends=_RANGE,
-)
-TIME_TO_TARGET = _compared(
-    "time to target",
-    "s",
-    "lower",
-    1,
-    "From the trainer's first line to the end of the first evaluation whose quality is as good "
-    "as its target in comparison.targets, evaluations so far included; null where a program "
-    "tells no times of the epochs after that. "
-    "Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
-    "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 "
-    "minutes out.",
-    ends=_RANGE,
-)
-COST_TO_TARGET = _compared(
-    "cost to target",
-    "US dollars",
-    "lower",
-    4,
-    "nodes × price of a node and hour × time_to_target_s / 3600: initialisation and "
-    "evaluations are paid for; a point has a value only if all its valid runs reached the "
-    "target.",
-    ends=_RANGE,
-)
-_SPEEDUP = _compared(
-    "speed-up",
-    "",
-    "higher",
-    2,
-    "How many times as fast as the baseline: see the formulae below.",
-    ends=_INTERVAL,
-    of_points="Median execution_time_s of the baseline over that of the point; null without "
-    "either, or if they do not do the same work.",
-)
-_EFFICIENCY = _compared(
-    "scaling efficiency",
-    "",
-    "higher",
-    2,
-    "Speed-up per replica, relative to the baseline: see below.",
-    ends=_INTERVAL,
-    of_points="Speed-up over the number of replicas relative to the baseline's; null without a "
-    "speed-up.",
-)
-_STEADY_STATE_SPEEDUP = _compared(
-    "speed-up of the steady state",
-    "",
-    "higher",
-    2,
-    "Median throughput over that of the baseline: what more nodes bring once training runs,"
-    " without start, compilation and data.",
-    ends=_INTERVAL,
-)
-_PUBLISHED = "The published value of the same point."
-_OVER_PUBLISHED = "Measured over published, if both did the same training."
-
-
 class RunMetrics(msgspec.Struct):
-    """The metrics that a run has by itself, in the order of the tables; NaN where it has none."""
+    """The metrics that a run has by itself, in the order of the tables; NaN where it has none.
 
-    execution_time_s: Annotated[Above0, _of_phase("execution_time_s", _RANGE)] = NAN
-    queue_time_s: Annotated[Amount, _of_phase("queue_time_s")] = NAN
-    boot_time_s: Annotated[Amount, _of_phase("boot_time_s")] = NAN
-    launch_time_s: Annotated[Amount, _of_phase("launch_time_s")] = NAN
-    import_time_s: Annotated[Amount, _of_phase("import_time_s")] = NAN
-    rendezvous_time_s: Annotated[Amount, _of_phase("rendezvous_time_s")] = NAN
-    data_time_s: Annotated[Amount, _of_phase("data_time_s")] = NAN
-    build_time_s: Annotated[Amount, _of_phase("build_time_s")] = NAN
-    first_step_time_s: Annotated[Amount, _of_phase("first_step_time_s")] = NAN
-    train_time_s: Annotated[Amount, _of_phase("train_time_s")] = NAN
-    program_time_s: Annotated[Amount, _of_phase("program_time_s")] = NAN
-    checkpoint_time_s: Annotated[Amount, _of_phase("checkpoint_time_s")] = NAN
-    evaluation_time_s: Annotated[Amount, _of_phase("evaluation_time_s")] = NAN
-    probe_time_s: Annotated[Amount, _of_phase("probe_time_s")] = NAN
-    teardown_time_s: Annotated[Amount, _of_phase("teardown_time_s")] = NAN
+    `Phases` and `run_record.Metrics` describe the fields of theirs.
+    """
+
+    execution_time_s: Above0 = NAN
+    queue_time_s: Amount = NAN
+    boot_time_s: Amount = NAN
+    launch_time_s: Amount = NAN
+    import_time_s: Amount = NAN
+    rendezvous_time_s: Amount = NAN
+    data_time_s: Amount = NAN
+    build_time_s: Amount = NAN
+    first_step_time_s: Amount = NAN
+    train_time_s: Amount = NAN
+    program_time_s: Amount = NAN
+    checkpoint_time_s: Amount = NAN
+    evaluation_time_s: Amount = NAN
+    probe_time_s: Amount = NAN
+    teardown_time_s: Amount = NAN
     time_with_queue_s: Annotated[
-        Amount,
-        Metric(
-            "time with queue",
-            "s",
-            "lower",
-            1,
-            _time_with_queue_s,
-            "queue_time_s, boot_time_s and execution_time_s together: from the submission, as "
-            "long as the run waited behind others then; null without Slurm.",
-            ends=_RANGE,
-        ),
+        Amount, Metric("time with queue", "s", "lower", 1, _time_with_queue_s, ends=_RANGE)
     ] = NAN
-    step_time_s: Annotated[Amount, _measured("step_time_s", "step time", "s", "lower", 5)] = NAN
-    compute_time_s: Annotated[
-        Amount, _measured("compute_time_s", "compute time", "s", "lower", 5)
-    ] = NAN
-    synchronisation_time_s: Annotated[
-        Amount, _measured("synchronisation_time_s", "synchronisation time", "s", "lower", 5)
-    ] = NAN
-    straggler_ratio: Annotated[
-        Amount, _measured("straggler_ratio", "straggler ratio", "", "lower", 2)
-    ] = NAN
-    input_wait_s: Annotated[Amount, _measured("input_wait_s", "input wait", "s", "lower", 5)] = NAN
+    """queue_time_s, boot_time_s and execution_time_s together: from the submission, as long as the
+    run waited behind others then; null without Slurm."""
+    step_time_s: Annotated[Amount, Metric("step time", "s", "lower", 5)] = NAN
+    compute_time_s: Annotated[Amount, Metric("compute time", "s", "lower", 5)] = NAN
+    synchronisation_time_s: Annotated[Amount, Metric("synchronisation time", "s", "lower", 5)] = NAN
+    straggler_ratio: Annotated[Amount, Metric("straggler ratio", "", "lower", 2)] = NAN
+    input_wait_s: Annotated[Amount, Metric("input wait", "s", "lower", 5)] = NAN
     gradient_noise_scale: Annotated[
-        Amount,
-        _measured(
-            "gradient_noise_scale",
-            "gradient noise scale",
-            "examples",
-            "higher",
-            0,
-            value=_gradient_noise_scale,
-        ),
+        Amount, Metric("gradient noise scale", "examples", "higher", 0, _gradient_noise_scale)
     ] = NAN
     throughput_examples_per_s: Annotated[
-        Amount, _measured("throughput_examples_per_s", "throughput", "examples/s", "higher", 0)
+        Amount, Metric("throughput", "examples/s", "higher", 0)
     ] = NAN
-    loss: Annotated[float, _measured("loss", "loss", "", "lower", 4, ends=_RANGE)] = NAN
-    accuracy: Annotated[
-        Share,
-        _measured(
-            "accuracy",
-            "accuracy",
-            "",
-            "higher",
-            4,
-            "Mean over the last epoch's batches while they are trained.",
-            ends=_RANGE,
-        ),
-    ] = NAN
-    test_loss: Annotated[float, _measured("test_loss", "test loss", "", "lower", 4)] = NAN
+    loss: Annotated[float, Metric("loss", "", "lower", 4, ends=_RANGE)] = NAN
+    accuracy: Annotated[Share, Metric("accuracy", "", "higher", 4, best=1.0, ends=_RANGE)] = NAN
+    """Mean over the last epoch's batches while they are trained."""
+    test_loss: Annotated[float, Metric("test loss", "", "lower", 4)] = NAN
     test_accuracy: Annotated[
-        Share, _measured("test_accuracy", "test accuracy", "", "higher", 4, ends=_RANGE)
+        Share, Metric("test accuracy", "", "higher", 4, best=1.0, ends=_RANGE)
     ] = NAN
 
 
 class PointMetrics(RunMetrics):
     """The metrics of a point over its runs: also those that need other points or prices."""
 
-    quality: Annotated[float, OF_QUALITY] = NAN
-    speedup: Annotated[Amount, _SPEEDUP] = NAN
-    scaling_efficiency: Annotated[Amount, _EFFICIENCY] = NAN
-    steady_state_speedup: Annotated[Amount, _STEADY_STATE_SPEEDUP] = NAN
-    cost_usd: Annotated[Amount, COST] = NAN
-    time_to_target_s: Annotated[Amount, TIME_TO_TARGET] = NAN
-    cost_to_target_usd: Annotated[Amount, COST_TO_TARGET] = NAN
+    quality: Annotated[float, Metric("quality", "", "as the recipe says", 4, ends=_RANGE)] = NAN
+    """The metric by which runs of a recipe are compared (quality_metric, with its unit and
+    direction): test_accuracy unless the recipe's key quality names another."""
+    speedup: Annotated[Amount, Metric("speed-up", "", "higher", 2, ends=_INTERVAL)] = NAN
+    """Median execution_time_s of the baseline over that of the point; null without either, or if
+    they do not do the same work."""
+    scaling_efficiency: Annotated[
+        Amount, Metric("scaling efficiency", "", "higher", 2, ends=_INTERVAL)
+    ] = NAN
+    """Speed-up over the number of replicas relative to the baseline's; null without a speed-up."""
+    steady_state_speedup: Annotated[
+        Amount, Metric("speed-up of the steady state", "", "higher", 2, ends=_INTERVAL)
+    ] = NAN
+    """Median throughput over that of the baseline: what more nodes bring once training runs,
+    without start, compilation and data."""
+    cost_usd: Annotated[Amount, Metric("cost", "US dollars", "lower", 4, ends=_RANGE)] = NAN
+    """nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / 3600:
+    prorated by the second, without minimum charges, queue or boot."""
+    time_to_target_s: Annotated[Amount, Metric("time to target", "s", "lower", 1, ends=_RANGE)] = (
+        NAN
+    )
+    """From the trainer's first line to the end of the first evaluation whose quality is as good as
+    its target in comparison.targets, evaluations so far included; null where a program tells no
+    times of the epochs after that. Without evaluation_interval_epochs in the recipe, the only
+    evaluation is that after the last epoch. MLPerf's clock is the same, but lets initialisation of
+    up to 30 minutes out."""
+    cost_to_target_usd: Annotated[
+        Amount, Metric("cost to target", "US dollars", "lower", 4, ends=_RANGE)
+    ] = NAN
+    """nodes × price of a node and hour × time_to_target_s / 3600: initialisation and evaluations
+    are paid for; a point has a value only if all its valid runs reached the target."""
     published_execution_time_s: Annotated[
-        Amount, _compared("published execution time", "s", "lower", 3, _PUBLISHED)
+        Amount, Metric("published execution time", "s", "lower", 3)
     ] = NAN
+    """The published value of the same point."""
     execution_time_ratio: Annotated[
-        Amount,
-        _compared("execution time, measured over published", "", "lower", 2, _OVER_PUBLISHED),
+        Amount, Metric("execution time, measured over published", "", "lower", 2)
     ] = NAN
-    published_loss: Annotated[Amount, _compared("published loss", "", "lower", 4, _PUBLISHED)] = NAN
-    loss_ratio: Annotated[
-        float, _compared("loss, measured over published", "", "lower", 2, _OVER_PUBLISHED)
-    ] = NAN
-    published_accuracy: Annotated[
-        Share, _compared("published accuracy", "", "higher", 4, _PUBLISHED)
-    ] = NAN
+    """Measured over published, if both did the same training."""
+    published_loss: Annotated[Amount, Metric("published loss", "", "lower", 4)] = NAN
+    """The published value of the same point."""
+    loss_ratio: Annotated[float, Metric("loss, measured over published", "", "lower", 2)] = NAN
+    """Measured over published, if both did the same training."""
+    published_accuracy: Annotated[Share, Metric("published accuracy", "", "higher", 4)] = NAN
+    """The published value of the same point."""
     accuracy_ratio: Annotated[
-        Amount, _compared("accuracy, measured over published", "", "higher", 4, _OVER_PUBLISHED)
+        Amount, Metric("accuracy, measured over published", "", "higher", 4)
     ] = NAN
+    """Measured over published, if both did the same training."""
 
 
-def _listed() -> dict[str, Metric]:
+def meanings() -> Mapping[str, str]:
+    """Every metric → what it is, for readers."""
+    return descriptions(PointMetrics, run_record.Metrics, Phases)
+
+
+def _listed() -> Iterator[tuple[str, Metric]]:
     hints = typing.get_type_hints(PointMetrics, include_extras=True)
-    names = PointMetrics.__struct_fields__
-    return {name: hints[name].__metadata__[-1] for name in names}
+    for name in PointMetrics.__struct_fields__:
+        if phase := PHASES.get(name):
+            ends = _RANGE if name == "execution_time_s" else ()
+            value = operator.attrgetter(f"phases.{name}")
+            yield name, Metric(phase.title, phase.unit, "lower", phase.digits, value, ends=ends)
+            continue
+        metric = hints[name].__metadata__[-1]
+        if metric.value is None and name in run_record.Metrics.__struct_fields__:
+            metric = replace(metric, value=operator.attrgetter(f"metrics.{name}"))
+        yield name, metric
 
 
 #: Every metric, by column name.
-METRICS: dict[str, Metric] = _listed()
+METRICS: dict[str, Metric] = dict(_listed())
 
 #: Metrics of what a run gives, however long it took.
 OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy", "gradient_noise_scale")
@@ -315,7 +215,6 @@ def of_quality(quality: Quality) -> Metric:
         quality.unit or "",
         quality.better or "",
         known.digits if known else METRICS[QUALITY].digits,
-        meaning=known.meaning if known else METRICS[QUALITY].meaning,
         best=quality.best_value,
     )
 

@@ -10,17 +10,20 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from tfscaling.files import strict_json
 from tfscaling.record import tensorboard
 from tfscaling.record.rank_report import (
+    Amount,
+    FromZero,
     Observed,
     ObservedEpoch,
     ObservedEvaluation,
+    Positive,
     Totals,
     held_out_name,
     summary,
@@ -86,14 +89,11 @@ def _output_lines(path: Path) -> list[str]:
 # Events: one JSON object a line, with totals since the program's start, from `workflow/observe` or
 # a program in any language.
 
-_Count = Annotated[int, Meta(ge=0)]
-_Seconds = Annotated[float, Meta(ge=0)]
-
 
 class _Event(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="event", forbid_unknown_fields=True
 ):
-    time_s: _Seconds
+    time_s: Amount
 
 
 class _Imported(_Event, frozen=True, kw_only=True, tag="imported"):
@@ -101,20 +101,20 @@ class _Imported(_Event, frozen=True, kw_only=True, tag="imported"):
 
 
 class _Steps(_Event, frozen=True, kw_only=True, tag="steps"):
-    steps: _Count
-    examples: _Count | None = None
-    input_wait_s: _Seconds | None = None
+    steps: FromZero
+    examples: FromZero | None = None
+    input_wait_s: Amount | None = None
 
 
 class _Epoch(_Steps, frozen=True, kw_only=True, tag="epoch"):
-    epoch: Annotated[int, Meta(ge=1)]
+    epoch: Positive
     metrics: dict[str, float | None] = {}
 
 
 class _Evaluation(_Event, frozen=True, kw_only=True, tag="evaluation"):
-    epoch: _Count
+    epoch: FromZero
     metrics: dict[str, float | None] = {}
-    begin_s: _Seconds | UnsetType = UNSET
+    begin_s: Amount | UnsetType = UNSET
 
 
 _EVENTS = msgspec.json.Decoder(_Imported | _Steps | _Epoch | _Evaluation)

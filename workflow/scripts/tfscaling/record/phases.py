@@ -6,18 +6,17 @@ of the wall time follow one another without gap and sum to it.
 
 from __future__ import annotations
 
+import functools
 import typing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import msgspec
-
-_Duration = Annotated[float, msgspec.Meta(ge=0)]
+from tfscaling.record.rank_report import Amount, Part
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A duration in seconds: `label` in legends, `digits` in tables, `definition` for readers.
+    """A duration in seconds: `label` in legends, `digits` in tables.
 
     `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: one of those
     that sum to the wall time of the run. `of_execution_time`: to the execution time. `of_programs`:
@@ -25,7 +24,6 @@ class Phase:
     """
 
     label: str
-    definition: str
     event: str | None = None
     digits: int = 2
     of_wall_time: bool = True
@@ -41,116 +39,55 @@ class Phase:
         return f"{self.label} time"
 
 
-def _phase(label: str, definition: str, event: str | None = None, **options: Any) -> msgspec.Meta:
-    """A duration of `Phases`; `options` are further fields of Phase."""
-    phase = Phase(label, definition, event, **options)
-    return msgspec.Meta(description=definition, extra={"phase": phase})
+_work = functools.partial(Phase, of_execution_time=True)
 
 
-def _work(label: str, event: str, definition: str, digits: int = 2) -> msgspec.Meta:
-    """A phase of the wall time and of the execution time, which a rank's event ends."""
-    return _phase(label, definition, event, digits=digits, of_execution_time=True)
-
-
-class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Phases(Part, frozen=True, kw_only=True):
     """Durations of a run in seconds, each over all ranks: to the last rank that ends the phase.
 
     For user programs, phases that were not observed are null.
     """
 
-    queue_time_s: Annotated[
-        _Duration | None,
-        _phase(
-            "queue",
-            "Submission of the Slurm job to the allocation of its nodes - with boot_time_s "
-            "where that is null; null without Slurm.",
-            digits=1,
-            of_wall_time=False,
-        ),
-    ] = None
-    boot_time_s: Annotated[
-        _Duration | None,
-        _phase(
-            "boot",
-            "Allocation of the nodes to the start of the job where Slurm has to boot some of "
-            "them, 0 where all are up; null without Slurm or where it cannot tell.",
-            digits=1,
-            of_wall_time=False,
-        ),
-    ] = None
-    launch_time_s: Annotated[
-        _Duration, _phase("launch", "Start of the launcher to the last rank's first line.", "start")
-    ]
-    import_time_s: Annotated[
-        _Duration | None, _work("import", "imported", "First line to TensorFlow imported.")
-    ]
-    rendezvous_time_s: Annotated[
-        _Duration | None, _work("rendezvous", "rendezvous", "To the strategy made on all ranks.")
-    ]
-    data_time_s: Annotated[_Duration | None, _work("data", "data", "To the dataset read.")]
-    build_time_s: Annotated[
-        _Duration | None, _work("build", "built", "To the model built and the data on the devices.")
-    ]
-    first_step_time_s: Annotated[
-        _Duration | None,
-        _work("first step", "first_step", "The first execution - tracing and compilation."),
-    ]
-    train_time_s: Annotated[
-        _Duration | None, _work("train", "trained", "All further steps - the steady state.", 3)
-    ]
+    queue_time_s: Annotated[Amount | None, Phase("queue", digits=1, of_wall_time=False)] = None
+    """Submission of the Slurm job to the allocation of its nodes - with boot_time_s where that is
+    null; null without Slurm."""
+    boot_time_s: Annotated[Amount | None, Phase("boot", digits=1, of_wall_time=False)] = None
+    """Allocation of the nodes to the start of the job where Slurm has to boot some of them, 0 where
+    all are up; null without Slurm or where it cannot tell."""
+    launch_time_s: Annotated[Amount, Phase("launch", "start")]
+    """Start of the launcher to the last rank's first line."""
+    import_time_s: Annotated[Amount | None, _work("import", "imported")]
+    """First line to TensorFlow imported."""
+    rendezvous_time_s: Annotated[Amount | None, _work("rendezvous", "rendezvous")]
+    """To the strategy made on all ranks."""
+    data_time_s: Annotated[Amount | None, _work("data", "data")]
+    """To the dataset read."""
+    build_time_s: Annotated[Amount | None, _work("build", "built")]
+    """To the model built and the data on the devices."""
+    first_step_time_s: Annotated[Amount | None, _work("first step", "first_step")]
+    """The first execution - tracing and compilation."""
+    train_time_s: Annotated[Amount | None, _work("train", "trained", digits=3)]
+    """All further steps - the steady state."""
     program_time_s: Annotated[
-        _Duration | None,
-        _phase(
-            "program",
-            "A user's program from its start on the last rank to its end on the last, without "
-            "the phases above and evaluations that were observed; null for the workflow's own "
-            "trainer.",
-            digits=3,
-            of_execution_time=True,
-            of_programs=True,
-        ),
+        Amount | None, Phase("program", digits=3, of_execution_time=True, of_programs=True)
     ] = None
+    """A user's program from its start on the last rank to its end on the last, without the phases
+    above and evaluations that were observed; null for the workflow's own trainer."""
     checkpoint_time_s: Annotated[
-        _Duration | None,
-        _phase(
-            "checkpoints",
-            "Checkpoints written and, where the run went on from one, read, with what it takes "
-            "to get there in the data; null for runs that write none.",
-            digits=3,
-            of_execution_time=True,
-            of_checkpoints=True,
-        ),
+        Amount | None, Phase("checkpoints", digits=3, of_execution_time=True, of_checkpoints=True)
     ] = None
-    evaluation_time_s: Annotated[
-        _Duration | None,
-        _phase(
-            "evaluation",
-            "Held-out examples after the training and between epochs - not part of "
-            "execution_time_s.",
-            "evaluated",
-        ),
-    ]
-    probe_time_s: Annotated[
-        _Duration | None,
-        _phase(
-            "probe",
-            "Steps of computation alone - measured after the training and not part of "
-            "execution_time_s.",
-            "probed",
-        ),
-    ]
-    teardown_time_s: Annotated[_Duration, _phase("teardown", "To all ranks ended and checked.")]
-    execution_time_s: Annotated[
-        _Duration,
-        _phase(
-            "execution",
-            "The trainer's first line to the end of training - without evaluations between "
-            "epochs. Of a user's program from its start on the first rank to its end on the "
-            "last, without evaluations that were observed.",
-            digits=3,
-            of_wall_time=False,
-        ),
-    ]
+    """Checkpoints written and, where the run went on from one, read, with what it takes to get
+    there in the data; null for runs that write none."""
+    evaluation_time_s: Annotated[Amount | None, Phase("evaluation", "evaluated")]
+    """Held-out examples after the training and between epochs - not part of execution_time_s."""
+    probe_time_s: Annotated[Amount | None, Phase("probe", "probed")]
+    """Steps of computation alone - measured after the training and not part of execution_time_s."""
+    teardown_time_s: Annotated[Amount, Phase("teardown")]
+    """To all ranks ended and checked."""
+    execution_time_s: Annotated[Amount, Phase("execution", digits=3, of_wall_time=False)]
+    """The trainer's first line to the end of training - without evaluations between epochs. Of a
+    user's program from its start on the first rank to its end on the last, without evaluations that
+    were observed."""
 
     @property
     def wall_time_s(self) -> float:
@@ -164,7 +101,7 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def _listed() -> dict[str, Phase]:
     hints: dict[str, Any] = typing.get_type_hints(Phases, include_extras=True)
-    return {name: hint.__metadata__[-1].extra["phase"] for name, hint in hints.items()}
+    return {name: hint.__metadata__[-1] for name, hint in hints.items()}
 
 
 #: Every phase, by its key in records and its column in tables, in the order of time.

@@ -14,9 +14,14 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tfscaling.record.clock import Offset
+from tfscaling.spec.config import number
 
 Positive = Annotated[int, Meta(ge=1)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
+FromZero = Annotated[int, Meta(ge=0)]
+Examples = Annotated[int, number("examples", ge=1)]
+Amount = Annotated[float, Meta(ge=0)]
+Above0 = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 _K = TypeVar("_K")
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -27,26 +32,32 @@ PACKAGES = ("tensorflow", "keras", "numpy")
 PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a record: no other keys than these."""
+
+
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's host; facts that the system does not give are None, never guessed."""
 
-    machine: Annotated[str | None, Meta(description="The same for all hosts on one kernel.")]
-    packages: Annotated[dict[str, str | None], Meta(description="Package: its version.")]
+    machine: str | None
+    """The same for all hosts on one kernel."""
+    packages: dict[str, str | None]
+    """Package: its version."""
     cpu_model: str | None = None
     cpu_mhz: float | None = None
     cpus_online: int | None = None
     memory_gb: float | None = None
-    network_mbit_per_s: Annotated[
-        dict[str, float | None], Meta(description="Interface: its speed.")
-    ] = msgspec.field(default_factory=dict)
-    gpus: Annotated[tuple[str, ...], Meta(description="Names, in the driver's order.")] = ()
-    gpu_uuids: Annotated[tuple[str, ...], Meta(description="Likewise.")] = ()
+    network_mbit_per_s: dict[str, float | None] = msgspec.field(default_factory=dict)
+    """Interface: its speed."""
+    gpus: tuple[str, ...] = ()
+    """Names, in the driver's order."""
+    gpu_uuids: tuple[str, ...] = ()
+    """Likewise."""
     gpu_driver: str | None = None
     kernel: str | None = None
     python: str | None = None
-    modules: Annotated[
-        tuple[str, ...], Meta(description="Environment modules that the rank had loaded.")
-    ] = ()
+    modules: tuple[str, ...] = ()
+    """Environment modules that the rank had loaded."""
 
 
 #: Facts that should be the same on all hosts of a comparison; the others may differ.
@@ -58,12 +69,10 @@ COMPARED = (
 class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far the clock of a rank is off, as far as that is known."""
 
-    offset_s: Annotated[
-        float | UnsetType, Meta(description="Added to the rank's time it gives the launcher's.")
-    ] = UNSET
-    uncertainty_s: Annotated[
-        float | UnsetType, Meta(description="The offset is right within this.")
-    ] = UNSET
+    offset_s: float | UnsetType = UNSET
+    """Added to the rank's time it gives the launcher's."""
+    uncertainty_s: float | UnsetType = UNSET
+    """The offset is right within this."""
 
     @classmethod
     def of(cls, offset: Offset | None) -> RankClock:
@@ -74,71 +83,69 @@ class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank got. A server or worker of a coordinator reports no more."""
 
-    rank: Annotated[int, Meta(ge=0)]
-    job: Annotated[str, Meta(description="Its job in the cluster, such as worker.")]
+    rank: FromZero
+    job: str
+    """Its job in the cluster, such as worker."""
     host: str
-    devices: Annotated[tuple[str, ...], Meta(description="What TensorFlow computes on.")]
-    cpus: Annotated[int, Meta(description="CPUs on which the process may run.")]
-    cluster_hash: Annotated[str, Meta(description="Of the addresses of all tasks.")]
-    tensorflow_version: Annotated[
-        str | None, Meta(description="Null for a rank of a program, which need not use it.")
-    ]
-    clock: Annotated[
-        RankClock, Meta(description="Against the launcher's clock; empty if it did not answer.")
-    ]
+    devices: tuple[str, ...]
+    """What TensorFlow computes on."""
+    cpus: int
+    """CPUs on which the process may run."""
+    cluster_hash: str
+    """Of the addresses of all tasks."""
+    tensorflow_version: str | None
+    """Null for a rank of a program, which need not use it."""
+    clock: RankClock
+    """Against the launcher's clock; empty if it did not answer."""
     host_facts: HostFacts
-    start_s: Annotated[
-        float | None, Meta(description="First line of the process, in seconds since the epoch.")
-    ] = None
-    cluster_source: Annotated[
-        str | None, Meta(description="What told the cluster: TF_CONFIG, slurm or single.")
-    ] = None
-    gpus_given: Annotated[
-        int | None, Meta(description="GPUs that Slurm lets the task see; null: it does not say.")
-    ] = None
-    gpus_visible: Annotated[str | None, Meta(description="CUDA_VISIBLE_DEVICES.")] = None
-    gpu_names: Annotated[
-        tuple[str | None, ...], Meta(description="The driver's names of the task's GPUs.")
-    ] = ()
-    cpu_quota: Annotated[
-        float | None, Meta(description="CPUs' worth of time that control groups leave.")
-    ] = None
-    intra_op_threads: Annotated[int | None, Meta(description="Threads of one operation.")] = None
-    mpi_library: Annotated[
-        str | None, Meta(description="The MPI library, if the strategy sums gradients by one.")
-    ] = None
+    start_s: float | None = None
+    """First line of the process, in seconds since the epoch."""
+    cluster_source: str | None = None
+    """What told the cluster: TF_CONFIG, slurm or single."""
+    gpus_given: int | None = None
+    """GPUs that Slurm lets the task see; null: it does not say."""
+    gpus_visible: str | None = None
+    """CUDA_VISIBLE_DEVICES."""
+    gpu_names: tuple[str | None, ...] = ()
+    """The driver's names of the task's GPUs."""
+    cpu_quota: float | None = None
+    """CPUs' worth of time that control groups leave."""
+    intra_op_threads: int | None = None
+    """Threads of one operation."""
+    mpi_library: str | None = None
+    """The MPI library, if the strategy sums gradients by one."""
 
 
-class NodeRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NodeRate(Part, frozen=True, kw_only=True):
     """What one rank measured of its host while all others measured theirs."""
 
-    rank: Annotated[int, Meta(ge=0)]
+    rank: FromZero
     host: str
-    gflop_per_s: Annotated[
-        float, Meta(gt=0, description="Of products of matrices in float32, on its CPUs.")
-    ]
-    cpu_mhz: Annotated[
-        float | None, Meta(description="Clock of the processor then; null: the system tells none.")
-    ] = None
-    to_host: Annotated[str | None, Meta(description="Host of the next rank; null: none.")] = None
-    mb_per_s: Annotated[
-        float | None, Meta(description="Received by that host; 1 MB is 1,000,000 bytes.")
-    ] = None
+    gflop_per_s: Above0
+    """Of products of matrices in float32, on its CPUs."""
+    cpu_mhz: float | None = None
+    """Clock of the processor then; null: the system tells none."""
+    to_host: str | None = None
+    """Host of the next rank; null: none."""
+    mb_per_s: float | None = None
+    """Received by that host; 1 MB is 1,000,000 bytes."""
 
 
-class SlowLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SlowLink(Part, frozen=True, kw_only=True):
     """A pair of neighbours; the first sends much more slowly than others do."""
 
     host: str
     to_host: str
 
 
-class NodeCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NodeCheck(Part, frozen=True, kw_only=True):
     """The check of a run's nodes: what was measured, and what is much slower than its like."""
 
-    duration_s: Annotated[float, Meta(ge=0, description="It is a part of launch_time_s.")]
+    duration_s: Amount
+    """It is a part of launch_time_s."""
     rates: tuple[NodeRate, ...]
-    slow_hosts: Annotated[tuple[str, ...], Meta(description="The slowest first.")] = ()
+    slow_hosts: tuple[str, ...] = ()
+    """The slowest first."""
     slow_links: tuple[SlowLink, ...] = ()
 
     @property
@@ -195,84 +202,55 @@ class CheckedRank(Rank, frozen=True, kw_only=True):
 class TrainedRank(Rank, frozen=True, kw_only=True):
     """A rank that ran the training loop: all ranks, or the coordinator of parameter servers."""
 
-    replicas: Annotated[int, Meta(description="Of the strategy, over all ranks.")]
-    worker_devices: Annotated[
-        tuple[tuple[str, ...], ...] | None,
-        Meta(description="A coordinator's workers and what they compute on."),
-    ]
+    replicas: int
+    """Of the strategy, over all ranks."""
+    worker_devices: tuple[tuple[str, ...], ...] | None
+    """A coordinator's workers and what they compute on."""
     global_batch_size: int
     per_replica_batch_size: int
-    examples_per_step: Annotated[int, Meta(description="Of one update of the variables.")]
+    examples_per_step: int
+    """Of one update of the variables."""
     model_parameters: int
-    data_sha256: Annotated[
-        str | None, Meta(description="Checksum of the arrays that were read, if the file has one.")
-    ]
+    data_sha256: str | None
+    """Checksum of the arrays that were read, if the file has one."""
     train_examples: int
     test_examples: int
-    examples_trained: Annotated[
-        int, Meta(description="Over all epochs and replicas, without padding.")
-    ]
-    input_wait_s: Annotated[
-        float | None,
-        Meta(
-            description="Mean wait of this rank for its pipeline in a step after the first; null "
-            "for arrays."
-        ),
-    ] = None
-    diverged: Annotated[str, Meta(description="How the loss is not finite, or empty.")]
+    examples_trained: int
+    """Over all epochs and replicas, without padding."""
+    input_wait_s: float | None = None
+    """Mean wait of this rank for its pipeline in a step after the first; null for arrays."""
+    diverged: str
+    """How the loss is not finite, or empty."""
     test_loss: float | None
     test_accuracy: float | None
 
 
-class Epoch(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
     """One epoch of a training; held-out values only where the model was evaluated after it."""
 
     epoch: Positive
-    loss: Annotated[
-        float | None,
-        Meta(
-            description="Null if it was NaN or infinite - the run diverged and this is its last "
-            "epoch."
-        ),
-    ]
-    accuracy: Annotated[
-        float | None, Meta(description="Null if a model or a program of the user's measures none.")
-    ]
-    duration_s: Annotated[
-        float | None,
-        Meta(
-            description="The training of the epoch; of a user's program all from the epoch or "
-            "evaluation before it to the evaluation after it, with that where its beginning is not "
-            "told; null if the program tells no times."
-        ),
-    ]
-    metrics: Annotated[
-        dict[str, float | None],
-        Meta(description="Metrics of a model that trains itself; null where not finite."),
-    ] = msgspec.field(default_factory=dict)
-    test_loss: Annotated[
-        float | UnsetType | None,
-        Meta(
-            description="On held-out examples after this epoch; only where the model was evaluated "
-            "then; null as loss."
-        ),
-    ] = UNSET
-    test_accuracy: Annotated[Fraction | None, Meta(description="Likewise.")] = None
-    test_metrics: Annotated[
-        dict[str, float | None], Meta(description="Likewise, on held-out examples.")
-    ] = msgspec.field(default_factory=dict)
-    ended_s: Annotated[
-        float | None,
-        Meta(
-            description="From the first line of the first rank to the end of the epoch and of its "
-            "evaluation, without probes; null where it was not observed, as in older records."
-        ),
-    ] = None
-    evaluation_time_s: Annotated[
-        float | None, Meta(description="The evaluation after this epoch.")
-    ] = None
+    loss: float | None
+    """Null if it was NaN or infinite - the run diverged and this is its last epoch."""
+    accuracy: float | None
+    """Null if a model or a program of the user's measures none."""
+    duration_s: float | None
+    """The training of the epoch; of a user's program all from the epoch or evaluation before it to
+    the evaluation after it, with that where its beginning is not told; null if the program tells no
+    times."""
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
+    """Metrics of a model that trains itself; null where not finite."""
+    test_loss: float | UnsetType | None = UNSET
+    """On held-out examples after this epoch; only where the model was evaluated then; null as
+    loss."""
+    test_accuracy: Share | None = None
+    """Likewise."""
+    test_metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
+    """Likewise, on held-out examples."""
+    ended_s: float | None = None
+    """From the first line of the first rank to the end of the epoch and of its evaluation, without
+    probes; null where it was not observed, as in older records."""
+    evaluation_time_s: float | None = None
+    """The evaluation after this epoch."""
 
     @property
     def is_finite(self) -> bool:
@@ -309,46 +287,47 @@ class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
     kept_alone_s: float
 
 
-class GradientNorms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GradientNorms(Part, frozen=True, kw_only=True):
     """Squared norms of gradients of parts of a batch and of the whole, in steps after an epoch.
 
     The weights do not change from one step to the next.
     """
 
     epoch: Positive
-    part_examples: Annotated[int, Meta(ge=1, description="Examples of a part.")]
-    whole_examples: Annotated[int, Meta(ge=2, description="Examples of all parts of a step.")]
-    parts: Annotated[
-        tuple[float, ...], Meta(description="Mean squared norm over the parts of each step.")
-    ]
-    whole: Annotated[
-        tuple[float, ...],
-        Meta(description="Squared norm of the mean of the parts' gradients of each step."),
-    ]
+    part_examples: Positive
+    """Examples of a part."""
+    whole_examples: Annotated[int, Meta(ge=2)]
+    """Examples of all parts of a step."""
+    parts: tuple[float, ...]
+    """Mean squared norm over the parts of each step."""
+    whole: tuple[float, ...]
+    """Squared norm of the mean of the parts' gradients of each step."""
 
 
 class WentOn(msgspec.Struct, frozen=True, kw_only=True):
     """Where a training was when a rank resumed it."""
 
     epoch: Positive
-    step: Annotated[int, Meta(ge=0, description="Steps of the epoch that were done.")]
-    examples: Annotated[int, Meta(description="Examples of all replicas that were trained.")]
-    trained_s: Annotated[float, Meta(description="Duration of that training.")]
-    steps_per_epoch: Annotated[int, Meta(description="0 if the first epoch was not done.")]
+    step: FromZero
+    """Steps of the epoch that were done."""
+    examples: int
+    """Examples of all replicas that were trained."""
+    trained_s: float
+    """Duration of that training."""
+    steps_per_epoch: int
+    """0 if the first epoch was not done."""
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     """How a training was ended by `stop_after_steps`."""
 
-    steps_per_epoch: Annotated[int, Meta(ge=1, description="Of an epoch of the whole training.")]
-    evaluations: Annotated[int, Meta(ge=1, description="Evaluations that the rank made.")]
-    epoch_turn_s: Annotated[
-        float,
-        Meta(
-            description="From the last step of an epoch to the first of the next without an "
-            "evaluation, measured once more at the end."
-        ),
-    ]
+    steps_per_epoch: Positive
+    """Of an epoch of the whole training."""
+    evaluations: Positive
+    """Evaluations that the rank made."""
+    epoch_turn_s: float
+    """From the last step of an epoch to the first of the next without an evaluation, measured once
+    more at the end."""
 
 
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
@@ -356,24 +335,20 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
 
     epochs: tuple[Epoch, ...]
     steps: tuple[Execution, ...]
-    compute_steps: Annotated[
-        tuple[float, ...], Meta(description="Seconds of steps of computation alone.")
-    ] = ()
-    attribution: Annotated[
-        tuple[AttributionRound, ...], Meta(description="Empty unless the recipe asks for it.")
-    ] = ()
-    gradient_norms: Annotated[tuple[GradientNorms, ...], Meta(description="Likewise.")] = ()
-    weights_sha256: Annotated[
-        str, Meta(description="Checksum of the trained weights; empty if the training diverged.")
-    ] = ""
+    compute_steps: tuple[float, ...] = ()
+    """Seconds of steps of computation alone."""
+    attribution: tuple[AttributionRound, ...] = ()
+    """Empty unless the recipe asks for it."""
+    gradient_norms: tuple[GradientNorms, ...] = ()
+    """Likewise."""
+    weights_sha256: str = ""
+    """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""
     warnings: tuple[str, ...] = ()
-    went_on: Annotated[
-        WentOn | None, Meta(description="Null if the training began with its first step.")
-    ] = None
-    stopped: Annotated[
-        Stopped | None, Meta(description="Null if the rank trained all epochs, or diverged.")
-    ] = None
+    went_on: WentOn | None = None
+    """Null if the training began with its first step."""
+    stopped: Stopped | None = None
+    """Null if the rank trained all epochs, or diverged."""
 
 
 class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kind"):
@@ -474,8 +449,10 @@ def held_out_name(metric: str) -> str | None:
 class ProgramRank(Rank, frozen=True, kw_only=True):
     """A rank on which a user's program ran; it ended with exit status 0."""
 
-    program: Annotated[tuple[str, ...], Meta(description="Its words, with all values.")]
-    program_time_s: Annotated[float, Meta(description="From its start to its end.")]
+    program: tuple[str, ...]
+    """Its words, with all values."""
+    program_time_s: float
+    """From its start to its end."""
 
 
 class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_field="kind"):
@@ -496,27 +473,19 @@ RankReport = TrainingReport | ServerReport | ProgramReport
 class TimedPayload(msgspec.Struct, frozen=True, kw_only=True):
     """How all-reduces of a payload were timed."""
 
-    payload: Annotated[
-        Literal["gradient", "sweep"],
-        Meta(description="The model's gradient as its list of tensors, or one float32 tensor."),
-    ]
+    payload: Literal["gradient", "sweep"]
+    """The model's gradient as its list of tensors, or one float32 tensor."""
     bytes: Positive
     tensors: Positive
-    all_reduces_per_call: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="All-reduces one after the other in one call of a compiled function.",
-        ),
-    ]
+    all_reduces_per_call: Positive
+    """All-reduces one after the other in one call of a compiled function."""
 
 
 class AllReduces(TimedPayload, frozen=True, kw_only=True):
     """A rank's times of one payload."""
 
-    durations_s: Annotated[
-        tuple[float, ...], Meta(description="Of one all-reduce in each repetition.")
-    ]
+    durations_s: tuple[float, ...]
+    """Of one all-reduce in each repetition."""
 
 
 class BenchmarkedRank(Rank, frozen=True, kw_only=True):

@@ -17,15 +17,20 @@ from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
+    Amount,
     Epoch,
-    Fraction,
+    Examples,
+    FromZero,
     GradientNorms,
     NodeCheck,
+    Part,
     Positive,
     Rank,
     Sha256,
+    Share,
     summary,
 )
+from tfscaling.spec.config import number
 from tfscaling.spec.run_spec import JobSpec, Point, Value
 
 SCHEMA_VERSION: Final = 3
@@ -37,10 +42,6 @@ _R = TypeVar("_R", bound=msgspec.Struct)
 
 class RecordError(InputError):
     """A file is no record of this version."""
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a record: no other keys than these."""
 
 
 class RunAxes(Point, frozen=True, kw_only=True):
@@ -62,7 +63,7 @@ class Place(Part, frozen=True, kw_only=True):
     """What follows from axes and parameters about ranks and devices."""
 
     tasks: Positive
-    gpus_per_task: Annotated[int, Meta(ge=0)]
+    gpus_per_task: FromZero
     cpus_per_task: Positive
     replicas: Positive
 
@@ -70,184 +71,108 @@ class Place(Part, frozen=True, kw_only=True):
 class Derived(Place, frozen=True, kw_only=True):
     """What follows from axes and parameters."""
 
-    per_replica_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
-    global_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
-    steps_per_epoch: Annotated[
-        Positive | None, Meta(description="Null if a user's program does not tell.")
-    ]
-    synchronisations_per_epoch: Annotated[
-        int | None,
-        Meta(
-            description="How often the replicas exchange gradients or weights in an epoch; null "
-            "with parameter servers, of a user's program, and in records of before."
-        ),
-    ] = None
+    per_replica_batch_size: Examples
+    global_batch_size: Examples
+    steps_per_epoch: Positive | None
+    """Null if a user's program does not tell."""
+    synchronisations_per_epoch: int | None = None
+    """How often the replicas exchange gradients or weights in an epoch; null with parameter
+    servers, of a user's program, and in records of before."""
 
 
 class Computation(Part, frozen=True, kw_only=True):
     """A step's computation and the rest of it, and the slowest rank."""
 
-    compute_time_s: Annotated[
-        float | None,
-        Meta(
-            description="Median time of forward and backward pass alone of the median rank, of an "
-            "even number of ranks the faster one in the middle - measured without all-reduce and "
-            "update on the same ranks at the same time; null with parameter servers."
-        ),
-    ]
-    synchronisation_time_s: Annotated[
-        float | None,
-        Meta(
-            description="step_time_s less input_wait_s and compute_time_s, each step by itself - "
-            "communication, waiting for slower ranks, and the update."
-        ),
-    ]
-    straggler_ratio: Annotated[
-        float | None,
-        Meta(description="compute_time_s of the slowest rank over that of the median rank."),
-    ]
-    slowest_rank: Annotated[int | None, Meta(description="The rank with the longest computation.")]
-    slowest_host: Annotated[str | None, Meta(description="Its host.")]
+    compute_time_s: float | None
+    """Median time of forward and backward pass alone of the median rank, of an even number of ranks
+    the faster one in the middle - measured without all-reduce and update on the same ranks at the
+    same time; null with parameter servers."""
+    synchronisation_time_s: float | None
+    """step_time_s less input_wait_s and compute_time_s, each step by itself - communication,
+    waiting for slower ranks, and the update."""
+    straggler_ratio: float | None
+    """compute_time_s of the slowest rank over that of the median rank."""
+    slowest_rank: int | None
+    """The rank with the longest computation."""
+    slowest_host: str | None
+    """Its host."""
 
 
 class StepParts(Part, frozen=True, kw_only=True):
     """The parts of a step in a round, in seconds; noise can make one slightly negative."""
 
-    input_s: Annotated[float, Meta(description="What real input adds, with and without the rest.")]
-    computation_s: Annotated[
-        float,
-        Meta(
-            description="Forward and backward pass alone of the median rank, of an even number of "
-            "ranks the faster one in the middle."
-        ),
-    ]
-    stragglers_s: Annotated[
-        float, Meta(description="What they take on the slowest rank above the median one.")
-    ]
-    communication_s: Annotated[
-        float,
-        Meta(
-            description="What all-reduce and the update of the weights add, with and without real "
-            "input."
-        ),
-    ]
+    input_s: float
+    """What real input adds, with and without the rest."""
+    computation_s: float
+    """Forward and backward pass alone of the median rank, of an even number of ranks the faster one
+    in the middle."""
+    stragglers_s: float
+    """What they take on the slowest rank above the median one."""
+    communication_s: float
+    """What all-reduce and the update of the weights add, with and without real input."""
 
 
 class Attribution(Part, frozen=True, kw_only=True):
     """What holds a step back: its parts, measured in rounds after the training."""
 
-    rounds: Annotated[
-        tuple[StepParts, ...], Meta(min_length=1, description="The parts of a step in each round.")
-    ]
-    input_rank: Annotated[int, Meta(description="The rank whose input adds most to its steps.")]
-    input_host: Annotated[str, Meta(description="Its host.")]
+    rounds: Annotated[tuple[StepParts, ...], Meta(min_length=1)]
+    """The parts of a step in each round."""
+    input_rank: int
+    """The rank whose input adds most to its steps."""
+    input_host: str
+    """Its host."""
 
 
-class HeldOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeldOut(Part, frozen=True, kw_only=True):
     """An evaluation on held-out examples within an epoch."""
 
-    epoch: Annotated[int, Meta(ge=1)]
-    ended_s: Annotated[
-        float | None, Meta(description="From the first line of the first rank; null if unknown.")
-    ]
+    epoch: Positive
+    ended_s: float | None
+    """From the first line of the first rank; null if unknown."""
     metrics: dict[str, float | None]
 
 
 class Metrics(Computation, frozen=True, kw_only=True):
     """What the run measured besides its phases."""
 
-    loss: Annotated[
-        float | None,
-        Meta(
-            description="Mean over the last epoch's examples while they are trained - the total "
-            "loss as Keras reports it, with the model's own losses such as regularisers; null only "
-            "if the run diverged, or if a user's program does not tell."
-        ),
-    ]
-    accuracy: Annotated[
-        Fraction | None,
-        Meta(description="Likewise; null if a model of the user's measures no accuracy."),
-    ]
-    test_loss: Annotated[
-        float | None,
-        Meta(
-            description="On held-out examples after training - the total loss likewise; null "
-            "where loss may be null."
-        ),
-    ]
-    test_accuracy: Annotated[
-        Fraction | None,
-        Meta(
-            description="On held-out examples after training; null if the run diverged, or as "
-            "accuracy."
-        ),
-    ]
-    step_time_s: Annotated[
-        float | None,
-        Meta(
-            description="Median time of a step after the first execution on rank 0; null if there "
-            "was no other."
-        ),
-    ]
-    input_wait_s: Annotated[
-        float | None,
-        Meta(
-            description="Part of a step in which the rank that waits longest waits for its "
-            "pipeline - mean over the steps after the first; null for arrays, which are in memory."
-        ),
-    ] = None
-    attribution: Annotated[
-        Attribution | None, Meta(description="Null unless the recipe asks for it.")
-    ] = None
-    gradient_noise_scale: Annotated[
-        Annotated[float, Meta(ge=0)] | None,
-        Meta(
-            description="Global batch beyond which larger ones hardly help (McCandlish et al. "
-            "2018, simple noise scale), from the gradients at the last evaluation; null unless the "
-            "recipe asks for it, or if noise hides the gradient.",
-            extra_json_schema={"unit": "examples"},
-        ),
-    ] = None
-    gradient_norms: Annotated[
-        tuple[GradientNorms, ...],
-        Meta(description="What that follows from, of all evaluations."),
-    ] = ()
-    throughput_examples_per_s: Annotated[
-        float | None,
-        Meta(
-            description="Examples of all steps after the first execution over train_time_s, "
-            "without padding; null if there was no other."
-        ),
-    ]
-    examples_trained: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(
-            description="Examples really trained, over all epochs and replicas; null if a user's "
-            "program does not tell.",
-            extra_json_schema={"unit": "examples"},
-        ),
-    ]
-    evaluations: Annotated[
-        tuple[HeldOut, ...],
-        Meta(
-            description="Evaluations of a program within an epoch, before the last evaluation of "
-            "the epoch."
-        ),
-    ] = ()
-    epochs: Annotated[
-        tuple[Epoch, ...], Meta(description="Empty if a user's program does not tell.")
-    ]
+    loss: float | None
+    """Mean over the last epoch's examples while they are trained - the total loss as Keras reports
+    it, with the model's own losses such as regularisers; null only if the run diverged, or if a
+    user's program does not tell."""
+    accuracy: Share | None
+    """Likewise; null if a model of the user's measures no accuracy."""
+    test_loss: float | None
+    """On held-out examples after training - the total loss likewise; null where loss may be
+    null."""
+    test_accuracy: Share | None
+    """On held-out examples after training; null if the run diverged, or as accuracy."""
+    step_time_s: float | None
+    """Median time of a step after the first execution on rank 0; null if there was no other."""
+    input_wait_s: float | None = None
+    """Part of a step in which the rank that waits longest waits for its pipeline - mean over the
+    steps after the first; null for arrays, which are in memory."""
+    attribution: Attribution | None = None
+    """Null unless the recipe asks for it."""
+    gradient_noise_scale: Annotated[float, number("examples", ge=0)] | None = None
+    """Global batch beyond which larger ones hardly help (McCandlish et al. 2018, simple noise
+    scale), from the gradients at the last evaluation; null unless the recipe asks for it, or if
+    noise hides the gradient."""
+    gradient_norms: tuple[GradientNorms, ...] = ()
+    """What that follows from, of all evaluations."""
+    throughput_examples_per_s: float | None
+    """Examples of all steps after the first execution over train_time_s, without padding; null if
+    there was no other."""
+    examples_trained: Examples | None
+    """Examples really trained, over all epochs and replicas; null if a user's program does not
+    tell."""
+    evaluations: tuple[HeldOut, ...] = ()
+    """Evaluations of a program within an epoch, before the last evaluation of the epoch."""
+    epochs: tuple[Epoch, ...]
+    """Empty if a user's program does not tell."""
 
 
 #: `user_source.Checksums` in a record.
-UserCode = Annotated[
-    dict[str, str],
-    Meta(
-        description="File of the user's code, relative to the project folder → SHA-256 of what is "
-        "code in it, comments left out; installed package → its version. Empty for the workflow's "
-        "own models and datasets."
-    ),
-]
+UserCode = dict[str, str]
 
 
 class PreparedData(Part, frozen=True, kw_only=True):
@@ -255,29 +180,19 @@ class PreparedData(Part, frozen=True, kw_only=True):
 
     # the name of a file: a foreign record must not lead to another folder
     name: Annotated[str, Meta(pattern="^[^/]+$")]
-    source: Annotated[str, Meta(description="Where the data was fetched from.")]
-    sha256: Annotated[
-        Sha256,
-        Meta(
-            description="Of the whole prepared arrays, or of a pipeline's code and of the names "
-            "and sizes of its files; every rank that trained found this checksum."
-        ),
-    ]
-    train_examples: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(
-            description="Of a pipeline those of its first epoch.",
-            extra_json_schema={"unit": "examples"},
-        ),
-    ]
-    test_examples: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(
-            description="Of a pipeline those that were evaluated; null if the run diverged before.",
-            extra_json_schema={"unit": "examples"},
-        ),
-    ]
+    source: str
+    """Where the data was fetched from."""
+    sha256: Sha256
+    """Of the whole prepared arrays, or of a pipeline's code and of the names and sizes of its
+    files; every rank that trained found this checksum."""
+    train_examples: Examples | None
+    """Of a pipeline those of its first epoch."""
+    test_examples: Examples | None
+    """Of a pipeline those that were evaluated; null if the run diverged before."""
     user_code: UserCode = {}
+    """File of the user's code, relative to the project folder → SHA-256 of what is code in it,
+    comments left out; installed package → its version. Empty for the workflow's own models and
+    datasets."""
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -285,21 +200,28 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str | None = None
     partition: str | None = None
-    nodes: Annotated[str | None, Meta(description="As a node list, such as n[1-2].")] = None
-    nodes_allocated: Annotated[str | None, Meta(description="Their number.")] = None
-    cpus_allocated: Annotated[str | None, Meta(description="Likewise, on all nodes.")] = None
-    submit: Annotated[str | None, Meta(description="When it was submitted.")] = None
-    start: Annotated[str | None, Meta(description="When it started.")] = None
-    tres: Annotated[str | None, Meta(description="What was allocated in all.")] = None
-    tres_per_node: Annotated[str | None, Meta(description="What was requested per node.")] = None
-    queue_time_s: Annotated[float | None, Meta(description="From submission to allocation.")] = None
-    queue_time_reason: Annotated[str | None, Meta(description="Why queue_time_s is not known.")] = (
-        None
-    )
-    boot_time_s: Annotated[
-        float | None, Meta(description="From allocation to start, where Slurm boots nodes.")
-    ] = None
-    restarts: Annotated[int, Meta(description="How often it had been started again by then.")] = 0
+    nodes: str | None = None
+    """As a node list, such as n[1-2]."""
+    nodes_allocated: str | None = None
+    """Their number."""
+    cpus_allocated: str | None = None
+    """Likewise, on all nodes."""
+    submit: str | None = None
+    """When it was submitted."""
+    start: str | None = None
+    """When it started."""
+    tres: str | None = None
+    """What was allocated in all."""
+    tres_per_node: str | None = None
+    """What was requested per node."""
+    queue_time_s: float | None = None
+    """From submission to allocation."""
+    queue_time_reason: str | None = None
+    """Why queue_time_s is not known."""
+    boot_time_s: float | None = None
+    """From allocation to start, where Slurm boots nodes."""
+    restarts: int = 0
+    """How often it had been started again by then."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,26 +230,22 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     launcher_host: str
     git_commit: str | None
     slurm_job: SlurmJob | None
-    slurm_settings: Annotated[
-        dict[str, str] | None,
-        Meta(description="Slurm's settings that place, bind and trace tasks."),
-    ]
+    slurm_settings: dict[str, str] | None
+    """Slurm's settings that place, bind and trace tasks."""
     started: str | None = None
     user_code: UserCode = {}
+    """File of the user's code, relative to the project folder → SHA-256 of what is code in it,
+    comments left out; installed package → its version. Empty for the workflow's own models and
+    datasets."""
 
 
 class Environment(Origin, frozen=True, kw_only=True):
     """Where the run was made."""
 
-    dataset: Annotated[
-        PreparedData | None, Meta(description="Null for a user's program that has its own data.")
-    ]
-    unchecked: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="What could not be compared with the request - validity says nothing of it."
-        ),
-    ]
+    dataset: PreparedData | None
+    """Null for a user's program that has its own data."""
+    unchecked: tuple[str, ...]
+    """What could not be compared with the request - validity says nothing of it."""
 
 
 class Validity(Part, frozen=True, kw_only=True):
@@ -339,16 +257,10 @@ class Validity(Part, frozen=True, kw_only=True):
 
     valid: bool
     status: Literal["ok", "diverged"]
-    reason: Annotated[
-        str,
-        Meta(
-            description="Empty, or how the run diverged, as in "
-            '"diverged: loss is NaN from epoch 3".'
-        ),
-    ]
-    checks: Annotated[
-        tuple[str, ...], Meta(min_length=1, description="The checks that the run passed.")
-    ]
+    reason: str
+    """Empty, or how the run diverged, as in "diverged: loss is NaN from epoch 3"."""
+    checks: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """The checks that the run passed."""
 
     def __post_init__(self) -> None:
         is_ok = self.status == "ok"
@@ -363,23 +275,22 @@ class Validity(Part, frozen=True, kw_only=True):
 class StepBlock(Part, frozen=True, kw_only=True):
     """Consecutive steps and how long they took together, with the wait for input."""
 
-    steps: Annotated[int, Meta(ge=1, description="Their number.")]
-    duration_s: Annotated[float, Meta(ge=0, description="All of them together.")]
+    steps: Positive
+    """Their number."""
+    duration_s: Amount
+    """All of them together."""
 
 
 class EarlierAttempt(Part, frozen=True, kw_only=True):
     """An attempt that was interrupted, and with which the training had begun."""
 
     attempt: Positive
-    duration_s: Annotated[
-        float | None,
-        Meta(description="From the first event of its ranks to the last; null if there is none."),
-    ]
-    steps: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
-        Meta(description="Steps that it trained; null if that is not known."),
-    ]
-    cause: Annotated[str, Meta(description="Why it ended.")]
+    duration_s: float | None
+    """From the first event of its ranks to the last; null if there is none."""
+    steps: FromZero | None
+    """Steps that it trained; null if that is not known."""
+    cause: str
+    """Why it ended."""
 
 
 class Resumed(Part, frozen=True, kw_only=True):
@@ -388,21 +299,16 @@ class Resumed(Part, frozen=True, kw_only=True):
     Of a user's program only the attempts are known.
     """
 
-    epoch: Annotated[
-        Positive | None, Meta(description="The epoch that the last attempt began with.")
-    ]
-    step: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="Steps of it that were done.")
-    ]
-    steps_repeated: Annotated[
-        int | None,
-        Meta(description="Steps that were trained more than once; null if that is not known."),
-    ]
-    trained_before_s: Annotated[
-        float | None,
-        Meta(description="Duration of the training of earlier attempts that was not repeated."),
-    ]
-    attempts: Annotated[tuple[EarlierAttempt, ...], Meta(description="Those before the last one.")]
+    epoch: Positive | None
+    """The epoch that the last attempt began with."""
+    step: FromZero | None
+    """Steps of it that were done."""
+    steps_repeated: int | None
+    """Steps that were trained more than once; null if that is not known."""
+    trained_before_s: float | None
+    """Duration of the training of earlier attempts that was not repeated."""
+    attempts: tuple[EarlierAttempt, ...]
+    """Those before the last one."""
 
     @property
     def sentence(self) -> str:
@@ -422,39 +328,24 @@ class ShortRun(Part, frozen=True, kw_only=True):
     tables show of the whole is projected from them.
     """
 
-    steps: Annotated[int, Meta(ge=1, description="Steps that were trained.")]
+    steps: Positive
+    """Steps that were trained."""
     steps_of_whole: Positive
-    epochs: Annotated[int, Meta(ge=1, description="Epochs that were begun.")]
+    epochs: Positive
+    """Epochs that were begun."""
     epochs_of_whole: Positive
-    examples_of_whole: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="Of a pipeline as many in each step as in those that were trained.",
-            extra_json_schema={"unit": "examples"},
-        ),
-    ]
-    evaluations: Annotated[int, Meta(ge=1, description="Evaluations that were made.")]
+    examples_of_whole: Examples
+    """Of a pipeline as many in each step as in those that were trained."""
+    evaluations: Positive
+    """Evaluations that were made."""
     evaluations_of_whole: Positive
-    evaluation_time_s: Annotated[
-        float, Meta(ge=0, description="The last one, which compiled nothing any more.")
-    ]
-    epoch_turn_s: Annotated[
-        float,
-        Meta(
-            ge=0,
-            description="From the last step of an epoch to the first of the next without an "
-            "evaluation, on the slowest rank.",
-        ),
-    ]
-    steady: Annotated[
-        tuple[StepBlock, ...],
-        Meta(
-            min_length=2,
-            description="The steps after the first execution in their order, in blocks, on the "
-            "chief.",
-        ),
-    ]
+    evaluation_time_s: Amount
+    """The last one, which compiled nothing any more."""
+    epoch_turn_s: Amount
+    """From the last step of an epoch to the first of the next without an evaluation, on the slowest
+    rank."""
+    steady: Annotated[tuple[StepBlock, ...], Meta(min_length=2)]
+    """The steps after the first execution in their order, in blocks, on the chief."""
 
 
 class RunRecord(Part, frozen=True, kw_only=True):
@@ -467,50 +358,30 @@ class RunRecord(Part, frozen=True, kw_only=True):
     trainer_version: int
     axes: RunAxes
     derived: Derived
-    parameters: Annotated[
-        dict[str, Value],
-        Meta(
-            description="Every parameter of the run (recipe, measured keys of the platform, seed, "
-            "trainer_version)."
-        ),
-    ]
+    parameters: dict[str, Value]
+    """Every parameter of the run (recipe, measured keys of the platform, seed, trainer_version)."""
     parameters_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
-    attempt: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="Which attempt at the run succeeded; folder attempt=N has its logs.",
-        ),
-    ]
+    attempt: Positive
+    """Which attempt at the run succeeded; folder attempt=N has its logs."""
     phases: Phases
     metrics: Metrics
-    ranks: Annotated[tuple[Rank, ...], Meta(min_length=1, description="What each rank got.")]
+    ranks: Annotated[tuple[Rank, ...], Meta(min_length=1)]
+    """What each rank got."""
     environment: Environment
-    warnings: Annotated[
-        tuple[Annotated[str, Meta(min_length=1)], ...],
-        Meta(
-            description="What a reader of the numbers has to know, one sentence each - such as "
-            "settings of the user's model that the training does not use. Empty for most runs."
-        ),
-    ]
+    warnings: tuple[Annotated[str, Meta(min_length=1)], ...]
+    """What a reader of the numbers has to know, one sentence each - such as settings of the user's
+    model that the training does not use. Empty for most runs."""
     validity: Validity
-    trained_by: Annotated[
-        str,
-        Meta(
-            description="What trained the user's model if not the recipe and the cross-entropy: "
-            "its own optimizer, loss, metrics and methods, in words. Else empty."
-        ),
-    ] = ""
-    resumed: Annotated[
-        Resumed | None, Meta(description="Null unless the run went on from a checkpoint.")
-    ] = None
-    short_run: Annotated[
-        ShortRun | None, Meta(description="Null unless `stop_after_steps` ended the run.")
-    ] = None
+    trained_by: str = ""
+    """What trained the user's model if not the recipe and the cross-entropy: its own optimizer,
+    loss, metrics and methods, in words. Else empty."""
+    resumed: Resumed | None = None
+    """Null unless the run went on from a checkpoint."""
+    short_run: ShortRun | None = None
+    """Null unless `stop_after_steps` ended the run."""
 
-    node_check: Annotated[
-        NodeCheck | None, Meta(description="Null unless the platform's `node_check` asks for it.")
-    ] = None
+    node_check: NodeCheck | None = None
+    """Null unless the platform's `node_check` asks for it."""
 
     def __post_init__(self) -> None:
         if self.is_of_program:

@@ -5,14 +5,11 @@ The types are the only list of keys, units, defaults and bounds. JSON schemas fo
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import copy
 import datetime
 import difflib
 import functools
-import inspect
-import itertools
 import json
 import math
 import re
@@ -23,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from tfscaling.files.descriptions import descriptions
 from tfscaling.files.program_errors import InputError
 from tfscaling.spec import config
 from tfscaling.spec.config import Config
@@ -330,9 +328,8 @@ def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
         properties = found[struct.__name__]["properties"]
         for field in msgspec.structs.fields(struct):
             option, rules = properties[field.encode_name], typing.get_args(field.type)
-            for each in struct.__mro__ if described else ():
-                if description := descriptions().get((each.__name__, field.name)):
-                    option["description"] = description
+            if described and (text := descriptions(struct).get(field.name)):
+                option["description"] = text
             is_annotated = typing.get_origin(field.type) is Annotated
             plain_type = rules[0] if is_annotated else field.type
             if typing.get_origin(plain_type) is Literal:
@@ -357,19 +354,6 @@ def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
             yield from structs(field.type)
     for part in typing.get_args(kind):
         yield from structs(part)
-
-
-@functools.cache
-def descriptions() -> Mapping[tuple[str, str], str]:
-    """(type, key) of the configuration → the text below the key in the source."""
-    found = {}
-    kinds = ast.parse(inspect.getsource(config)).body
-    for kind in (each for each in kinds if isinstance(each, ast.ClassDef)):
-        for field, text in itertools.pairwise(kind.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                description = " ".join(ast.literal_eval(text.value).split())
-                found[kind.name, ast.unparse(field.target)] = description
-    return found
 
 
 def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:

@@ -1,4 +1,4 @@
-"""Columns of tables: a column is a field of a row type, with unit and meaning in its annotation.
+"""Columns of tables: a column is a field of a row type, with its unit in its annotation.
 
 The types in CSV and Parquet files, the JSON schema, the description of the tables for other
 programs (datapackage.json, a Data Package of frictionlessdata.io) and the pages of the reference
@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
-from tfscaling.record.metrics import Metric
+from tfscaling.record.metrics import METRICS
 from tfscaling.spec.configuration import Schema
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -48,18 +48,19 @@ class TypedRow:
 
 @dataclass(frozen=True)
 class Column:
-    """Meaning of a column and its unit ("" for pure numbers and texts).
+    """Unit of a column ("" for pure numbers and texts) and what its values are.
 
     `rules` of the values follow from the type of the field. `format` of texts is that of JSON
     Schema. `is_whole`: integers are written without a decimal point next to empty cells.
-    `may_be_empty`: the empty text is a value.
+    `may_be_empty`: the empty text is a value. `description` is the text below the field, which
+    `rows.described` reads.
     """
 
-    description: str
     unit: str = ""
     format: str = ""
     is_whole: bool = False
     may_be_empty: bool = False
+    description: str = ""
     rules: Schema = field(default_factory=dict)
 
     @property
@@ -93,7 +94,7 @@ def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
 
     Inherited fields follow the field that the type names as `inherited_after`.
     """
-    return {key: each for name in _ordered(kind) for key, each in of_field(kind, name).items()}
+    return {key: each for name in ordered(kind) for key, each in of_field(kind, name).items()}
 
 
 @functools.cache
@@ -101,7 +102,8 @@ def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def _ordered(kind: type[msgspec.Struct]) -> list[str]:
+def ordered(kind: type[msgspec.Struct]) -> list[str]:
+    """The fields of a row type in the order of its table."""
     fields = list(kind.__struct_fields__)
     own = [name for name in fields if name in kind.__annotations__]
     after = own.index(kind.inherited_after) + 1 if hasattr(kind, "inherited_after") else 0
@@ -112,11 +114,11 @@ def _ordered(kind: type[msgspec.Struct]) -> list[str]:
 def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
     """The columns of a field: one, or those of a mapping, whose values are of one type.
 
-    The annotation of a mapping is a mapping of its columns; a plain field needs no description.
+    The annotation of a mapping is a mapping of its columns; a metric's unit is in METRICS.
     """
     hint = _hints(kind)[name]
     if typing.get_origin(hint) is not typing.Annotated:
-        hint = typing.Annotated[hint, Column("")]
+        hint = typing.Annotated[hint, Column()]
     said = hint.__metadata__[-1]
     if isinstance(said, dict):
         value = _rules(typing.get_args(hint.__origin__)[1], ())
@@ -124,12 +126,12 @@ def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
     rules = _rules(hint.__origin__, hint.__metadata__)
     if hint.__origin__ is float:
         rules = _or_null(rules)
-    if isinstance(said, Metric):
-        described = kind.described(said) if hasattr(kind, "described") else said.meaning
-        return {name: Column(described, said.unit, rules=rules)}
-    if said.format:
-        rules = {**rules, "format": said.format}
-    return {name: replace(said, rules=rules)}
+    if name in METRICS:
+        said = Column(METRICS[name].unit)
+    column = said if isinstance(said, Column) else Column()
+    if column.format:
+        rules = {**rules, "format": column.format}
+    return {name: replace(column, rules=rules)}
 
 
 def _rules(kind: Any, metadata: tuple[Any, ...]) -> Schema:
@@ -166,12 +168,12 @@ def enumeration(kind: type[msgspec.Struct], name: str) -> type[enum.Enum] | None
     return own if isinstance(own, type) and issubclass(own, enum.Enum) else None
 
 
-def schema(kind: type[msgspec.Struct], title: str) -> Schema:
+def schema(title: str, description: str, columns: Mapping[str, Column]) -> Schema:
     """The JSON schema of a row, with a property for each column in the order of the table."""
-    properties = {name: column.schema for name, column in columns(kind).items()}
+    properties = {name: column.schema for name, column in columns.items()}
     return {
         "title": title,
-        "description": " ".join((inspect.getdoc(kind) or "").split()),
+        "description": " ".join(inspect.cleandoc(description).split()),
         "type": "object",
         "additionalProperties": False,
         "required": list(properties),

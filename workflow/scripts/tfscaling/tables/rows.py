@@ -2,92 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
-from tfscaling.record.attempts import ATTEMPTS_MAX
-from tfscaling.record.metrics import (
-    COST,
-    COST_TO_TARGET,
-    METRICS,
-    NAN,
-    OF_QUALITY,
-    TIME_TO_TARGET,
-    Above0,
-    Amount,
-    Metric,
-    PointMetrics,
-    RunMetrics,
-)
-from tfscaling.record.rank_report import PROGRAM_PACKAGES
+from tfscaling.files.descriptions import descriptions
+from tfscaling.record.metrics import METRICS, NAN, PointMetrics, RunMetrics, meanings
+from tfscaling.record.rank_report import PROGRAM_PACKAGES, Above0, Amount, FromZero, Positive
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.platforms import DeviceKind
-from tfscaling.tables.columns import Column, TypedRow, columns
+from tfscaling.tables.columns import Column, TypedRow, columns, of_field, ordered
 
-_NO_RECORD = "null without a record"
-_RANKS = f'Values that differ between ranks are separated by "; "; {_NO_RECORD}.'
-_EXCLUDED = "null for an excluded point."
-
-Count = Annotated[int, Meta(ge=1)]
-FromZero = Annotated[int, Meta(ge=0)]
-Platform = Annotated[str, Column("The platform's name in the configuration.")]
-Model = Annotated[str, Column("The model, a name or package.module:function.")]
-Strategy = Annotated[str, Column("The distribution strategy.")]
-Recipe = Annotated[str, Column("The recipe's name in the configuration.")]
-Nodes = Annotated[Count, Column("Number of nodes.", "nodes")]
-GpusPerNode = Annotated[
-    FromZero, Column("GPUs (or logical devices) on each node; 0 is the CPU.", "GPUs")
-]
-TasksPerNode = Annotated[
-    str,
-    Meta(pattern=r"^[1-9]\d*(\+[1-9]\d*)*$"),
-    Column(
-        'Ranks on each node; "2+1" is two on the first and one on the second of two nodes.', "tasks"
-    ),
-]
-Devices = Annotated[
-    DeviceKind,
-    Column(
-        "What each node trains on - its CPU, its GPUs, or logical devices, which are "
-        "parts of its CPU and stand for GPUs."
-    ),
-]
-Repeat = Annotated[Count, Column("Which run of its point, from 1.")]
-RunStatus = Annotated[
-    RunState,
-    Column(
-        "ok - the run counts; diverged - its loss became NaN or infinite; failed; unfinished - it "
-        "runs, or was killed; stale - made with other parameters, code or data; missing."
-    ),
-]
+#: Columns that several tables have.
+Nodes = Annotated[Positive, Column("nodes")]
+GpusPerNode = Annotated[FromZero, Column("GPUs")]
+TasksPerNode = Annotated[str, Meta(pattern=r"^[1-9]\d*(\+[1-9]\d*)*$"), Column("tasks")]
+Seconds = Annotated[float, Column("s")]
+Usd = Annotated[float, Column("US dollars")]
+Examples = Annotated[Positive | None, Column("examples", is_whole=True)]
+Steps = Annotated[Positive | None, Column("steps", is_whole=True)]
+Direction = Literal["higher", "lower"] | None
+#: An empty text is a value.
+Text = Annotated[str, Column(may_be_empty=True)]
 PointStatus = Literal[
     "ok", "incomplete", "diverged", "failed", "unfinished", "stale", "missing", "excluded"
 ]
-QualityDirection = Annotated[
-    Literal["higher", "lower"] | None, Column("Whether its higher or lower value is better.")
-]
-QualityUnit = Annotated[str | None, Column("Its unit; null where it has none.")]
-QualityBest = Annotated[
-    float,
-    Column(
-        "Its best possible value, from which values are compared by their distance; null where it "
-        "has none."
-    ),
-]
-ProjectedToSteps = Annotated[
-    Count | None,
-    Column("Steps of the whole training of short runs; null of others.", "steps", is_whole=True),
-]
-_PER_REPLICA = "Examples per step and replica"
-_GLOBAL = "Examples per step over all replicas"
-
-
-_PACKAGES = {
-    name: Column(f"Version of {name}; null where it is not used. {_RANKS}")
-    for name in PROGRAM_PACKAGES
-}
 
 
 class RunRow(RunMetrics, TypedRow):
@@ -98,231 +39,172 @@ class RunRow(RunMetrics, TypedRow):
 
     inherited_after: ClassVar[str] = "batch_scaling"
 
-    platform: Platform = ""
-    model: Model = ""
-    strategy: Strategy = ""
-    recipe: Recipe = ""
+    platform: str = ""
+    """The platform's name in the configuration."""
+    model: str = ""
+    """The model, a name or package.module:function."""
+    strategy: str = ""
+    """The distribution strategy."""
+    recipe: str = ""
+    """The recipe's name in the configuration."""
     nodes: Nodes = 1
+    """Number of nodes."""
     gpus_per_node: GpusPerNode = 0
+    """GPUs (or logical devices) on each node; 0 is the CPU."""
     tasks_per_node: TasksPerNode = "1"
-    repeat: Repeat = 1
-    devices: Devices = "CPU"
-    status: RunStatus = RunState.MISSING
-    reason: Annotated[
-        str, Column("Why the run does not count; empty if it does.", may_be_empty=True)
-    ] = ""
-    replicas: Annotated[
-        Count | None, Column("Copies of the model that train at the same time.", "replicas")
-    ] = None
-    per_replica_batch_size: Annotated[Count | None, Column(f"{_PER_REPLICA}.", "examples")] = None
-    global_batch_size: Annotated[Count | None, Column(f"{_GLOBAL}.", "examples")] = None
-    batch_scaling: Annotated[
-        Literal["weak", "strong"],
-        Column("weak - the global batch grows with the replicas; strong - it stays."),
-    ] = "weak"
-    quality: Annotated[float, OF_QUALITY] = NAN
-    quality_metric: Annotated[
-        str, Column("The metric by which the recipe's runs are compared.")
-    ] = ""
-    quality_direction: QualityDirection = None
-    quality_unit: QualityUnit = None
-    quality_best: QualityBest = NAN
-    examples_trained: Annotated[
-        Count | None,
-        Column(f"Examples trained over all epochs; {_NO_RECORD}.", "examples", is_whole=True),
-    ] = None
-    cost_usd: Annotated[Amount, COST] = NAN
-    target_reached: Annotated[
-        bool | None,
-        Column(
-            "Whether an epoch or evaluation reached the target of its quality in "
-            "comparison.targets; null without a target, and unless the run counts."
-        ),
-    ] = None
-    time_to_target_s: Annotated[Amount, TIME_TO_TARGET] = NAN
-    cost_to_target_usd: Annotated[Amount, COST_TO_TARGET] = NAN
-    usd_per_node_hour: Annotated[
-        float, Column("Price of a node and hour with its GPUs; null without one.", "US dollars")
-    ] = NAN
-    wall_time_s: Annotated[
-        float, Column(f"Start of the launcher to all ranks ended and checked; {_NO_RECORD}.", "s")
-    ] = NAN
-    attempt: Annotated[
-        Count | None, Column(f"Which attempt at the run succeeded; {_NO_RECORD}.")
-    ] = None
-    failed_attempts: Annotated[
-        FromZero,
-        Column(
-            "Attempts at the run that failed or were cancelled, whatever their parameters were."
-        ),
-    ] = 0
-    lost_time_s: Annotated[
-        float,
-        Column("Their wall time together; that of a launcher that was killed is not known.", "s"),
-    ] = NAN
-    lost_cost_usd: Annotated[
-        float, Column("What they cost; null without a price.", "US dollars")
-    ] = NAN
-    failed_too_often: Annotated[
-        bool,
-        Column(
-            f"Whether the run failed, in {ATTEMPTS_MAX} attempts or more with its parameters of "
-            "now, cancelled ones not counted: a search does not try it again."
-        ),
-    ] = False
-    warnings: Annotated[
-        str,
-        Column(
-            'What a reader of the numbers has to know, separated by "; "; mostly empty.',
-            may_be_empty=True,
-        ),
-    ] = ""
-    projected_from_steps: Annotated[
-        Count | None,
-        Column(
-            "Steps that a short run trained; execution_time_s, train_time_s, evaluation_time_s, "
-            "cost_usd and examples_trained are then those of the whole training, projected. Null "
-            "where they are measured.",
-            "steps",
-            is_whole=True,
-        ),
-    ] = None
-    projected_to_steps: ProjectedToSteps = None
-    projection_error_s: Annotated[
-        Amount,
-        Column(
-            "Standard error of the projected time by the scatter of the steps within this run "
-            "alone; null where it is measured.",
-            "s",
-        ),
-    ] = NAN
-    hosts: Annotated[
-        str | None, Column(f"Hosts of the ranks, separated by spaces; {_NO_RECORD}.")
-    ] = None
-    machines: Annotated[
-        str | None,
-        Column("Their machines, the same for hosts on one kernel; null if one is unknown."),
-    ] = None
-    shared_with: Annotated[
-        FromZero | None,
-        Column(
-            "Other runs at the same time on one of its machines; null if that is unknown.", "runs"
-        ),
-    ] = None
-    slowest_rank: Annotated[
-        FromZero | None,
-        Column("The rank with the longest computation; null where it was not measured."),
-    ] = None
-    slowest_host: Annotated[str | None, Column("Its host.")] = None
-    clock_offset_max_s: Annotated[
-        float,
-        Column("Largest offset of a rank's clock from the launcher's; null if none answered.", "s"),
-    ] = NAN
-    clock_uncertainty_max_s: Annotated[
-        float, Column("Largest uncertainty of these offsets.", "s")
-    ] = NAN
-    cpu_model: Annotated[str | None, Column(f"Processor. {_RANKS}")] = None
-    cpu_mhz: Annotated[float, Column(f"Its least clock rate on any host; {_NO_RECORD}.", "MHz")] = (
-        NAN
-    )
-    cpus_online: Annotated[
-        Count | None, Column(f"Fewest CPUs of any host; {_NO_RECORD}.", "CPUs")
-    ] = None
-    memory_gb: Annotated[str | None, Column(f"Memory of a host in GB, as text. {_RANKS}")] = None
-    network_mbit_per_s: Annotated[
-        str | None,
-        Column(f"Speeds of the network interfaces in Mbit/s, as a JSON object. {_RANKS}"),
-    ] = None
-    gpus: Annotated[
-        str | None,
-        Column(f"The driver's names of the GPUs, as a JSON list; null without any. {_RANKS}"),
-    ] = None
-    gpu_driver: Annotated[str | None, Column(f"Version of the driver. {_RANKS}")] = None
-    kernel: Annotated[str | None, Column(f"Release of the operating system's kernel. {_RANKS}")] = (
-        None
-    )
-    modules: Annotated[
-        str | None,
-        Column(f"Environment modules that were loaded, a JSON list; null without any. {_RANKS}"),
-    ] = None
-    python: Annotated[str | None, Column(f"Version of Python. {_RANKS}")] = None
-    packages: Annotated[
-        dict[str, str | None],
-        _PACKAGES,
-    ] = {}
-    git_commit: Annotated[
-        str | None,
-        Column(
-            "Commit of the workflow, with -dirty after it if files had changed; null if unknown."
-        ),
-    ] = None
-    slurm_settings: Annotated[
-        str | None,
-        Column(
-            "Slurm's settings that place, bind and trace tasks, as a JSON object; null without "
-            "Slurm."
-        ),
-    ] = None
-    started: Annotated[
-        str | None,
-        Column(
-            f"Start of the launcher, by ISO 8601 with its zone; {_NO_RECORD}.", format="date-time"
-        ),
-    ] = None
-    slurm_job_id: Annotated[str | None, Column("The job's number; null without Slurm.")] = None
-    dataset: Annotated[
-        str | None, Column("What the ranks read; null for a program that has its own data.")
-    ] = None
-    dataset_sha256: Annotated[str | None, Column("Its checksum.")] = None
-    unchecked: Annotated[
-        str | None,
-        Column('What could not be compared with the request, separated by "; "; mostly null.'),
-    ] = None
-    parameters_hash: Annotated[str, Column("Of all parameters of the run.")] = ""
-    record: Annotated[
-        str | None,
-        Column(
-            "Path of run.json, from the project folder; null without one that is of these "
-            "parameters."
-        ),
-    ] = None
-
-    @staticmethod
-    def described(metric: Metric) -> str:
-        """The description of the column of a metric."""
-        return (
-            metric.meaning
-            if metric.value is None
-            else f"{metric.meaning} Null unless the run counts."
-        )
+    """Ranks on each node; "2+1" is two on the first and one on the second of two nodes."""
+    repeat: Positive = 1
+    """Which run of its point, from 1."""
+    devices: DeviceKind = "CPU"
+    """What each node trains on - its CPU, its GPUs, or logical devices, which are parts of its CPU
+    and stand for GPUs."""
+    status: RunState = RunState.MISSING
+    """ok - the run counts; diverged - its loss became NaN or infinite; failed; unfinished - it
+    runs, or was killed; stale - made with other parameters, code or data; missing."""
+    reason: Text = ""
+    """Why the run does not count; empty if it does."""
+    replicas: Annotated[Positive | None, Column("replicas")] = None
+    """Copies of the model that train at the same time."""
+    per_replica_batch_size: Annotated[Positive | None, Column("examples")] = None
+    """Examples per step and replica."""
+    global_batch_size: Annotated[Positive | None, Column("examples")] = None
+    """Examples per step over all replicas."""
+    batch_scaling: Literal["weak", "strong"] = "weak"
+    """weak - the global batch grows with the replicas; strong - it stays."""
+    quality: float = NAN
+    quality_metric: str = ""
+    """The metric by which the recipe's runs are compared."""
+    quality_direction: Direction = None
+    """Whether its higher or lower value is better."""
+    quality_unit: str | None = None
+    """Its unit; null where it has none."""
+    quality_best: float = NAN
+    """Its best possible value, from which values are compared by their distance; null where it has
+    none."""
+    examples_trained: Examples = None
+    """Examples trained over all epochs; null without a record."""
+    cost_usd: Amount = NAN
+    target_reached: bool | None = None
+    """Whether an epoch or evaluation reached the target of its quality in comparison.targets; null
+    without a target, and unless the run counts."""
+    time_to_target_s: Amount = NAN
+    cost_to_target_usd: Amount = NAN
+    usd_per_node_hour: Usd = NAN
+    """Price of a node and hour with its GPUs; null without one."""
+    wall_time_s: Seconds = NAN
+    """Start of the launcher to all ranks ended and checked; null without a record."""
+    attempt: Positive | None = None
+    """Which attempt at the run succeeded; null without a record."""
+    failed_attempts: FromZero = 0
+    """Attempts at the run that failed or were cancelled, whatever their parameters were."""
+    lost_time_s: Seconds = NAN
+    """Their wall time together; that of a launcher that was killed is not known."""
+    lost_cost_usd: Usd = NAN
+    """What they cost; null without a price."""
+    failed_too_often: bool = False
+    """Whether the run failed, in 3 attempts or more with its parameters of now, cancelled ones not
+    counted: a search does not try it again."""
+    warnings: Text = ""
+    """What a reader of the numbers has to know, separated by "; "; mostly empty."""
+    projected_from_steps: Steps = None
+    """Steps that a short run trained; execution_time_s, train_time_s, evaluation_time_s, cost_usd
+    and examples_trained are then those of the whole training, projected. Null where they are
+    measured."""
+    projected_to_steps: Steps = None
+    """Steps of the whole training of short runs; null of others."""
+    projection_error_s: Annotated[Amount, Column("s")] = NAN
+    """Standard error of the projected time by the scatter of the steps within this run alone; null
+    where it is measured."""
+    hosts: str | None = None
+    """Hosts of the ranks, separated by spaces; null without a record."""
+    machines: str | None = None
+    """Their machines, the same for hosts on one kernel; null if one is unknown."""
+    shared_with: Annotated[FromZero | None, Column("runs")] = None
+    """Other runs at the same time on one of its machines; null if that is unknown."""
+    slowest_rank: FromZero | None = None
+    """The rank with the longest computation; null where it was not measured."""
+    slowest_host: str | None = None
+    """Its host."""
+    clock_offset_max_s: Seconds = NAN
+    """Largest offset of a rank's clock from the launcher's; null if none answered."""
+    clock_uncertainty_max_s: Seconds = NAN
+    """Largest uncertainty of these offsets."""
+    cpu_model: str | None = None
+    """Processor. Values that differ between ranks are separated by "; "; null without a record."""
+    cpu_mhz: Annotated[float, Column("MHz")] = NAN
+    """Its least clock rate on any host; null without a record."""
+    cpus_online: Annotated[Positive | None, Column("CPUs")] = None
+    """Fewest CPUs of any host; null without a record."""
+    memory_gb: str | None = None
+    """Memory of a host in GB, as text. Values that differ between ranks are separated by "; "; null
+    without a record."""
+    network_mbit_per_s: str | None = None
+    """Speeds of the network interfaces in Mbit/s, as a JSON object. Values that differ between
+    ranks are separated by "; "; null without a record."""
+    gpus: str | None = None
+    """The driver's names of the GPUs, as a JSON list; null without any. Values that differ between
+    ranks are separated by "; "; null without a record."""
+    gpu_driver: str | None = None
+    """Version of the driver. Values that differ between ranks are separated by "; "; null without a
+    record."""
+    kernel: str | None = None
+    """Release of the operating system's kernel. Values that differ between ranks are separated by
+    "; "; null without a record."""
+    modules: str | None = None
+    """Environment modules that were loaded, a JSON list; null without any. Values that differ
+    between ranks are separated by "; "; null without a record."""
+    python: str | None = None
+    """Version of Python. Values that differ between ranks are separated by "; "; null without a
+    record."""
+    packages: Annotated[dict[str, str | None], dict.fromkeys(PROGRAM_PACKAGES, Column())] = {}
+    """Version of {}; null where it is not used. Values that differ between ranks are separated by
+    "; "; null without a record."""
+    git_commit: str | None = None
+    """Commit of the workflow, with -dirty after it if files had changed; null if unknown."""
+    slurm_settings: str | None = None
+    """Slurm's settings that place, bind and trace tasks, as a JSON object; null without Slurm."""
+    started: Annotated[str | None, Column(format="date-time")] = None
+    """Start of the launcher, by ISO 8601 with its zone; null without a record."""
+    slurm_job_id: str | None = None
+    """The job's number; null without Slurm."""
+    dataset: str | None = None
+    """What the ranks read; null for a program that has its own data."""
+    dataset_sha256: str | None = None
+    """Its checksum."""
+    unchecked: str | None = None
+    """What could not be compared with the request, separated by "; "; mostly null."""
+    parameters_hash: str = ""
+    """Of all parameters of the run."""
+    record: str | None = None
+    """Path of run.json, from the project folder; null without one that is of these parameters."""
 
 
 class EpochRow(msgspec.Struct):
     """A row of epochs.csv: an epoch of a run with a record."""
 
-    platform: Platform
-    model: Model
-    strategy: Strategy
-    recipe: Recipe
+    platform: str
+    model: str
+    strategy: str
+    recipe: str
     nodes: Nodes
     gpus_per_node: GpusPerNode
     tasks_per_node: TasksPerNode
-    repeat: Repeat
-    status: RunStatus
-    epoch: Annotated[Count, Column("Its number, from 1.")]
-    loss: Annotated[
-        float,
-        Column("Mean over the epoch's examples while they are trained; null if it was not finite."),
-    ]
-    accuracy: Annotated[float, Column("Likewise; null if none is measured.")]
-    duration_s: Annotated[
-        float, Column("Training of the epoch; null if a program does not tell.", "s")
-    ]
-    test_loss: Annotated[
-        float, Column("On held-out examples after the epoch; null where it was not evaluated.")
-    ]
-    test_accuracy: Annotated[float, Column("Likewise.")]
-    evaluation_time_s: Annotated[float, Column("The evaluation after the epoch.", "s")]
+    repeat: Positive
+    status: RunState
+    epoch: Positive
+    """Its number, from 1."""
+    loss: float
+    """Mean over the epoch's examples while they are trained; null if it was not finite."""
+    accuracy: float
+    """Likewise; null if none is measured."""
+    duration_s: Seconds
+    """Training of the epoch; null if a program does not tell."""
+    test_loss: float
+    """On held-out examples after the epoch; null where it was not evaluated."""
+    test_accuracy: float
+    """Likewise."""
+    evaluation_time_s: Seconds
+    """The evaluation after the epoch."""
 
 
 _ENDS = {
@@ -338,7 +220,9 @@ def _ends() -> dict[str, Column]:
     by_name = columns(PointMetrics)
     spread = sorted(METRICS.items(), key=lambda item: -len(item[1].ends))
     return {
-        f"{name}_{end}": Column(_ENDS[end].format(name), metric.unit, rules=by_name[name].rules)
+        f"{name}_{end}": Column(
+            metric.unit, description=_ENDS[end].format(name), rules=by_name[name].rules
+        )
         for name, metric in spread
         for end in metric.ends
     }
@@ -356,179 +240,94 @@ class PointRow(PointMetrics, TypedRow):
 
     inherited_after: ClassVar[str] = "projected_to_steps"
 
-    platform: Platform = ""
-    model: Model = ""
-    strategy: Strategy = ""
-    recipe: Recipe = ""
+    platform: str = ""
+    model: str = ""
+    strategy: str = ""
+    recipe: str = ""
     nodes: Nodes = 1
     gpus_per_node: GpusPerNode = 0
     tasks_per_node: TasksPerNode = "1"
-    devices: Devices = "CPU"
-    platform_title: Annotated[str, Column("How tables and plots call the platform.")] = ""
-    cloud: Annotated[
-        str | None, Column("The cloud on which the platform runs; null if it is none.")
-    ] = None
-    status: Annotated[
-        PointStatus,
-        Column(
-            "ok - all runs are valid; incomplete - some are; diverged, failed, unfinished, "
-            "stale or missing - none is, mostly for this; excluded - the point is not run."
-        ),
-    ] = "missing"
-    runs: Annotated[
-        FromZero, Column("Valid runs; medians, ranges and intervals are over these.", "runs")
-    ] = 0
-    runs_timed: Annotated[
-        FromZero,
-        Column(
-            "Those of them whose times count; medians, ranges and intervals of times, rates and "
-            "costs are over these. Fewer than runs where some went on from a checkpoint "
-            "(compare_resumed).",
-            "runs",
-        ),
-    ] = 0
-    runs_asked: Annotated[
-        Count | None,
-        Column(
-            "Runs that the configuration asks for; null for an excluded point.",
-            "runs",
-            is_whole=True,
-        ),
-    ] = None
-    runs_diverged: Annotated[
-        FromZero | None,
-        Column(
-            "Runs whose loss became NaN or infinite - results that are in no median; null for "
-            "an excluded point.",
-            "runs",
-            is_whole=True,
-        ),
-    ] = None
-    replicas: Annotated[
-        Count | None,
-        Column(
-            f"Copies of the model that train at the same time; {_EXCLUDED}",
-            "replicas",
-            is_whole=True,
-        ),
-    ] = None
-    per_replica_batch_size: Annotated[
-        Count | None, Column(f"{_PER_REPLICA}; {_EXCLUDED}", "examples", is_whole=True)
-    ] = None
-    global_batch_size: Annotated[
-        Count | None, Column(f"{_GLOBAL}; {_EXCLUDED}", "examples", is_whole=True)
-    ] = None
-    batch_scaling: Annotated[
-        Literal["weak", "strong"] | None,
-        Column(
-            "weak - the global batch grows with the replicas; strong - it stays; null for an "
-            "excluded point."
-        ),
-    ] = None
-    examples_trained: Annotated[
-        Count | None,
-        Column(
-            "Median of the examples trained over all epochs; null without a valid run.",
-            "examples",
-            is_whole=True,
-        ),
-    ] = None
-    examples_trained_min: Annotated[
-        Count | None,
-        Column(
-            "Fewest examples that a valid run trained; null without a valid run.",
-            "examples",
-            is_whole=True,
-        ),
-    ] = None
-    examples_trained_max: Annotated[
-        Count | None,
-        Column(
-            "Most examples that a valid run trained; null without a valid run.",
-            "examples",
-            is_whole=True,
-        ),
-    ] = None
-    same_work: Annotated[
-        bool | None,
-        Column(
-            "Whether examples_trained is that of the baseline to 0.2 % (without a measured "
-            "baseline, that of the point of its series that trained the most); only then "
-            "there is a speed-up. Null without a valid run."
-        ),
-    ] = None
-    projected_from_steps: Annotated[
-        Count | None,
-        Column(
-            "Steps that short runs trained, from which times and costs of the whole training are "
-            "projected; null where they are measured.",
-            "steps",
-            is_whole=True,
-        ),
-    ] = None
-    projected_to_steps: ProjectedToSteps = None
-    quality_metric: Annotated[
-        str | None,
-        Column(
-            "The metric by which the recipe's runs are compared; values of different ones are "
-            "not. Null for an excluded point."
-        ),
-    ] = None
-    quality_direction: QualityDirection = None
-    quality_unit: QualityUnit = None
-    quality_best: QualityBest = NAN
+    devices: DeviceKind = "CPU"
+    platform_title: str = ""
+    """How tables and plots call the platform."""
+    cloud: str | None = None
+    """The cloud on which the platform runs; null if it is none."""
+    status: PointStatus = "missing"
+    """ok - all runs are valid; incomplete - some are; diverged, failed, unfinished, stale or
+    missing - none is, mostly for this; excluded - the point is not run."""
+    runs: Annotated[FromZero, Column("runs")] = 0
+    """Valid runs; medians, ranges and intervals are over these."""
+    runs_timed: Annotated[FromZero, Column("runs")] = 0
+    """Those of them whose times count; medians, ranges and intervals of times, rates and costs are
+    over these. Fewer than runs where some went on from a checkpoint (compare_resumed)."""
+    runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None
+    """Runs that the configuration asks for; null for an excluded point."""
+    runs_diverged: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
+    """Runs whose loss became NaN or infinite - results that are in no median; null for an excluded
+    point."""
+    replicas: Annotated[Positive | None, Column("replicas", is_whole=True)] = None
+    """Copies of the model that train at the same time; null for an excluded point."""
+    per_replica_batch_size: Examples = None
+    """Examples per step and replica; null for an excluded point."""
+    global_batch_size: Examples = None
+    """Examples per step over all replicas; null for an excluded point."""
+    batch_scaling: Literal["weak", "strong"] | None = None
+    """weak - the global batch grows with the replicas; strong - it stays; null for an excluded
+    point."""
+    examples_trained: Examples = None
+    """Median of the examples trained over all epochs; null without a valid run."""
+    examples_trained_min: Examples = None
+    """Fewest examples that a valid run trained; null without a valid run."""
+    examples_trained_max: Examples = None
+    """Most examples that a valid run trained; null without a valid run."""
+    same_work: bool | None = None
+    """Whether examples_trained is that of the baseline to 0.2 % (without a measured baseline, that
+    of the point of its series that trained the most); only then there is a speed-up. Null without a
+    valid run."""
+    projected_from_steps: Steps = None
+    """Steps that short runs trained, from which times and costs of the whole training are
+    projected; null where they are measured."""
+    projected_to_steps: Steps = None
+    quality_metric: str | None = None
+    """The metric by which the recipe's runs are compared; values of different ones are not. Null
+    for an excluded point."""
+    quality_direction: Direction = None
+    quality_unit: str | None = None
+    quality_best: float = NAN
     ends: Annotated[dict[str, float], _END_COLUMNS] = {}
-    undefined_ratios: Annotated[
-        str | None,
-        Column(
-            'The ratios that the point cannot have, separated by "; "; the reason says why. '
-            "Null if there are none."
-        ),
-    ] = None
-    baseline: Annotated[
-        str | None,
-        Column("The point that speed-up is relative to, by its axes; null for an excluded point."),
-    ] = None
-    baseline_point: Annotated[
-        str | None,
-        Column(
-            "The same point by its path, as that of its folder below results/runs; null "
-            "without a baseline."
-        ),
-    ] = None
-    baseline_execution_time_s: Annotated[
-        Above0,
-        Column(
-            "Median execution time of the baseline; null if it has no valid run with times.", "s"
-        ),
-    ] = NAN
-    target: Annotated[
-        float,
-        Column(
-            "The target of the point's quality in comparison.targets, in quality_unit; null "
-            "without one, and for an excluded point."
-        ),
-    ] = NAN
-    runs_at_target: Annotated[
-        FromZero | None,
-        Column(
-            "Valid runs that reached target; null without a target, and for an excluded point.",
-            "runs",
-            is_whole=True,
-        ),
-    ] = None
-    reason: Annotated[
-        str,
-        Column(
-            "Why runs do not count, or why the point is not run; empty if nothing is wrong.",
-            may_be_empty=True,
-        ),
-    ] = ""
+    undefined_ratios: str | None = None
+    """The ratios that the point cannot have, separated by "; "; the reason says why. Null if there
+    are none."""
+    baseline: str | None = None
+    """The point that speed-up is relative to, by its axes; null for an excluded point."""
+    baseline_point: str | None = None
+    """The same point by its path, as that of its folder below results/runs; null without a
+    baseline."""
+    baseline_execution_time_s: Annotated[Above0, Column("s")] = NAN
+    """Median execution time of the baseline; null if it has no valid run with times."""
+    target: float = NAN
+    """The target of the point's quality in comparison.targets, in quality_unit; null without one,
+    and for an excluded point."""
+    runs_at_target: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
+    """Valid runs that reached target; null without a target, and for an excluded point."""
+    reason: Text = ""
+    """Why runs do not count, or why the point is not run; empty if nothing is wrong."""
 
     def __getitem__(self, column: str, /) -> Any:
         return self.ends.get(column, NAN) if column in _END_COLUMNS else getattr(self, column)
 
-    @staticmethod
-    def described(metric: Metric) -> str:
-        """The description of the column of a metric."""
-        return metric.of_points or metric.meaning
+
+def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
+    """The columns of a row type with their descriptions.
+
+    A column without a text in its table has that of the table of runs, or of the metric.
+    """
+    texts = {**meanings(), **descriptions(kind, RunRow)}
+    found = {}
+    for field in ordered(kind):
+        for name, column in of_field(kind, field).items():
+            text = column.description or texts[field].format(name)
+            of_record = kind is RunRow and field in METRICS and METRICS[field].value
+            text += " Null unless the run counts." if of_record else ""
+            found[name] = replace(column, description=text)
+    return found

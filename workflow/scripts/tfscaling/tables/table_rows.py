@@ -17,7 +17,7 @@ from tfscaling.record.metrics import METRICS, NAN, OF_RESULTS, QUALITY, Metric, 
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.columns import Cells, Column, columns, data_package, enumeration, of_field
-from tfscaling.tables.rows import EpochRow, PointRow, RunRow
+from tfscaling.tables.rows import EpochRow, PointRow, RunRow, described
 
 _T = TypeVar("_T")
 
@@ -236,9 +236,9 @@ def write_parquet(runs: pd.DataFrame, path: Path) -> None:
 def write_data_package(path: Path, epoch_columns: Iterable[str]) -> None:
     """Write datapackage.json, the description of the tables next to it."""
     tables = {
-        "runs": ("One row per run, with those that do not count.", columns(RunRow)),
+        "runs": ("One row per run, with those that do not count.", described(RunRow)),
         "epochs": ("One row per epoch of each run with a record.", of_epochs(epoch_columns)),
-        "comparison": ("One row per point of the grid.", columns(PointRow)),
+        "comparison": ("One row per point of the grid.", described(PointRow)),
     }
     run_record.write_json(path, data_package(tables))
 
@@ -246,8 +246,9 @@ def write_data_package(path: Path, epoch_columns: Iterable[str]) -> None:
 def of_epochs(names: Iterable[str]) -> dict[str, Column]:
     """The columns of epochs.csv; names besides its own are metrics that recipes name as quality."""
     own = "A metric that a recipe names as its quality, or the same in training; null elsewhere."
-    quality = Column(own, rules={"type": ["number", "null"]})
-    return {name: columns(EpochRow).get(name, quality) for name in names}
+    quality = Column(description=own, rules={"type": ["number", "null"]})
+    known = described(EpochRow)
+    return {name: known.get(name, quality) for name in names}
 
 
 #: Texts in the tables of runs, epochs and points; `source` is one of published results.
