@@ -16,26 +16,21 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/inputs.smk"
 include: "workflow/rules/study.smk"
-include: "workflow/rules/datasets.smk"
-include: "workflow/rules/plan.smk"
+include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
-include: "workflow/rules/repeats.smk"
-include: "workflow/rules/all_reduce.smk"
 include: "workflow/rules/tables.smk"
-include: "workflow/rules/conclusions.smk"
-include: "workflow/rules/plot.smk"
 include: "workflow/rules/page.smk"
-include: "workflow/rules/partial.smk"
-include: "workflow/rules/tensorboard.smk"
-include: "workflow/rules/console.smk"
-include: "workflow/rules/budget.smk"
+include: "workflow/rules/tools.smk"
 
 
 rule all:
     """Train all runs; make the tables, the conclusions, the plots and the page."""
     default_target: True
     input:
+        records_of_runs,
+        records_of_benchmarks,
         rules.compare.output,
         rules.analyse.output,
         rules.plot.output,

@@ -27,15 +27,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from msgspec import structs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
 from tfscaling.conclusions.decision import Contest  # noqa: E402
+from tfscaling.record.metrics import QUALITY  # noqa: E402
+from tfscaling.search.candidates import Candidate  # noqa: E402
 from tfscaling.search.expected_runs import scaling_times  # noqa: E402
-from tfscaling.search.locations import Locations, estimate  # noqa: E402
-from tfscaling.search.looks import Estimator, decide  # noqa: E402
-from tfscaling.search.terms import LOOKS, Candidate, Constraint, Goal, Settings  # noqa: E402
+from tfscaling.search.interim import Estimator, Locations, decide, estimate  # noqa: E402
+from tfscaling.spec.config import LOOKS, Search, SearchLimit  # noqa: E402
 from tfscaling.tables.estimates import (  # noqa: E402
     SCATTER_MIN,
     clipped,
@@ -46,17 +48,17 @@ from tfscaling.tables.significance import Samples  # noqa: E402
 Array = np.ndarray
 Dice = np.random.Generator
 PUBLISHED = REPOSITORY / "resources/published_results.csv"
-METRIC = "execution_time_s"
-GOAL = Goal("time", METRIC)
+METRIC, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
 INDIFFERENCE, ERROR = 0.05, 0.05
 #: With the name of a cell, the seed of its trials.
 SEED = 1
-USUAL = Settings(INDIFFERENCE)
-BOUNDED = Settings(INDIFFERENCE, is_bounded=True)
+USUAL = Search(indifference=INDIFFERENCE)
+BOUNDED = Search(indifference=INDIFFERENCE, at_most_linear=True)
 #: Of the generated curves.
 NODES = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32)
 #: Of the accuracy, which scatters so much by the seed.
-LIMIT = Constraint("accuracy", 0.98, 0.002)
+AT_LEAST, NEAR = 0.98, 0.002
+LIMIT = {"accuracy": SearchLimit(at_least=AT_LEAST, indifference=NEAR)}
 SEED_SCATTER = 0.0015
 RUNS = LOOKS[-1]
 #: Start of a run, added to its time in its cost.
@@ -114,11 +116,13 @@ class Truth(NamedTuple):
         return [
             Candidate(
                 f"{number:03d}",
-                tuple({METRIC: value} for value in values),
+                tuple({METRIC: value, COST: nodes * value} for value in values),
                 line=self.lines[number],
-                nodes=int(self.nodes[number]),
+                nodes=nodes,
             )
-            for number, values in enumerate(time_s.tolist())
+            for number, (nodes, values) in enumerate(
+                zip(map(int, self.nodes), time_s.tolist(), strict=True)
+            )
         ]
 
 
@@ -204,10 +208,10 @@ class Outcome(NamedTuple):
 Procedure = Callable[[Truth, Array], Outcome]
 
 
-def search(estimator: Estimator, settings: Settings = USUAL) -> Procedure:
+def search(estimator: Estimator, settings: Search = USUAL) -> Procedure:
     def searched(true: Truth, time_s: Array) -> Outcome:
         candidates = true.candidates(time_s)
-        found = decide(candidates, [GOAL], settings, estimator=estimator)
+        found = decide(candidates, settings, estimator)
         verdict = found.verdicts[0]
         times = {each.name: t for each, t in zip(candidates, true.time_s, strict=True)}
         regret = true.regret(int(verdict.best or 0))
@@ -216,8 +220,9 @@ def search(estimator: Estimator, settings: Settings = USUAL) -> Procedure:
             regret <= INDIFFERENCE + 1e-9,
             regret <= verdict.bound + 1e-9,
             any(
-                times[claim.worse] / times[claim.better] < 1 + claim.at_least
-                for claim in verdict.claims
+                times[each.name] / times[each.rival or ""] < 1 + each.at_least
+                for each in verdict.eliminated
+                if each.at_least is not None
             ),
             share_of_full(true, np.array([found.runs[each.name] for each in candidates])),
             verdict.rounds,
@@ -226,16 +231,15 @@ def search(estimator: Estimator, settings: Settings = USUAL) -> Procedure:
     return searched
 
 
-def with_cost(is_alone: bool = False, settings: Settings = USUAL) -> Procedure:
+def with_cost(is_alone: bool = False, settings: Search = USUAL) -> Procedure:
     """Time and cost by the same runs, or cost alone: right if every point named is."""
 
     def searched(true: Truth, time_s: Array) -> Outcome:
         candidates = true.candidates(time_s)
         names = [each.name for each in candidates]
-        nodes = dict(zip(names, true.nodes.tolist(), strict=True))
-        goals = [GOAL] * (not is_alone) + [Goal("cost", METRIC, nodes, is_cost=True)]
-        found = decide(candidates, goals, settings)
-        values = [true.time_s * (true.nodes if goal.is_cost else 1) for goal in goals]
+        goals = (*[METRIC] * (not is_alone), COST)
+        found = decide(candidates, structs.replace(settings, goal=goals))
+        values = [true.time_s * (true.nodes if goal == COST else 1) for goal in goals]
         regrets = [
             float(value[names.index(verdict.best or "")] / value.min() - 1)
             for value, verdict in zip(values, found.verdicts, strict=True)
@@ -258,28 +262,27 @@ def with_a_limit(true: Truth, time_s: Array) -> Outcome:
     best of those that surely keep it.
     """
     dice = np.random.default_rng(time_s[:, 0].astype("<f8").view(np.uint64))
-    accuracy = LIMIT.limit + dice.uniform(-0.006, 0.006, len(time_s))
+    accuracy = AT_LEAST + dice.uniform(-0.006, 0.006, len(time_s))
     seen = accuracy[:, None] + SEED_SCATTER * dice.standard_normal(time_s.shape)
     candidates = [
         Candidate(
             f"{number:03d}",
             tuple(
-                {METRIC: t, LIMIT.metric: a}
-                for t, a in zip(times.tolist(), own.tolist(), strict=True)
+                {METRIC: t, QUALITY: a} for t, a in zip(times.tolist(), own.tolist(), strict=True)
             ),
         )
         for number, (times, own) in enumerate(zip(time_s, seen, strict=True))
     ]
-    found = decide(candidates, [GOAL], USUAL, LIMIT)
+    found = decide(candidates, structs.replace(USUAL, constraint=LIMIT))
     verdict = found.verdicts[0]
     runs = np.array([found.runs[each.name] for each in candidates])
     share, rounds = share_of_full(true, runs), verdict.rounds
     if verdict.best is None:
         return Outcome(False, False, True, False, share, rounds)
     named = int(verdict.best)
-    surely = true.time_s[accuracy >= LIMIT.limit + LIMIT.indifference].min(initial=math.inf)
+    surely = true.time_s[accuracy >= AT_LEAST + NEAR].min(initial=math.inf)
     regret = float(true.time_s[named] / surely - 1)
-    is_allowed = bool(accuracy[named] >= LIMIT.limit - LIMIT.indifference)
+    is_allowed = bool(accuracy[named] >= AT_LEAST - NEAR)
     return Outcome(
         verdict.is_decided,
         is_allowed and regret <= INDIFFERENCE + 1e-9,
@@ -304,11 +307,11 @@ def with_misses(share: float, is_limit: bool, quality: float = 0.90) -> Procedur
         accuracy = np.where(misses & is_limit, quality, accuracy)
         seconds = np.where(misses & (not is_limit), math.inf, time_s)
         candidates = [
-            Candidate(f"{n:03d}", tuple({METRIC: t, LIMIT.metric: a} for t, a in runs))
+            Candidate(f"{n:03d}", tuple({METRIC: t, TO_TARGET: t, QUALITY: a} for t, a in runs))
             for n, runs in enumerate(np.stack([seconds, accuracy], axis=2).tolist())
         ]
-        goal = Goal("time", METRIC, has_target=not is_limit)
-        found = decide(candidates, [goal], USUAL, LIMIT if is_limit else None)
+        goal, limit = (METRIC, LIMIT) if is_limit else (TO_TARGET, {})
+        found = decide(candidates, structs.replace(USUAL, goal=goal, constraint=limit))
         verdict = found.verdicts[0]
         is_right = verdict.best is not None and int(verdict.best) != best
         runs = np.array([found.runs[each.name] for each in candidates])
@@ -438,7 +441,7 @@ SEARCHES: dict[str, Procedure] = {
     "full grid": Grid(),
     **{f"{share} % miss the target": with_misses(share / 100, False) for share in MISSING},
     **{f"{share} % miss the limit": with_misses(share / 100, True) for share in MISSING},
-    "screened": search(estimate, Settings(INDIFFERENCE, is_screened=True)),
+    "screened": search(estimate, Search(indifference=INDIFFERENCE, screen=True)),
     "at most linear": search(estimate, BOUNDED),
     "cost, at most linear": with_cost(is_alone=True, settings=BOUNDED),
 }

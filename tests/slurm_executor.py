@@ -114,7 +114,7 @@ class Started(Executor):
         self.missing: list[str] = []
         self.ended: list[tuple[str, bool]] = []
         reason = SimpleNamespace(missing_output=self.missing)
-        usual = {"status_command": "squeue", "logdir": folder / "logs", "no_account": True}
+        usual = {"status_command": "squeue", "logdir": folder / "logs"}
         callbacks = SimpleNamespace(
             submit_callback=lambda job: None,
             finish_callback=lambda job: self.ended.append((job.output[0], True)),

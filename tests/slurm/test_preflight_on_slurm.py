@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import snakemake_executor_plugin_slurm_sweep
 from project import QUICK, SMALL_MODEL, Project
-from slurm_executor import Job, Resources, Started, Sweep
 from virtual_cluster import Cluster, start
 
 #: Platform → its settings, and what Slurm says of them.
@@ -129,26 +126,3 @@ def test_nodes_that_are_out_of_service_are_waited_for(
     assert row["starts"] == "waits"
     page = (project.folder / "results/main/plan.md").read_text()
     assert "1 of 2 nodes that are large enough are out of service: cpu1" in page
-
-
-def test_why_a_run_waits_is_told_once_and_kept(
-    small_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURM_CONF", small_cluster.environ["SLURM_CONF"])
-    monkeypatch.setattr(snakemake_executor_plugin_slurm_sweep, "REASONS_AFTER_S", 0.0)
-    output = Path("runs/repeat=2/run.json")
-    job = Job([str(output)], resources=Resources(slurm_extra="--hold", runtime=1))
-    executor = Started(tmp_path, sweep := Sweep())
-    try:
-        executor.run_job(job)
-        ((number, info),) = executor._submitted.items()
-        assert executor.query(info) == executor.query(info) == [number]
-        (told,) = executor.log.warnings
-        assert "JobHeldUser" in told and number in told and str(output) in told
-        assert [list(notes) for notes in sweep.notes] == [[output]]
-        assert "JobHeldUser" in sweep.notes[0][output]
-        executor.cancel_jobs([info])
-        assert executor.query(info) == []
-        assert sweep.failures == {number: "CANCELLED"} and sweep.notes[1:] == [{}]
-    finally:
-        executor.cancel()

@@ -10,8 +10,8 @@ import snakemake_executor_plugin_slurm as plugin
 import yaml
 from builders import REPOSITORY, manifest_of, raw_config
 from snakemake.resources import Resources
-from tfscaling.plan import costed_plan, plan_rows, submission, sweep_refusals
-from tfscaling.plan.submission import Submission
+from tfscaling.plan import costed_plan, plan_rows, sweep_jobs
+from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Config
 from tfscaling.spec.configuration import Sources
@@ -31,7 +31,7 @@ def plan_of(config: Config, runs_dir: Path) -> plan_rows.Plan:
 
 
 def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
-    return sweep_refusals.budget_refusal(config, manifest_of(config), runs_dir, sources)
+    return costed_plan.budget_refusal(config, manifest_of(config), runs_dir, sources)
 
 
 def planned_runs(config: Config) -> tuple[PlannedRun, ...]:
@@ -54,4 +54,4 @@ def described(
         workdir_init=str(folder),
         deployment_settings=SimpleNamespace(deployment_method=set()),
     )
-    return submission.describe(workflow)
+    return sweep_jobs.describe(workflow)

@@ -34,7 +34,7 @@ def locked(name: str = "requirements.txt") -> dict[str, str]:
 def imported() -> set[str]:
     """The packages of the modules that scripts and library import anywhere, but Snakemake's.
 
-    Those are in Snakemake's own environment; `submission.sbatch_line` works without them.
+    Those are in Snakemake's own environment; `sweep_jobs.sbatch_line` works without them.
     """
     modules = set()
     for path in SCRIPTS.rglob("*.py"):

@@ -47,7 +47,7 @@ def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:
         shutil.copytree(REPOSITORY / name, tmp_path / name)
     types = tmp_path / "workflow/scripts/tfscaling/spec/config.py"
     head = "class PlotOptions(Keys, frozen=True, kw_only=True):\n"
-    key = '    dpi: Annotated[int, Meta(ge=50), about("This is the resolution.", "dpi")] = 100\n'
+    key = '    dpi: Annotated[int, number("dpi", ge=50)] = 100\n    """This is the resolution."""\n'
     before, after = types.read_text().split(head)
     docstring, rest = after.split("\n\n", 1)
     types.write_text(f"{before}{head}{docstring}\n\n{key}{rest}")

@@ -119,9 +119,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def expand(model: Any, dataset: str | None) -> grid.Grid:
     raw = raw_config((("grid", 0, "model"), model), (("recipes", "weak", "dataset"), dataset))
     sources = [("config.yaml", raw)]
-    config = configuration.validate(raw, sources)
-    configuration.check_names(config, REGISTRIES, sources)
-    return grid.expand(config, REGISTRIES, sources)
+    return grid.accept(raw, REGISTRIES, sources).grid
 
 
 def test_a_function_is_a_model_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:

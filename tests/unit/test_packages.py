@@ -31,7 +31,7 @@ def allowed(packages: str = "", libraries: str = "") -> Allowed:
 PACKAGES = {
     "files": allowed(libraries="msgspec"),
     "cluster": allowed(libraries="hostlist"),
-    "spec": allowed("files", "msgspec yaml jsonschema"),
+    "spec": allowed("files", "msgspec yaml"),
     "record": allowed("files spec", "msgspec"),
     "datasets": allowed("files spec record", "numpy"),
     "launch": allowed("files cluster spec record"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,19 +94,6 @@ def test_scripts_and_page_come_from_the_tag(deployed: Deployed) -> None:
 
 def test_a_second_start_does_nothing(deployed: Deployed) -> None:
     assert "Nothing to be done" in deployed.make("--dry-run")
-
-
-def test_the_repository_itself_makes_the_same_tables(
-    deployed: Deployed, new_project: Callable[[str], Project]
-) -> None:
-    itself = new_project("itself")
-    shutil.copy(deployed.folder / "config/config.yaml", itself.folder / "config/config.yaml")
-    shutil.copytree(deployed.folder / "results/runs", itself.folder / "results/runs")
-    assert itself.planned(config=["config/config.yaml"]) == set()
-    tables = [f"results/main/tables/{name}" for name in TABLES]
-    itself.snakemake(*tables, config=["config/config.yaml"])
-    for table in tables:
-        assert (itself.folder / table).read_text() == (deployed.folder / table).read_text()
 
 
 def test_with_a_prefix_all_results_are_below_it(deployed: Deployed) -> None:

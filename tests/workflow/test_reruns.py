@@ -163,10 +163,8 @@ def test_edited_code_makes_again_what_it_makes(copied: Project, tmp_path: Path) 
                 module.write_text(module.read_text() + "# edited\n")
         return rules_to_do(copied, snakefile)
 
-    assert edit("training", "jobs", "cluster", "datasets") == set()
-    assert edit("report") == {"write_report"}
-    assert edit("plots") == {"plot", "write_report"}
-    assert edit("analysis") == {"analyse", "plot", "write_report"}
+    assert edit("train", "launch", "cluster", "datasets") == set()
+    assert edit("conclusions") == {"analyse", "plot", "write_report"}
 
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026-01", "price_source": "a price list"}

@@ -12,7 +12,7 @@ from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.plan.extra_repeats import Round
 from tfscaling.record import run_record
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
-from tfscaling.search.terms import Why
+from tfscaling.search.candidates import Reason
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables.significance import SUPPORTED
@@ -102,7 +102,10 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     shown = project.table("results/main/tables/search.csv")
     best = shown[0]
     assert (best["platform"], best["nodes"], best["place"]) == ("laptop", "2", TAKEN)
-    assert {row["why"] for row in shown[1:]} == {Why.NOT_THE_BEST.value, Why.DOES_NOT_RUN.value}
+    assert {row["why"] for row in shown[1:]} == {
+        Reason.NOT_THE_BEST.value,
+        Reason.DOES_NOT_RUN.value,
+    }
     runs = sum(int(row["runs"]) for row in shown)
     assert runs == len(project.records()) < 6 * len(shown)
     (choice,) = [r for r in project.table("results/main/tables/decision.csv")

@@ -153,13 +153,6 @@ def test_the_published_form(finished: Project) -> None:
     assert "excluded: 16 nodes exceed nodes_max 8" in text
 
 
-def test_plots_are_drawn(finished: Project) -> None:
-    plots = sorted(path.name for path in finished.folder.glob("results/main/plots/*.svg"))
-    assert plots == sorted(f"{name}.svg" for name in DRAWN)
-    for plot in finished.folder.glob("results/main/plots/*.svg"):
-        assert "</svg>" in plot.read_text()
-
-
 def test_the_report_has_every_point_and_asks_the_network_for_nothing(finished: Project) -> None:
     page = (finished.folder / "results/main/report.html").read_text()
     assert not re.findall(r"""(?:src|href|action)\s*=\s*["']?(?:https?:)?//""", page)
@@ -192,17 +185,6 @@ def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Pro
     assert kinds == {("0", "CPU"), ("2", "logical")}
 
 
-def test_single_runs_decide_and_claim_nothing(finished: Project) -> None:
-    choices = finished.table("results/main/tables/decision.csv")
-    assert {row["goal"] for row in choices} >= {"execution_time_s", "cost_usd", "quality"}
-    found = finished.table("results/main/tables/findings.csv")
-    assert "scaling" in {row["topic"] for row in found}
-    assert {row["support"] for row in choices + found} <= {
-        *("too few runs", "not measured", "not compared")
-    }
-    assert {row["nodes"] for row in choices} == {""}
-
-
 def test_phases_and_steps_are_in_the_table_of_runs(finished: Project) -> None:
     for row in finished.table("results/main/tables/runs.csv"):
         assert 0 < float(row["compute_time_s"]) < float(row["execution_time_s"])
@@ -224,7 +206,7 @@ def test_a_run_outside_the_grid_is_refused(finished: Project) -> None:
     )
     done = finished.snakemake(path, "--dry-run", check=False)
     assert done.returncode != 0
-    assert "is not a run of the grid" in done.stdout
+    assert "not in the grid" in done.stdout
 
 
 def test_the_demo_plans_the_advertised_grid(project: Project) -> None:

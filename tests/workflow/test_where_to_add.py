@@ -129,9 +129,10 @@ PLATFORM = """
     nodes_max: 1
     cpus_per_node: 1
 """
-CONFIG_KEY = """
-    remark: Annotated[Line | None, about("What readers of the tables should know.")] = None
-"""
+CONFIG_KEY = '''
+    remark: Line | None = None
+    """What readers of the tables should know."""
+'''
 OVERLAY: dict[str, Any] = {
     "study": "added",
     "grid": [

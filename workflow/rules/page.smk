@@ -1,10 +1,38 @@
-"""The page: one self-contained HTML file that works offline, the answer first.
+"""Plots and the page; tables, plots and page of the finished runs alone."""
 
-INPUTS   results/{study}/{config,manifest}.json, results/{study}/tables/{*.csv,warnings.json},
-         results/{study}/plots/*.svg
-OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots that are no longer
-         configured
-"""
+
+rule plot:
+    """Draw all plots, in one process."""
+    input:
+        comparison=f"{RESULTS}/tables/comparison.csv",
+        epochs=f"{RESULTS}/tables/epochs.csv",
+        warnings=f"{RESULTS}/tables/warnings.json",
+        published=f"{RESULTS}/tables/published.csv",
+        search=f"{RESULTS}/tables/search.csv",
+        config=f"{RESULTS}/config.json",
+        manifest=f"{RESULTS}/manifest.json",
+        code=code_of("draw_plots"),
+    output:
+        svg=[
+            report(
+                f"{RESULTS}/plots/{plot}.svg",
+                category="Plots",
+                caption="../report/plot.rst",
+                labels=verbatim({"plot": title}),
+            )
+            for plot, title in TITLES.items()
+        ],
+    log:
+        f"{RESULTS}/logs/plot.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        study=subpath(input.manifest, parent=True),
+    message:  # Snakemake would list all input files
+        "draw the plots"
+    shell:
+        'python3 "$SCRIPTS/tfscaling" plot --study {params.study:q} >{log:q} 2>&1'
 
 
 rule write_report:
@@ -38,6 +66,13 @@ rule write_report:
     message:  # Snakemake would list all input files
         "write the page"
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1
-        """
+        'python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1'
+
+
+rule partial:
+    """Make tables, plots and the page of the runs that have finished."""
+    log:
+        f"{RESULTS}/logs/partial.log",
+    localrule: True
+    run:
+        partial_tables.make(SCRIPTS / "tfscaling", Path(STUDY), CONFIG_TEXT, MANIFEST, str(log))

@@ -1,22 +1,10 @@
-"""What is requested, as files: the configuration and the manifest.
-
-INPUTS   the validated configuration and the grid that it expands to
-OUTPUTS  results/{study}/config.json     every key with its value, defaults filled in
-         results/{study}/manifest.json   every planned run with its parameters, every excluded
-                                         point with its reason
-         ROOT, STUDY   the folders results and results/{study} as Snakemake sees them
-         JOBS          those of the study's runs and benchmarks
-         RERUNS        what is made again although it is there
-
-Both files are written anew whenever their content differs from that of the current configuration.
-All tables depend on them, so they are current even if Snakemake's memory of params was lost.
-"""
+"""The configuration and the planned runs as files, and batches of extra repeats."""
 
 
 rule write_config:
     """Write the validated configuration, for programs that need many of its keys."""
     input:
-        force_if_outdated("config.json", CONFIG_TEXT.encode),
+        settle,  # no file
     output:
         config=report(
             f"{RESULTS}/config.json",
@@ -34,7 +22,7 @@ rule write_config:
 rule write_manifest:
     """Write the run manifest, which the tables compare with the records."""
     input:
-        force_if_outdated("manifest.json", MANIFEST.encode),
+        settle,  # no file
     output:
         manifest=f"{RESULTS}/manifest.json",
     log:
@@ -44,12 +32,34 @@ rule write_manifest:
         MANIFEST.write(Path(output.manifest))
 
 
-# In a module with a `prefix`, which Snakemake sets before outputs but not before other texts, these
-# have it too: what is named by them is in the same results as the outputs.
+# In a module these have the module's `prefix`, which Snakemake sets before outputs, as here, but not
+# before other texts: `{prefix}results/{study}` and `{prefix}results`.
 STUDY = os.path.dirname(rules.write_manifest.output.manifest)
 ROOT = os.path.dirname(STUDY)
-#: Runs and benchmarks as Snakemake's jobs.
 JOBS = SweepJobs(workflow, RUNS, BENCHMARKS, ROOT)
-#: The snakemake of a job makes nothing again.
-PLANNED = (RUNS, BENCHMARKS) if workflow.is_main_process else ({}, {})
-RERUNS = Reruns(CONFIG, *PLANNED, Path(ROOT))
+#: The snakemake of a job regenerates nothing.
+RERUNS = Reruns(CONFIG, *((RUNS, BENCHMARKS) if workflow.is_main_process else ({}, {})), Path(ROOT))
+
+
+checkpoint assess_repeats:
+    """Decide which points need extra repeats in this round."""
+    input:
+        manifest=f"{RESULTS}/manifest.json",
+        records=records_before_round,
+        previous=round_before,
+    output:
+        runs=f"{RESULTS}/repeats/round={{round}}.json",
+    log:
+        f"{RESULTS}/logs/assess_repeats/round={{round}}.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        study=subpath(input.manifest, parent=True),
+    message:  # Snakemake would list all input files
+        "round {wildcards.round}: which points need extra repeats"
+    shell:
+        r"""
+        python3 "$SCRIPTS/tfscaling" assess-repeats --study {params.study:q} --round {wildcards.round} \
+            >{log:q} 2>&1
+        """

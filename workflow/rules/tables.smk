@@ -1,17 +1,4 @@
-"""Tables: every run a row, every point a row of the comparison.
-
-INPUTS   results/{study}/{config,manifest}.json, results/runs/**/run.json (and failure.json of failed
-         runs), the user's source files
-OUTPUTS  below results/{study}/tables:
-         runs.{csv,parquet}              one row per run, failed ones included
-         epochs.csv                      one row per epoch of each valid run
-         datapackage.json                what the columns of runs, epochs and comparison mean
-         comparison.{csv,md,tex,html}    one row per point
-         platforms/{platform}.md         nodes, time, loss, accuracy; a folder of their own, so that
-                                         a platform may have the name of a table; those of platforms
-                                         that the grid no longer has are removed
-         warnings.json                   what must be known before any number is read
-"""
+"""Tables and conclusions of the study, and their scalars for TensorBoard."""
 
 
 rule collect:
@@ -19,10 +6,9 @@ rule collect:
     input:
         manifest=f"{RESULTS}/manifest.json",
         records=records_of_runs,
-        lost=force_if_lost(records_of_runs, "runs.csv"),  # no file
         merged=merged_records,
         code=code_of("collect"),
-        user_code=user_code,  # runs of other code are stale
+        user_code=user_code_files,  # runs of other code are stale
     output:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",
@@ -38,9 +24,7 @@ rule collect:
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1
-        """
+        'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
 
 
 rule compare:
@@ -78,6 +62,73 @@ rule compare:
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
-        r"""
-        python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1
-        """
+        'python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1'
+
+
+rule analyse:
+    """Draw every conclusion that the comparison supports."""
+    input:
+        comparison=f"{RESULTS}/tables/comparison.csv",
+        runs=f"{RESULTS}/tables/runs.csv",
+        manifest=f"{RESULTS}/manifest.json",
+        config=f"{RESULTS}/config.json",
+        warnings=f"{RESULTS}/tables/warnings.json",
+        published=PUBLISHED,
+        reference=REFERENCE,
+        benchmarks=records_of_benchmarks,
+        code=code_of("analyse"),
+    output:
+        **{name: f"{RESULTS}/tables/{name}.csv" for name in CONCLUSIONS},
+        pages=[
+            report(
+                f"{RESULTS}/tables/{name}.md",
+                category=conclusion.category,
+                caption="../report/conclusion.rst",
+                labels={"table": conclusion.title, "format": "Markdown"},
+            )
+            for name, conclusion in CONCLUSIONS.items()
+        ],
+    log:
+        f"{RESULTS}/logs/analyse.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        study=subpath(input.manifest, parent=True),
+        captions={each.title: each.caption for each in CONCLUSIONS.values()},
+    message:  # Snakemake would list all input files
+        "draw the conclusions"
+    shell:
+        'python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >{log:q} 2>&1'
+
+
+rule regressions:
+    """Print what is slower than in the study of `compare_with`; end with status 1 if a point is."""
+    input:
+        table=table_of_regressions,
+        page=f"{RESULTS}/report.html",
+    log:
+        f"{RESULTS}/logs/regressions.log",
+    retries: 0
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        study=subpath(input.page, parent=True),
+    shell:
+        'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
+
+
+rule tensorboard:
+    """Write the scalars of each finished run for TensorBoard."""
+    input:
+        manifest=f"{RESULTS}/manifest.json",
+    log:
+        f"{RESULTS}/logs/tensorboard.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        study=subpath(input.manifest, parent=True),
+    shell:
+        'python3 "$SCRIPTS/tfscaling" tensorboard --study {params.study:q} 2>{log:q}'

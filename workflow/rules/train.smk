@@ -1,22 +1,17 @@
-"""Train: one job per run. The job starts the trainer on all its nodes and leaves a run record.
+"""One job per run, one per all-reduce benchmark. A job leaves its record last, after all checks.
 
-INPUTS   results/datasets/{dataset}.npz; none for a program that has its own data
-OUTPUTS  results/runs/platform={platform}/.../repeat={repeat}/
-             run.json      the run record, written last and only if the run passed every check
-         and in the same folder, not declared because grids have thousands of runs and the files of
-         a failed attempt must stay: steps.csv (raw step times of every rank), events.jsonl (phases
-         of every rank with their times), attempt=<n>/ (the ranks' logs, and as record.json the record
-         that this attempt has made), failure.json (a failure's cause), earlier.run.json (the record
-         that the run replaces, until run.json is there again)
+Undeclared files in the folder of a job, which stay after a failure: attempt=<n>/ with the logs of
+the ranks and the attempt's record, events.jsonl, steps.csv, failure.json, all_reduce.csv, and
+earlier.run.json while the run is repeated.
 """
 
 
 rule train:
     """Train one run on all nodes of its job."""
     input:
+        settled=settle,  # no file; before the next input, which depends on it
         # the record carries the dataset's name and recipe; fetching it again must not cost runs
         dataset=prepared_dataset,
-        stale=force_if_stale if CONFIG.rerun == "stale" else [],  # no file
     output:
         record=f"results/runs/{RUN}/run.json",
     log:
@@ -40,6 +35,36 @@ rule train:
         python3 "$SCRIPTS/train.py" \
             --spec /dev/stdin \
             --dataset-file {input.dataset:q} \
+            --record {output.record:q} \
+            --stall-timeout-s {resources.stall_timeout_s} \
+            --latency-wait-s {resources.latency_wait_s} \
+            <<<{params.spec:q} >{log:q} 2>&1
+        """
+
+
+rule benchmark_all_reduce:
+    """Time the all-reduces of one point on all nodes of its job."""
+    input:
+        settle,  # no file
+    output:
+        record=f"results/all_reduce/{POINT}/all_reduce.json",
+    log:
+        f"results/all_reduce/{POINT}/launch.log",
+    conda:
+        "../envs/environment.yaml"
+    resources:
+        **RESOURCES,
+        training_runs=1,  # nothing else on this machine's cores meanwhile
+    params:
+        spec=specification_of_benchmark,
+    message:
+        "time all-reduces of {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "
+        "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
+        "tasks_per_node={wildcards.tasks_per_node} recipe={wildcards.recipe}"
+    shell:
+        r"""
+        python3 "$SCRIPTS/benchmark_all_reduce.py" \
+            --spec /dev/stdin \
             --record {output.record:q} \
             --stall-timeout-s {resources.stall_timeout_s} \
             --latency-wait-s {resources.latency_wait_s} \

@@ -9,11 +9,13 @@ docs/glossary.md (the words of the page).
 """
 
 import argparse
+import copy
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import yaml
@@ -68,7 +70,7 @@ def main() -> None:
 def schema_files() -> dict[str, str]:
     """Name of each schema → the text of its file."""
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
-    found["overlay"] = configuration.of_overlay()
+    found["overlay"] = of_overlay()
     found["run_record"] = configuration.of(RunRecord)
     found["benchmark_record"] = configuration.of(BenchmarkRecord)
     found["comparison"] = table_columns.schema(PointRow, "comparison")
@@ -78,6 +80,29 @@ def schema_files() -> dict[str, str]:
         + yaml.safe_dump({**dialect, **schema}, sort_keys=False, allow_unicode=True, width=100)
         for name, schema in found.items()
     }
+
+
+def of_overlay() -> Schema:
+    """The schema of one file of the configuration, which others complete: it requires no key.
+
+    Mappings of several files are merged, so that none need be whole; a list is that of one file.
+    """
+    schema = copy.deepcopy(configuration.of(config.Config))
+    parts = schema["$defs"]
+    ahead: list[Any] = [{key: part for key, part in schema.items() if key != "$defs"}]
+    schema.pop("required", None)
+    merged: set[str] = set()
+    while ahead:
+        part = ahead.pop()
+        name = str(part.get("$ref", "")).rpartition("/")[2]
+        if name and name not in merged:
+            merged.add(name)
+            parts[name].pop("required", None)
+            ahead.append(parts[name])
+        inner = [*part.get("properties", {}).values(), *part.get("anyOf", ())]
+        ahead += [each for each in (*inner, part.get("additionalProperties")) if each]
+    description = "One file of the configuration: Snakemake merges all that it is given."
+    return {**schema, "title": "Overlay", "description": description}
 
 
 def _of_configuration(kind: type[msgspec.Struct]) -> Schema:
@@ -194,7 +219,7 @@ def _kind(rules: Schema) -> str:
         return f"[{(name := rules['$ref'].rpartition('/')[2])}](#{name.lower()})"
     if "anyOf" in rules:
         return " or ".join(_kind(option) for option in rules["anyOf"])
-    return _type(rules)
+    return configuration.words_of_type(rules)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -212,50 +237,12 @@ def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
         default = f"`{json.dumps(rules['default'], ensure_ascii=False)}`"
     return [
         f"`{key}` *" if rules.get("measured") else f"`{key}`",
-        _type(rules),
+        configuration.words_of_type(rules),
         rules.get("unit", ""),
         default,
-        _allowed(rules),
+        configuration.words_of_rules(rules),
         rules["description"],
     ]
-
-
-def _type(rules: Schema) -> str:
-    """`integer`, `string or null`, `list of integers`, `integer, string or list`."""
-    if "anyOf" in rules:
-        kinds = [_type(option).split(" of ")[0] for option in rules["anyOf"]]
-        return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
-    if "enum" in rules:
-        return "string"
-    if "$ref" in rules:
-        return "mapping"
-    types = rules["type"] if isinstance(rules["type"], list) else [rules["type"]]
-    names = [{"object": "mapping", "array": "list"}.get(each, each) for each in types]
-    if types == ["array"]:
-        names = [f"list of {_type(rules['items'])}s"]
-    return " or ".join(names)
-
-
-def _allowed(rules: Schema) -> str:
-    """Bounds, choices or the form of the text; of a list those of its items."""
-    if "anyOf" in rules:
-        single = [_allowed(option) for option in rules["anyOf"] if option.get("type") != "array"]
-        return "; or ".join(single)
-    if "enum" in rules:
-        return ", ".join(f"`{value}`" for value in rules["enum"])
-    words = [_allowed(rules["items"])] if rules.get("type") == "array" else []
-    low, high = rules.get("minimum"), rules.get("maximum")
-    if low is not None and high is not None:
-        words.append(f"{low:,} to {high:,}")
-    else:
-        signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-        words += [f"{sign} {rules[key]:,}" for key, sign in signs.items() if key in rules]
-    words += [rules["form"]] if "form" in rules else []
-    keys = rules.get("propertyNames", {})
-    words += [f"keys: {keys['form']}"] if "form" in keys else []
-    words += ["not empty"] if rules.get("minLength") or rules.get("minItems") else []
-    words += ["each value once"] if rules.get("uniqueItems") else []
-    return ", ".join(word for word in words if word)
 
 
 if __name__ == "__main__":

@@ -26,16 +26,9 @@ from typing import Any, Protocol
 import snakemake_executor_plugin_slurm as upstream
 from snakemake_executor_plugin_slurm import common_settings
 from snakemake_executor_plugin_slurm.job_cancellation import cancel_slurm_jobs
-from snakemake_executor_plugin_slurm.job_status_query import (
-    query_job_status,
-    query_job_status_sacct,
-)
+from snakemake_executor_plugin_slurm.job_status_query import query_job_status
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
-from snakemake_executor_plugin_slurm.utils import get_job_wildcards, set_gres_string
-from snakemake_executor_plugin_slurm.validation import (
-    validate_or_get_slurm_job_id,
-    validate_slurm_extra,
-)
+from snakemake_executor_plugin_slurm.utils import set_gres_string
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from . import queue
@@ -207,7 +200,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             "run_uuid": self.run_uuid,
             "slurm_logfile": log,
             "comment_str": comment_of(job),
-            "account": self._account(job),
+            "account": _account(job),
             "partition": self.get_partition_arg(job),
             "workdir": self.workflow.workdir_init,
         }
@@ -228,7 +221,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         done = subprocess.run(
             call, shell=True, input=script, capture_output=True, text=True, check=True
         )
-        number = validate_or_get_slurm_job_id(done.stdout.strip().split(";")[0], done.stdout)
+        number = done.stdout.strip().partition(";")[0]
+        if not number.isdecimal():
+            raise ValueError(f"sbatch printed no number of a job: {done.stdout.strip()}")
         log = self._log(job, number)
         self.logger.info(
             f"Job {job.jobid} has been submitted with SLURM jobid {number} (log: {log})."
@@ -238,15 +233,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._clusters.add(cluster)
         return SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
 
-    def _account(self, job: Any) -> str:
-        """sbatch's option with the first account of a job, which sbatch itself checks."""
-        if accounts := str(job.resources.get("slurm_account") or "").replace(",", " ").split():
-            return f" -A {shlex.quote(accounts[0])}"
-        return "" if self.executor_settings.no_account else str(next(self.get_account_arg(job)))
-
     def _log(self, job: Any, number: str) -> Path:
         kind = "group" if job.is_group() else "rule"
-        folder: Path = self.slurm_logdir / f"{kind}_{job.name}" / get_job_wildcards(job)
+        folder: Path = self.slurm_logdir / f"{kind}_{job.name}" / _wildcards(job)
         return folder / f"{number}.log"
 
     # Jobs of an earlier start
@@ -376,7 +365,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if self.executor_settings.status_command == "squeue":
             found = await self._query(*squeue, "--states=all")
         else:
-            found = await self._query(*shlex.split(query_job_status_sacct(names)))
+            found = await self._query(*queue.sacct(names))
             if found is not None:
                 where = [f"--clusters={','.join(sorted(self._clusters))}"] * bool(self._clusters)
                 found |= await self._query(*squeue, *where, "--states=PENDING") or {}
@@ -475,13 +464,23 @@ def output_of(job: Any) -> Path:
 
 def comment_of(job: Any) -> str:
     """The comment of a job in Slurm's queue, which names its rule and wildcards."""
-    wildcards = get_job_wildcards(job)
+    wildcards = _wildcards(job)
     return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+
+
+def _account(job: Any) -> str:
+    """sbatch's option with the first account of a job; without one, Slurm uses the default."""
+    accounts = str(job.resources.get("slurm_account") or "").replace(",", " ").split()
+    return f" -A {shlex.quote(accounts[0])}" if accounts else ""
+
+
+def _wildcards(job: Any) -> str:
+    """The wildcards of a job as one word; "" for a group of jobs."""
+    return "" if job.is_group() else "_".join(job.wildcards or ()).replace("/", "_")
 
 
 def sbatch_call(job: Any, params: Mapping[str, Any], settings: Any) -> str:
     """The sbatch line of a job without its command. Raises WorkflowError for a wrong request."""
-    validate_slurm_extra(job)
     excluded = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
     call = get_submit_command(job, dict(params), settings=settings, failed_nodes=excluded)
     return str(call + set_gres_string(job))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from snakemake_interface_common.exceptions import WorkflowError
@@ -48,6 +48,14 @@ class QueuedJob(NamedTuple):
 def run(*command: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """Run a command of Slurm. Raises OSError if it is missing, and subprocess.TimeoutExpired."""
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def sacct(names: str) -> list[str]:
+    """The command that prints number and state of the jobs with these names since two days."""
+    since = datetime.now() - timedelta(days=2)
+    fields = ("--noheader", "--parsable2", "--format=JobIdRaw,State")
+    when = (f"--starttime={since:%Y-%m-%dT%H:00}", "--endtime=now")
+    return ["sacct", "-X", "--clusters=all", *fields, *when, f"--name={names}"]
 
 
 def answers() -> bool:

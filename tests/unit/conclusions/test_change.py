@@ -1,11 +1,25 @@
-"""What became slower or faster between two sweeps, in simulated sweeps of known truth."""
+"""Slower, faster, failing more often: statistics of two sweeps, where the truth is known."""
 
 from __future__ import annotations
 
+import itertools
+from math import comb
+
 import numpy as np
 import pytest
+from scipy.stats import fisher_exact
 from simulated import NOISES, noise, share
-from tfscaling.conclusions.change import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, judge
+from tfscaling.conclusions.two_sweeps import (
+    FASTER,
+    LEVEL,
+    OPEN,
+    RUNS_MIN,
+    SAME,
+    SLOWER,
+    Ends,
+    chance,
+    judge,
+)
 
 INDIFFERENCE = 0.05
 Array = np.ndarray
@@ -58,22 +72,6 @@ def test_a_verdict_agrees_with_its_ratio_and_interval() -> None:
     assert near.low > 1 and near.high > 1 + INDIFFERENCE  # shown to be slower, not by how much
 
 
-def test_the_reverse_comparison_says_the_reverse() -> None:
-    dice = np.random.default_rng(2)
-    before, after = (sweep(("mixed", 0.2), 5, 6, dice) for _ in range(2))
-    forth, back = judge(before, after, INDIFFERENCE), judge(after, before, INDIFFERENCE)
-    for one, other in zip(forth, back, strict=True):
-        assert one.ratio == pytest.approx(1 / other.ratio)
-        assert one.low == pytest.approx(1 / other.high)
-
-
-def test_runs_may_be_missing_and_sweeps_differ_in_number() -> None:
-    before = np.full((2, 7), np.nan)
-    before[0], before[1, 2:6] = np.linspace(99, 101, 7), np.linspace(99, 101, 4)
-    after = np.array([np.linspace(119, 121, 5), np.linspace(99, 101, 5)])
-    assert judge(before, after, INDIFFERENCE)[0].verdict == SLOWER
-
-
 def test_holm_shows_more_and_an_interval_leaves_out_what_is_shown() -> None:
     """A point is slower by Holm's level alone where others are decided before it."""
     scatter = 0.05 * np.array([-1.2, -0.6, 0.0, 0.1, 0.6, 1.1])
@@ -97,13 +95,47 @@ def test_all_that_is_printed_holds_together() -> None:
     assert share(missed) <= 0.07 and share(same) <= 0.05
 
 
-def test_a_second_mode_makes_nothing_slower() -> None:
-    """Half of the runs of a tenth of the points are 35 % slower in both sweeps."""
-    dice, false = np.random.default_rng(5), []
-    for _ in range(100):
-        sweeps = [sweep(("normal", 0.02), 40, 6, dice) for _ in range(2)]
-        for each in sweeps:
-            each[:4] *= np.exp(0.35 * (dice.random((4, 6)) < 0.5))
-        found = judge(*sweeps, INDIFFERENCE)
-        false.append(SLOWER in {each.verdict for each in found})
-    assert share(false) <= 0.05
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ((5, 6), (0, 6)), ((3, 4), (1, 8)), ((0, 6), (2, 6)), ((6, 6), (6, 6)),
+        ((40, 900), (20, 700)),
+    ],
+)  # fmt: skip
+def test_of_one_point_it_is_fishers_exact_test(
+    here: tuple[int, int], there: tuple[int, int]
+) -> None:
+    table = [[bad, runs - bad] for bad, runs in (here, there)]
+    expected = fisher_exact(table, alternative="greater").pvalue
+    assert chance([(Ends(*here), Ends(*there))]) == pytest.approx(expected)
+
+
+def test_of_several_points_each_is_compared_with_itself() -> None:
+    """One failure of each of n points, with as many runs in both: n tosses of a coin."""
+    assert chance([(Ends(1, 6), Ends(0, 6))] * 6) == pytest.approx(1 / 2**6)
+    assert chance([(Ends(0, 6), Ends(1, 6))] * 6) == 1.0
+
+
+def test_a_point_that_fails_often_with_more_runs_now_is_no_difference() -> None:
+    """Summed up 24 of 30 runs failed here and 7 of 30 there, but at no point more often."""
+    points = [(Ends(24, 24), Ends(6, 6)), (Ends(0, 6), Ends(1, 24))]
+    assert fisher_exact([[24, 6], [7, 23]], alternative="greater").pvalue < LEVEL
+    assert chance(points) == 1.0
+
+
+def test_without_runs_or_failures_nothing_is_shown() -> None:
+    assert chance([]) == chance([(Ends(0, 0), Ends(0, 6))]) == chance([(Ends(0, 6), Ends(0, 6))])
+    assert chance([]) == 1.0
+
+
+@pytest.mark.parametrize("shares", [(0.1, 0.1), (0.05, 0.5), (0.3, 0.8)])
+def test_it_is_seldom_wrong_where_runs_fail_as_often(shares: tuple[float, float]) -> None:
+    """Exactly, over all that can happen at two points with 5 runs here and 4 there."""
+    wrong = 0.0
+    for bad in itertools.product(range(6), range(5), range(6), range(5)):
+        ends = [Ends(number, runs) for number, runs in zip(bad, (5, 4, 5, 4), strict=True)]
+        probability = 1.0
+        for (number, runs), p in zip(ends, (shares[0],) * 2 + (shares[1],) * 2, strict=True):
+            probability *= comb(runs, number) * p**number * (1 - p) ** (runs - number)
+        wrong += probability * (chance([(ends[0], ends[1]), (ends[2], ends[3])]) <= LEVEL)
+    assert 0 < wrong <= LEVEL

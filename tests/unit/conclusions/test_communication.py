@@ -1,4 +1,4 @@
-"""The table of communication: a row for every point, and why it has what it lacks."""
+"""Communication: the table per point, latency and bandwidth, all-reduces by size and transport."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 
 import all_reduce_records
 import generator
+import numpy as np
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, write_failure
-from tfscaling.conclusions import communication, methodology
+from tfscaling.conclusions import communication, methodology, transports
+from tfscaling.conclusions.communication import fit
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.benchmark_record import folder_beside
 from tfscaling.spec import configuration
+from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 
@@ -124,6 +127,8 @@ def test_a_point_without_a_benchmark_is_a_row_that_says_why(study: Timed) -> Non
         ("multi_worker_mirrored", 9): "excluded",
         ("parameter_server", 3): "no all-reduce",
     }
+    alone = rows["multi_worker_mirrored", 1]
+    assert alone["step_bound_s"] == alone["compute_time_s"] and pd.isna(alone["all_reduce_time_s"])
     reasons = {key[1]: row["reason"] for key, row in rows.items() if key[0][0] == "m"}
     assert reasons[3] == "rank_died: rank 1 on node1: exit code 3"
     assert reasons[4] == "made with other parameters: repetitions: 7, now 20"
@@ -133,24 +138,10 @@ def test_a_point_without_a_benchmark_is_a_row_that_says_why(study: Timed) -> Non
             assert pd.isna(row["step_bound_s"]) and pd.isna(row["latency_s"]), nodes
 
 
-def test_the_bound_of_a_single_replica_is_its_computation(study: Timed) -> None:
-    row = of_nodes(study, 1)
-    assert row["step_bound_s"] == row["compute_time_s"]
-    assert pd.isna(row["all_reduce_time_s"])
-
-
 def test_a_broken_record_is_a_failed_row(study: Timed) -> None:
     all_reduce_records.write(study.folder, study.benchmark[2]).write_text("{")
     row = of_nodes(study, 2)
     assert row["status"] == "failed" and "not JSON" in row["reason"]
-
-
-def test_without_a_valid_run_the_benchmark_is_still_there(study: Timed) -> None:
-    all_reduce_records.write(study.folder, study.benchmark[2])
-    (study.runs_dir / study.benchmark[2].point.path / "repeat=1/run.json").unlink()
-    row = of_nodes(study, 2)
-    assert row["status"] == "ok" and row["all_reduce_time_s"] > 0
-    assert pd.isna(row["step_bound_s"])
 
 
 def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Timed) -> None:
@@ -176,14 +167,6 @@ def test_the_table_for_people(study: Timed, tmp_path: Path) -> None:
     assert "without overlap" in " ".join(shown.notes)
 
 
-def test_without_benchmarks_there_is_a_word_and_no_row(tmp_path: Path) -> None:
-    made = Timed(tmp_path, enabled=False).tables()[2]
-    assert made.empty and tuple(made) == communication.COLUMNS
-    assert "`all_reduce_benchmark.enabled` is false" in display.markdown(
-        communication.as_text(made)
-    )
-
-
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Timed) -> None:
     for nodes in (2, 3, 4, 5) if is_complete else (2, 3):
@@ -194,3 +177,157 @@ def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Timed) ->
     steps = "5 of 5" if is_complete else "3 of 5"
     assert f"{steps} steps are compared with computation plus all-reduce" in row["evidence"]
     assert row["verdict"] == ("pass" if is_complete else "fail")
+
+
+SIZES = [4, 64, 1024, 16384, 65536, 262144, 1048576, 4194304, 16777216]
+
+
+def times(latency_s: float, bandwidth: float, scatter: float = 0.0, seed: int = 0) -> list[float]:
+    noise = np.random.default_rng(seed).normal(0, scatter, len(SIZES))
+    exact = [latency_s + size / bandwidth for size in SIZES]
+    return (np.asarray(exact) * np.exp(noise)).tolist()
+
+
+@pytest.mark.parametrize("latency_s", [2e-5, 1e-3])
+@pytest.mark.parametrize("bandwidth", [1e8, 1e10])
+def test_exact_times_give_the_exact_parameters(latency_s: float, bandwidth: float) -> None:
+    found = fit(SIZES, times(latency_s, bandwidth))
+    if latency_s * bandwidth > 8e6:  # 16 MiB take less than three times as long as nothing
+        assert found.fit_reason
+        return
+    assert found.latency_s == pytest.approx(latency_s, rel=1e-4)
+    assert found.bandwidth_mb_per_s == pytest.approx(bandwidth / 1e6, rel=1e-4)
+    assert found.fit_misfit_max == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_scattered_times_give_them_within_the_scatter(seed: int) -> None:
+    found = fit(SIZES, times(1e-3, 5e8, 0.1, seed))
+    assert found.latency_s == pytest.approx(1e-3, rel=0.2)
+    assert found.bandwidth_mb_per_s == pytest.approx(500, rel=0.2)
+    for name in ("latency_s", "bandwidth_mb_per_s"):
+        value, low, high = (getattr(found, f"{name}{end}") for end in ("", "_min", "_max"))
+        assert low <= value * 1.001 <= high * 1.002
+
+
+@pytest.mark.parametrize("place", [0, 4, 8])
+def test_one_odd_size_does_not_lead(place: int) -> None:
+    odd = times(1e-3, 5e8)
+    odd[place] *= 1.8
+    found = fit(SIZES, odd)
+    assert found.latency_s == pytest.approx(1e-3, rel=0.15)
+    assert found.bandwidth_mb_per_s == pytest.approx(500, rel=0.35)
+    assert found.fit_misfit_max > 1.3
+
+
+def test_the_order_of_the_sizes_does_not_matter() -> None:
+    values = times(1e-3, 5e8, 0.1)
+    assert fit(SIZES[::-1], values[::-1]) == fit(SIZES, values)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "values", "reason"),
+    [
+        (SIZES[:4], [1.0] * 4, "4 sizes are too few, 5 are needed"),
+        (SIZES, [1e-3] * 9, "16777216 bytes take only 1.0 times as long as 4: larger sizes"),
+        (SIZES, [s / 1e8 for s in SIZES], "4 bytes take longer than the latency"),
+        (SIZES, [*times(1e-3, 5e8)[:4], 5e-3, *times(1e-3, 5e8)[5:]], "65536 bytes take 4"),
+        ([4, 8, 16, 32, 1 << 24], [1e-3, 1e-3, 1e-3, 1e-3, 1e-1], "without one of the sizes"),
+    ],
+    ids=["few", "flat", "steep", "misfit", "undetermined"],
+)
+def test_what_is_not_determined_is_refused(
+    sizes: list[float], values: list[float], reason: str
+) -> None:
+    found = fit(sizes, values)
+    assert reason in found.fit_reason and found.latency_s is None
+
+
+STRATEGIES = ["multi_worker_mirrored", "mpi_all_reduce"]
+SCATTER = [0.9, 0.95, 1.0, 1.0, 1.05, 1.1]
+POINT = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak"}
+
+
+@pytest.fixture(scope="module")
+def planned() -> Manifest:
+    blocks = [{**POINT, "nodes": [1, 2, 3], "strategy": STRATEGIES}]
+    raw = raw_config((("grid",), blocks), (("all_reduce_benchmark",), {"enabled": True}))
+    return manifest_of(configuration.validate(raw))
+
+
+def table(planned: Manifest, folder: Path) -> pd.DataFrame:
+    nothing = pd.DataFrame()
+    return transports.table(Study(nothing, nothing, planned, benchmarks_dir=folder))
+
+
+def timed(planned: Manifest, folder: Path) -> pd.DataFrame:
+    """Both on 2 nodes, MPI with a fourth of the latency and five times the bandwidth; 3: MPI."""
+    for each in planned.all_reduce_benchmarks:
+        is_mpi = each.point.strategy == "mpi_all_reduce"
+        latency_s, bandwidth = (0.25e-3, 2.5e9) if is_mpi else (1e-3, 5e8)
+        if each.spec and (each.point.nodes == 2 or is_mpi):
+            all_reduce_records.write(
+                folder,
+                each,
+                latency_s=latency_s,
+                bandwidth_bytes_per_s=bandwidth,
+                scatter=SCATTER if each.point.nodes == 2 else [1.0],
+            )
+    return table(planned, folder)
+
+
+def test_every_size_has_each_transport_and_its_ratio(planned: Manifest, tmp_path: Path) -> None:
+    made = timed(planned, tmp_path)
+    two = made[made["nodes"] == 2]
+    sizes = [all_reduce_records.GRADIENT_BYTES, *all_reduce_records.SIZES]
+    assert two["bytes"].tolist() == [size for size in sizes for _ in STRATEGIES]
+    assert two["transport"].tolist() == ["gRPC", "MPI"] * len(sizes)
+    assert two["payload"].tolist()[:3] == ["gradient", "gradient", "sweep"]
+    assert two["speedup_over_grpc"].isna().tolist() == [True, False] * len(sizes)
+    by_mpi = two[two["transport"] == "MPI"].set_index("bytes")
+    assert by_mpi.loc[4, "speedup_over_grpc"] == pytest.approx(4.0, rel=1e-3)
+    largest = by_mpi.loc[16777216]
+    assert largest["all_reduce_time_s"] == pytest.approx(0.25e-3 + 16777216 / 2.5e9)
+    assert largest["all_reduce_time_s_low"] == pytest.approx(0.9 * largest["all_reduce_time_s"])
+    low, high = largest["speedup_over_grpc_low"], largest["speedup_over_grpc_high"]
+    assert 4.0 < low < largest["speedup_over_grpc"] < high < 6.0
+
+
+def test_without_gRPC_or_with_few_repetitions_there_is_no_ratio(
+    planned: Manifest, tmp_path: Path
+) -> None:
+    made = timed(planned, tmp_path)
+    three = made[made["nodes"] == 3]
+    assert set(three["transport"]) == {"MPI"}
+    assert three["speedup_over_grpc"].isna().all() and three["all_reduce_time_s_low"].isna().all()
+    shown = transports.as_text(made).cells
+    row = shown[(shown["bytes"] == "4") & (shown["transport"] == "MPI")]
+    assert row["all_reduce_time_s"].tolist() == ["0.000250 (0.000225–0.000275)", "0.000250"]
+    assert row["speedup_over_grpc"].tolist()[1] == "–"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gpus", "devices", "exchange", "expected"),
+    [
+        ("multi_worker_mirrored", 0, "physical", "auto", "gRPC"),
+        ("multi_worker_mirrored", 2, "physical", "auto", "NCCL"),
+        ("multi_worker_mirrored", 2, "physical", "ring", "gRPC"),
+        ("multi_worker_mirrored", 2, "logical", "auto", "gRPC"),
+        ("mirrored", 2, "logical", "auto", "in process"),
+        ("mpi_all_reduce", 1, "physical", "auto", "MPI"),
+    ],
+)
+def test_the_transport_is_that_of_strategy_and_devices(
+    strategy: str, gpus: int, devices: str, exchange: str, expected: str
+) -> None:
+    nodes = 1 if strategy == "mirrored" else 2
+    block = {**POINT, "nodes": nodes, "gpus_per_node": gpus, "strategy": strategy}
+    raw = raw_config(
+        (("grid",), [block]),
+        (("all_reduce_benchmark",), {"enabled": True}),
+        (("platforms", "cluster", "devices"), devices),
+        (("platforms", "cluster", "gpus_per_node_max"), 2),
+        (("recipes", "weak", "communication"), exchange),
+    )
+    (planned,) = manifest_of(configuration.validate(raw)).all_reduce_benchmarks
+    assert transports.transport(all_reduce_records.spec_of(planned)) == expected

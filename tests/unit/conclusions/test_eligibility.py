@@ -73,7 +73,7 @@ def test_the_counts_of_the_rows_tell_the_same_as_the_runs() -> None:
     rows = comparison_table(runs, planned).to_dict("records")
     fit, _ = evidence.split(rows, Samples(runs))
     assert [row["nodes"] for row in fit] == [1, 4]
-    assert evidence.taking_part(rows) == fit
+    assert evidence.split(rows)[0] == fit
 
 
 def test_runs_that_diverged_or_failed_are_told() -> None:

@@ -13,7 +13,7 @@ from builders import REPOSITORY
 from measured import around, measured, went_on
 from tfscaling.conclusions import forecast
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.forecast import AMDAHL, MODELS, RING, TREE, USL, Line, Parts
+from tfscaling.conclusions.forecast import AMDAHL, MODELS, RING, TREE, USL, Line
 from tfscaling.spec.manifest import Manifest
 
 N = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
@@ -26,7 +26,7 @@ def ring_line(n: np.ndarray, *, parts: bool = True, is_weak: bool = True) -> Lin
     startup, compute = 10 + 0.2 * (n - 1), 0.001 + 0.0003 * batch
     exchange = 0.03 * (n - 1) / n + 0.001 * (n - 1)
     seconds = startup + steps * (compute + exchange)
-    return Line(n, batch, steps, seconds, Parts(startup, compute, exchange) if parts else None)
+    return Line(n, batch, steps, seconds, np.stack([startup, compute, exchange]) if parts else None)
 
 
 @pytest.mark.parametrize("is_weak", [True, False])
@@ -45,12 +45,6 @@ def test_a_line_of_amdahls_law_is_forecast_by_it_from_the_whole_time() -> None:
         assert forecast.left_out(model, line).most == pytest.approx(0, abs=1e-4), model
         found = forecast.predict(model, line, line.at(64))
         assert found.whole_s == pytest.approx(10 + 90 / 64, rel=1e-3), model
-
-
-def test_a_line_with_too_few_points_has_no_forecast() -> None:
-    assert "4 numbers" in forecast.refusal(ring_line(N[:4]))
-    assert "half of the largest" in forecast.refusal(ring_line(np.arange(10.0, 15.0)))
-    assert not forecast.refusal(ring_line(N))
 
 
 def test_a_line_that_bends_after_its_half_is_refused() -> None:
@@ -144,19 +138,6 @@ def test_a_model_that_misses_points_left_out_is_refused_in_the_table() -> None:
     assert len(refused) and set(refused["status"]) == {"refused"}
     assert refused["forecast_time_s"].isna().all()
     assert refused["reason"].str.contains("left out").all()
-
-
-def test_points_beyond_half_of_the_largest_are_left_out_together() -> None:
-    line = ring_line(np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0]))
-    slow = line.seconds * np.where(line.n > 4, 1.3, 1.0)
-    found = forecast.left_out(RING, Line(line.n, line.batch, line.steps, slow, None))
-    assert found.beyond_max == pytest.approx(1 - 1 / 1.3, abs=0.05) and found.most <= 1
-
-
-def test_without_numbers_of_nodes_there_is_no_forecast() -> None:
-    comparison, runs, planned = measured({("east", 1): around(1.0)})
-    assert forecast.table(Study(comparison, runs, planned)).empty
-    assert forecast.as_text(pd.DataFrame(columns=list(forecast.COLUMNS))).cells.empty
 
 
 def lines_of(name: str, value: str) -> dict[tuple[str, ...], list[tuple[float, float]]]:

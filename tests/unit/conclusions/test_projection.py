@@ -14,7 +14,7 @@ from builders import manifest_of, raw_config
 from tfscaling.conclusions import decision, headline, projection
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
-from tfscaling.plan import run_estimates
+from tfscaling.plan import costed_plan
 from tfscaling.record import run_record
 from tfscaling.record.run_record import ShortRun, StepBlock
 from tfscaling.spec import configuration
@@ -121,8 +121,8 @@ def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path)
     study_of(tmp_path, [1.0, 1.0], None)
     short, whole = planned.runs[0].spec, planned.runs[-2].spec
     assert (short.point.recipe, whole.point.recipe) == ("short", "whole")
-    found = run_estimates.estimate(whole, tmp_path, 9999.0, short)
-    own = run_estimates.estimate(short, tmp_path, 9999.0)
+    found = costed_plan.estimate(whole, tmp_path, 9999.0, short)
+    own = costed_plan.estimate(short, tmp_path, 9999.0)
     assert (found.source, own.source) == ("projected, 2 short runs", "measured, 2 runs")
     assert found.duration_s - own.duration_s == pytest.approx(900 * STEP_S)
 

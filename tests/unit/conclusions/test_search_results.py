@@ -11,7 +11,7 @@ from searched import is_made, planned_of, runs_of, study_of
 from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import IN, LEFT, TAKEN
-from tfscaling.search.terms import Why
+from tfscaling.search.candidates import Reason
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW
 
 
@@ -37,7 +37,7 @@ def test_the_table_has_each_point_with_its_round_margin_and_cost(decided: Study)
     table = search_results.table(decided)
     assert table["place"].tolist() == [TAKEN, *[LEFT] * 5]
     assert table["round"].tolist()[1:] == [3, 1, 1, 1, 1]
-    assert set(table["why"][1:]) == {Why.NOT_THE_BEST.value}
+    assert set(table["why"][1:]) == {Reason.NOT_THE_BEST.value}
     near = table.iloc[1]
     assert (near["nodes"], near["runs"], near["rival"]) == (4, 4, "2 nodes on near")
     assert 0 < near["at_least"] < near["gap"] < 0.35
@@ -82,7 +82,7 @@ def test_points_left_out_by_a_bound_are_named_and_their_saving_is_a_least_one(
     assert (best["platform"], best["nodes"], best["place"]) == ("near", 1, TAKEN)
     assert best["is_decided"]
     never = [row for row in others if not row["runs"]]
-    assert [(row["why"], row["round"]) for row in never] == [(Why.BOUNDED.value, 0)] * 4
+    assert [(row["why"], row["round"]) for row in never] == [(Reason.BOUNDED.value, 0)] * 4
     assert {row["rival"] for row in never} == {"1 node on near", "1 node on far"}
     # at linear speed-up as many node-hours as the smallest point of the line
     for _, full in table.groupby("platform")["full_node_hours"]:

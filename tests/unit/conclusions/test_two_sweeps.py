@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ from builders import REPOSITORY
 from measured import Times, around, measured
 from msgspec import structs
 from tfscaling.conclusions import two_sweeps
-from tfscaling.conclusions.change import judge
 from tfscaling.conclusions.evidence import Reference, Study
+from tfscaling.conclusions.two_sweeps import judge
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.stages import check_regressions as regressions
 from tfscaling.tables import table_rows
@@ -110,13 +108,6 @@ def test_a_point_of_which_most_runs_fail_now_is_failing(tmp_path: Path) -> None:
     assert regressions.refusal(pd.DataFrame(rows))
 
 
-def test_a_point_of_which_most_runs_diverge_or_fail_now_is_failing(tmp_path: Path) -> None:
-    now = study_of({**USUAL, ("east", 4): around(10.0)[:2]}, day=2)
-    of_point = now.runs[(now.runs["status"] == "failed")].index
-    now.runs.loc[of_point[:1], "status"] = "diverged"
-    assert verdicts(against(now, study_of(USUAL), tmp_path))[2] == "failing"
-
-
 def test_a_point_that_failed_as_often_before_is_not_failing(tmp_path: Path) -> None:
     now, before = ({**USUAL, ("east", 1): around(40.0)[:ok]} for ok in (2, 4))
     rows = against(study_of(now, day=2), study_of(before), tmp_path)
@@ -148,21 +139,6 @@ def test_failing_is_most_runs_here_and_a_quarter_there(
     assert two_sweeps.is_failing(*ends) is is_failing
 
 
-@pytest.mark.parametrize(
-    ("runs", "share", "one_in"), [(6, 0.1, 890), (4, 0.1, 285), (6, 0.2, 90), (4, 0.2, 45)]
-)
-def test_points_seldom_are_failing_by_chance(runs: int, share: float, one_in: int) -> None:
-    chances = [
-        comb(runs, bad) * share**bad * (1 - share) ** (runs - bad) for bad in range(runs + 1)
-    ]
-    false = sum(
-        here * there
-        for (bad, here), (bad_there, there) in itertools.product(enumerate(chances), repeat=2)
-        if two_sweeps.is_failing(two_sweeps.Ends(bad, runs), two_sweeps.Ends(bad_there, runs))
-    )
-    assert 1 / false == pytest.approx(one_in, rel=0.01)
-
-
 def without_times(study: Study, nodes: int, timed: int) -> Study:
     """The same with so many timed runs of a point: the others went on from a checkpoint."""
     resumed = (study.runs["nodes"] == nodes) & (study.runs["repeat"] > timed)
@@ -177,19 +153,6 @@ def test_runs_without_a_time_are_not_counted(timed: int, tmp_path: Path) -> None
     assert verdicts(rows) == ["same", "cannot be told", "same"]
     assert rows[1]["runs"] == timed and f"{timed} here, 6 there" in rows[1]["reason"]
     assert [row["comparisons"] for row in (rows[0], rows[2])] == [2, 2]
-
-
-def test_a_point_without_any_time_is_not_compared(tmp_path: Path) -> None:
-    before = without_times(study_of(USUAL), nodes=2, timed=0)
-    rows = against(study_of(USUAL, day=2), before, tmp_path)
-    assert verdicts(rows) == ["same", "not compared", "same"]
-    assert "6 here, 0 there" in rows[1]["reason"]
-
-
-def test_enough_runs_with_times_are_judged_beside_those_without(tmp_path: Path) -> None:
-    now = {**USUAL, ("east", 2): around(30.0)}
-    rows = against(without_times(study_of(now, day=2), 2, 4), study_of(USUAL), tmp_path)
-    assert verdicts(rows) == ["same", "slower", "same"] and rows[1]["runs"] == 4
 
 
 def test_the_same_runs_are_no_second_sweep(tmp_path: Path) -> None:
@@ -243,11 +206,6 @@ def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_pa
     assert set(found["differs"]) == {
         "label_smoothing: 0.0, now 0.1; gradient_exchange: float32, now bfloat16"
     }
-
-
-def test_without_a_reference_there_are_no_rows() -> None:
-    found = two_sweeps.table(study_of(USUAL))
-    assert found.empty and two_sweeps.as_text(found).cells.empty
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "tables/runs.csv"])

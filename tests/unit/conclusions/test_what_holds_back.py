@@ -1,22 +1,29 @@
-"""What holds a point back is named only if it is certainly the largest part of a step."""
+"""What limits a point: the largest part of a step, a slow rank, the gradient noise scale."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from pathlib import Path
+from typing import Any
 
 import generator
 import msgspec
+import numpy as np
 import pandas as pd
 import pytest
-from builders import manifest_of, raw_config
+from builders import manifest_of, raw_config, valid_config, write_record
+from measured import NOTHING_PLANNED, around, measured
+from record.test_step_estimates import measured as measured_norms
+from record.test_step_estimates import true_scale
 from rows import tables_of
-from tfscaling.conclusions import what_holds_back
+from tfscaling.conclusions import findings, what_holds_back
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import run_record
+from tfscaling.record.rank_report import GradientNorms
 from tfscaling.record.run_record import Attribution, StepParts
 from tfscaling.spec import configuration
+from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 
 #: Milliseconds of a step: input, computation, stragglers, communication.
@@ -86,13 +93,6 @@ def test_a_few_rounds_that_were_disturbed_change_no_answer(
     assert row["input_share_low"] == pytest.approx(0.6 if expected == "input" else 0.2)
 
 
-def test_a_part_that_leads_by_chance_is_not_named(tmp_path: Path) -> None:
-    turns = [INPUT] * 8 + [COMMUNICATION] * 3 + [COMPUTATION]
-    (row,) = what_holds_back.table(study_of(tmp_path, {2: turns})).to_dict("records")
-    assert row["held_back_by"] == "input or communication"
-    assert row["computation_largest"] == 2
-
-
 #: Parts of each round in turns → whether computation is all that holds the point back.
 @pytest.mark.parametrize(
     ("turns", "alone"),
@@ -120,9 +120,145 @@ def test_the_page_has_a_row_for_each_point(tmp_path: Path) -> None:
     assert shown.cells["input"].tolist() == ["0% (0%–0%)", "60% (60%–60%)"]
 
 
-def test_without_it_the_table_is_empty_and_says_how_to_measure_it(tmp_path: Path) -> None:
-    planned = manifest_of(configuration.validate(raw_config()))
-    runs, _ = tables_of(planned, tmp_path)
-    table = what_holds_back.table(Study(comparison_table(runs, planned), runs, planned))
-    assert isinstance(table, pd.DataFrame) and table.empty
-    assert "attribution: true" in what_holds_back.as_text(table).notes[0]
+def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
+    """Runs of one point with (slowest rank, straggler ratio) each."""
+    _, runs, _ = measured({("east", 4): around(10.0, runs=len(slow))})
+    runs["slowest_rank"] = [rank for rank, _ in slow]
+    runs["straggler_ratio"] = [ratio for _, ratio in slow]
+    runs["slowest_host"] = [f"node{rank}" for rank, _ in slow]
+    return runs.assign(**columns)
+
+
+def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:
+    ((point, text, support, _),) = what_holds_back.slow_ranks(
+        runs_of(*[(2, 3.0 + n / 10) for n in range(6)])
+    )
+    assert point.nodes == 4
+    assert text.startswith("Rank 2 on node2 computes 3.00 to 3.50 times as long as the median rank")
+    assert "in all 6 runs" in text
+    assert support == "supported"
+
+
+def test_a_single_run_names_it_without_a_claim() -> None:
+    ((_, text, support, _),) = what_holds_back.slow_ranks(runs_of((1, 2.0)))
+    assert "Rank 1 on node1 computes 2.00 times as long" in text and "in its only run" in text
+    assert support == "too few runs"
+
+
+def test_another_rank_in_each_run_is_chance() -> None:
+    assert not list(what_holds_back.slow_ranks(runs_of(*[(n % 2, 3.0) for n in range(6)])))
+
+
+def test_among_many_points_of_two_ranks_the_same_slow_rank_can_be_chance() -> None:
+    """Six runs: one in 32 for each point."""
+    comparison, runs, _ = measured({("east", n): around(10.0) for n in (2, 4, 8, 16)})
+    slow = runs.assign(straggler_ratio=1.0, slowest_rank=range(len(runs)), slowest_host="a")
+    for nodes, support in ((2, "inconclusive"), (4, "supported")):
+        own = slow.copy()
+        columns = ["straggler_ratio", "slowest_rank"]
+        own.loc[own["nodes"] == nodes, columns] = [2.0, 1]
+        ((point, _, found, comparisons),) = what_holds_back.slow_ranks(own)
+        assert (point.nodes, found, comparisons) == (nodes, support, 4)
+    assert len(comparison) == 4
+
+
+def test_a_rank_that_is_hardly_slower_is_not_named() -> None:
+    assert not list(what_holds_back.slow_ranks(runs_of(*[(2, r) for r in (3, 3, 3, 3, 3, 1.2)])))
+
+
+def test_runs_without_such_a_measurement_have_none() -> None:
+    assert not list(what_holds_back.slow_ranks(runs_of((1, 2.0), straggler_ratio=None)))
+    assert not list(what_holds_back.slow_ranks(runs_of((1, 2.0), status="failed")))
+
+
+def test_a_straggler_is_a_finding_about_its_point() -> None:
+    comparison, _, _ = measured({("east", 4): around(10.0)})
+    found = findings.table(Study(comparison, runs_of(*[(2, 3.0)] * 6), NOTHING_PLANNED))
+    (row,) = found[found["topic"] == "stragglers"].to_dict("records")
+    assert row["subject"] == "4 nodes"
+    assert row["support"] == "supported"
+
+
+KEY = ("recipes", "weak", "gradient_noise_scale")
+
+
+def test_intervals_hold_the_scale_of_the_problem_as_often_as_they_say() -> None:
+    found = [what_holds_back.noise_scale([measured_norms(seed)]) for seed in range(100)]
+    held = [each.low <= true_scale() <= each.high for each in found]
+    assert np.mean(held) > 0.88  # of 95 %, with forty steps
+    assert all(each.low <= each.examples <= each.high for each in found)
+
+
+def norms_around(epoch: int, signal: float, noise: float, seed: int = 0) -> GradientNorms:
+    """Norms of 200 steps of which |G|^2 and tr(S) are known, with a scatter of 0.1 %."""
+    parts, whole = np.random.default_rng(seed).normal(1.0, 0.001, (2, 200))
+    return GradientNorms(
+        epoch=epoch,
+        part_examples=8,
+        whole_examples=16,
+        parts=tuple((signal + noise / 8 * parts).tolist()),
+        whole=tuple((signal + noise / 16 * whole).tolist()),
+    )
+
+
+def found_for(
+    folder: Path, *norms: GradientNorms, is_asked: bool = True, comparisons: int = 2
+) -> list[tuple[str, str]]:
+    """(sentence, support) of the findings about batches, of two points with these norms."""
+    planned = manifest_of(valid_config((KEY, is_asked)))
+    for run in planned.runs:
+        write_record(folder, run, gradient_norms=norms)
+    runs, _ = runs_table.run_tables(planned.runs, folder)
+    comparison = comparison_table(runs, planned)
+    found = findings.table(Study(comparison, runs, planned))
+    own = found[found["topic"] == "batch"]
+    if is_asked:
+        is_known = comparison["gradient_noise_scale"].notna().all()
+        assert is_known == (own["support"] == "supported").all()
+        assert set(own["comparisons"]) == {comparisons}
+    return list(zip(own["text"], own["support"], strict=True))
+
+
+def test_a_point_says_beyond_which_batch_more_nodes_do_not_help(tmp_path: Path) -> None:
+    norms = measured_norms(0, steps=400)
+    scale = what_holds_back.noise_scale([norms])
+    for text, support in found_for(tmp_path, norms):
+        assert support == "supported"
+        assert f"beyond a global batch of about {scale.examples:.0f} examples (" in text
+
+
+def test_the_sentence_is_of_the_last_evaluation_and_tells_the_first(tmp_path: Path) -> None:
+    first, last = norms_around(1, 1.0, 50.0), norms_around(8, 0.001, 5.0)
+    scales = [what_holds_back.noise_scale([norms], comparisons=4) for norms in (first, last)]
+    assert [scale.examples for scale in scales] == pytest.approx([50.0, 5000.0], rel=0.1)
+    for text, support in found_for(tmp_path, last, first, comparisons=4):
+        assert support == "supported"
+        assert f" {scales[1].text} " in text
+        assert "after epoch 8," in text
+        assert text.endswith(f"it grew to that from {scales[0].text} after epoch 1")
+
+
+@pytest.mark.parametrize(("signal", "verb"), [(1.0, ""), (0.1, "fell"), (10.0, "grew")])
+def test_a_change_is_told_only_where_it_is_shown(signal: float, verb: str, tmp_path: Path) -> None:
+    first, last = norms_around(1, signal, 50.0, seed=1), norms_around(2, 1.0, 50.0)
+    for text, _ in found_for(tmp_path, first, last, comparisons=4):
+        assert "after epoch 2," in text
+        assert ("after epoch 1" in text) == bool(verb)
+        assert f"it {verb} to that" in text or not verb
+
+
+def test_the_scale_may_grow_beyond_what_was_measured(tmp_path: Path) -> None:
+    hidden = norms_around(8, -0.001, 50.0)
+    for text, support in found_for(tmp_path, norms_around(1, 1.0, 50.0), hidden, comparisons=4):
+        assert support == "inconclusive"
+        assert "at least" in text and "it grew to that from 50 examples" in text
+
+
+def test_intervals_that_hold_together_are_wider() -> None:
+    norms = measured_norms(0, steps=400)
+    one, ten = (what_holds_back.noise_scale([norms], comparisons) for comparisons in (1, 10))
+    assert ten.low < one.low < one.examples == ten.examples < one.high < ten.high
+
+
+def test_recipes_that_do_not_ask_have_no_sentence(tmp_path: Path) -> None:
+    assert found_for(tmp_path, measured_norms(0, steps=400), is_asked=False) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders import local_spec
-from tfscaling.console.run_progress import RunProgress
+from tfscaling.console.sweep_progress import RunProgress
 from tfscaling.spec.run_spec import RunSpec
 from told_events import START, event, told
 

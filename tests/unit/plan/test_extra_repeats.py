@@ -94,22 +94,11 @@ def test_runs_that_the_tables_do_not_count_are_not_there(tmp_path: Path, change:
     assert made.added == 0
 
 
-def test_points_that_ask_for_no_interval_are_not_looked_at(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": 1, "repeats": 6})
-    generator.write_records(planned.runs, tmp_path)
-    assert extra_repeats.next_round(planned, tmp_path, [], 1).points == ()
-    assert not any(run.extra_repeat for run in planned.runs)
-
-
 @pytest.mark.parametrize(("runs", "more"), [(1, 6), (5, 6), (6, 9), (8, 9), (9, 12), (15, 17)])
 def test_the_next_number_of_runs_is_one_that_can_narrow_the_interval(runs: int, more: int) -> None:
     assert extra_repeats.next_number(runs) == more
     assert (median_rank(more) or 0) > (median_rank(runs) or 0)
     assert (median_rank(more - 1) or 0) <= (median_rank(runs) or 0)
-
-
-def test_too_few_runs_have_no_interval() -> None:
-    assert extra_repeats.relative_interval(WIDE[:5]) is None
 
 
 def diverge(planned: Manifest, runs_dir: Path, *numbers: int) -> None:
@@ -157,14 +146,3 @@ def test_a_point_of_which_half_the_runs_diverged_is_not_repeated(
     (point,) = made.points
     assert (made.added, point.verdict) == (0, extra_repeats.HALF_DIVERGED)
     assert point.diverged == len(numbers)
-
-
-@pytest.mark.parametrize("change", [{"parameters_hash": "0" * 16}, {"schema_version": 2}], ids=str)
-def test_records_of_another_run_or_version_do_not_count(
-    tmp_path: Path, change: dict[str, Any]
-) -> None:
-    planned = written(tmp_path, {1: NARROW, 2: WIDE})
-    path = tmp_path / planned.runs[0].spec.path / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    made = extra_repeats.next_round(planned, tmp_path, [], 1)
-    assert [point.nodes for point in made.points] == [2]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure
-from tfscaling.plan.lasting_failures import is_given_up, is_lasting, lasts
+from tfscaling.plan.lasting_failures import given_up, is_lasting, lasts
 from tfscaling.record import attempts
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport, Kind
 from tfscaling.record.run_record import FAILURE
@@ -161,6 +163,8 @@ def test_a_run_is_given_up_after_so_many_failures_of_its_own(
         (folder / FAILURE).write_text(json.dumps(report))
         (folder / f"attempt={number}").mkdir()
         shutil.copy(folder / FAILURE, folder / f"attempt={number}")
-    assert is_given_up(RUN, tmp_path) == is_out
+    search = SimpleNamespace(points=[RUN.spec])
+    planned: Any = SimpleNamespace(searches=[search], runs=[RUN])
+    assert given_up(planned, tmp_path) == ({RUN.spec.path} if is_out else set())
     (folder / "run.json").touch()
-    assert not is_given_up(RUN, tmp_path)
+    assert given_up(planned, tmp_path) == set()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from submitted import config_of, described
-from tfscaling.plan import preflight, slurm_limits
-from tfscaling.plan.preflight import Answer
-from tfscaling.plan.slurm_limits import Node, Request
+from tfscaling.plan import plan_rows, preflight
+from tfscaling.plan.plan_rows import TIME_LIMIT, PointRow
+from tfscaling.plan.preflight import Answer, Node, Request
 from tfscaling.spec.run_spec import Point
 
 NOW = datetime.datetime(2026, 11, 22, 12, 0)
@@ -130,7 +130,7 @@ def test_a_type_of_gpu_is_another_than_others() -> None:
 def test_nodes_that_are_out_of_service_may_come_back(states: tuple[str, ...], waits: bool) -> None:
     nodes = [Node(f"n{n}", state, 8, "(null)", 1) for n, state in enumerate(states)]
     small = Node("small", "down", 2, "(null)", 1)
-    assert bool(slurm_limits.out_of_service(request_of(), [*nodes, small])) is waits
+    assert bool(preflight.out_of_service(request_of(), [*nodes, small])) is waits
 
 
 @pytest.mark.parametrize(
@@ -140,15 +140,9 @@ def test_nodes_that_are_out_of_service_may_come_back(states: tuple[str, ...], wa
 )  # fmt: skip
 def test_what_no_node_has_is_named(platform: dict[str, Any], named: str) -> None:
     nodes = [Node("n1", "idle", 8, "gpu:v100:4", 2000), Node("n2", "idle", 2, "(null)", 4000)]
-    found = slurm_limits.lacking(request_of(point(gpus_per_node=4), **platform), nodes)
+    found = preflight.lacking(request_of(point(gpus_per_node=4), **platform), nodes)
     assert bool(found) == bool(named) and named in found
-    assert slurm_limits.lacking(request_of(**platform), []) == ""
-
-
-def test_a_partition_with_too_few_nodes_is_named() -> None:
-    nodes = [Node("n1", "idle", 8, "", 2000)]
-    request = request_of(point(nodes=2), partition="small")
-    assert "partition small has 1 node" in slurm_limits.lacking(request, nodes)
+    assert preflight.lacking(request_of(**platform), []) == ""
 
 
 # --- limits ---
@@ -158,7 +152,7 @@ def partition_of(**settings: str) -> dict[str, str]:
     usual = {"PartitionName": "cpu", "Default": "YES", "MaxTime": "UNLIMITED",
              "MaxNodes": "UNLIMITED", "AllowAccounts": "ALL"}  # fmt: skip
     line = " ".join(f"{key}={value}" for key, value in {**usual, **settings}.items())
-    return slurm_limits.partition(line)
+    return preflight.partition(line)
 
 
 LIMITS = [
@@ -180,16 +174,16 @@ LIMITS = [
 def test_limits_that_sbatch_accepts_and_no_job_meets(
     settings: dict[str, str], platform: dict[str, Any], reason: str
 ) -> None:
-    found = slurm_limits.problem(request_of(**platform), [partition_of(**settings)])
+    found = preflight.problem(request_of(**platform), [partition_of(**settings)])
     assert found.partition(":")[0] == reason
 
 
 def test_one_of_several_partitions_is_enough() -> None:
     short, long = (partition_of(PartitionName=n, MaxTime=t) for n, t in
                    (("short", "00:10:00"), ("long", "UNLIMITED")))  # fmt: skip
-    assert slurm_limits.problem(request_of(partition="short"), [short, long])
-    assert not slurm_limits.problem(request_of(partition="short,long"), [short, long])
-    assert not slurm_limits.problem(request_of(partition="unknown"), [short, long])
+    assert preflight.problem(request_of(partition="short"), [short, long])
+    assert not preflight.problem(request_of(partition="short,long"), [short, long])
+    assert not preflight.problem(request_of(partition="unknown"), [short, long])
 
 
 # --- without Slurm ---
@@ -235,9 +229,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).chmod(0o755)
     (tmp_path / "which").symlink_to(shutil.which("which") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    slurm_limits.silence.cache_clear()
+    preflight.silence.cache_clear()
     yield tmp_path
-    slurm_limits.silence.cache_clear()
+    preflight.silence.cache_clear()
 
 
 @pytest.mark.parametrize("backup", ["DOWN", "UP"])
@@ -251,14 +245,38 @@ def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
     assert ("sbatch" in commands) is (backup == "UP")
 
 
-def test_what_the_plugin_refuses_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It never asks sbatch, which is there and accepts all."""
-    (tmp_path / "sbatch").write_text("#!/bin/sh\nexit 0\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    (tmp_path / "which").symlink_to(shutil.which("which") or "")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    verdict = preflight.verdict([point()], config_of(extra="--partition=other"), described())
-    assert "refused by the Slurm executor plugin" in verdict.refused[point()]
-    assert preflight.verdict([point()], config_of(), described()).refusal == ""
+# --- which run would end first ---
+
+
+def row(nodes: int, duration_s: float, wait_s: float | None, measured: bool = True) -> PointRow:
+    """The row of a point after Slurm was asked; None: it would not start it."""
+    made = PointRow(
+        platform="cluster", model="net", strategy="own", recipe="short", nodes=nodes,
+        gpus_per_node=0, tasks_per_node=1, devices="CPU", feasibility="runs", reason="", runs=1,
+        duration_s=duration_s, duration_from="measured, 6 runs" if measured else TIME_LIMIT,
+    )  # fmt: skip
+    start = None if wait_s is None else NOW + datetime.timedelta(seconds=wait_s)
+    return preflight.answered(made, Answer(start, refusal="" if start else "too large"), NOW)
+
+
+def test_the_end_is_the_wait_and_the_run() -> None:
+    found = row(4, 600.0, 1800.0)
+    assert (found.wait_s, found.ends_in_s, found.starts) == (1800.0, 2400.0, "at 12:30")
+    assert row(4, 600.0, -30.0).wait_s == 0.0  # Slurm's clock is a little behind
+    assert row(4, 600.0, None).ends_in_s is None
+
+
+def test_a_larger_geometry_that_waits_longer_does_not_end_first() -> None:
+    (text,) = plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 7200.0)])
+    assert text.index("8 nodes") < text.index("(10 min)") < text.index("1 node on")
+    assert text.index("60 min") < text.index("130 min")
+
+
+def test_where_the_shortest_run_ends_first_it_says_so() -> None:
+    (text,) = plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 10.0)])
+    assert "8 nodes" in text and "would end first, too" in text
+
+
+def test_assumed_durations_and_single_points_are_not_compared() -> None:
+    assert not list(plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 3600.0, 9.0, False)]))
+    assert not list(plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 60.0, None)]))

@@ -13,7 +13,7 @@ import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.plan import costed_plan
-from tfscaling.plan.reruns import Reruns, is_outdated
+from tfscaling.plan.reruns import Reruns
 from tfscaling.record import attempts, run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import PlannedRun
@@ -60,26 +60,29 @@ def reruns(*changes: Any) -> Reruns:
 
 
 STALE = (("rerun",), "stale")
+DATA_FILE = f"results/datasets/{DATA}.npz"
+
+
+def record_path(run: PlannedRun) -> Path:
+    return Path("results/runs", run.spec.path, "run.json")
 
 
 def test_a_stale_run_is_made_again_only_where_that_is_asked_for(runs: list[PlannedRun]) -> None:
-    paths = [run.spec.path for run in runs]
-    assert not any(map(reruns(STALE).is_stale, paths))
+    assert reruns(STALE).outdated == frozenset()
     Path("net.py").write_text("def model(): return 1\n")
-    assert all(map(reruns(STALE).is_stale, paths))
-    assert not any(map(reruns().is_stale, paths))
+    assert reruns(STALE).outdated == {str(record_path(run)) for run in runs}
+    assert reruns().outdated == frozenset()
 
 
 def test_changed_data_is_made_again_for_runs_that_have_no_record(runs: list[PlannedRun]) -> None:
     one, extra, two, _ = (run.spec.path for run in runs)
     Path("data.py").write_text("def data(): return 1\n")
-    assert not reruns().is_changed_data(DATA)  # all runs are made
+    assert DATA_FILE not in reruns().outdated  # all runs are made
     Path("results/runs", extra, "run.json").unlink()
-    assert not reruns().is_changed_data(DATA)  # it may not be needed
+    assert DATA_FILE not in reruns().outdated  # it may not be needed
     Path("results/runs", two, "run.json").unlink()
     assert reruns().runs_of_changed_data == {two}
-    assert reruns().is_changed_data(DATA)
-    assert not reruns().is_changed_data("mnist")
+    assert reruns().outdated == {DATA_FILE}
     assert reruns(STALE).runs_of_changed_data == {one, two}  # the record of `one` is stale
 
 
@@ -92,9 +95,9 @@ def test_runs_of_another_cluster_do_not_ask_for_data(runs: list[PlannedRun]) -> 
     Path("data.py").write_text("def data(): return 1\n")
     Path("results/runs", runs[0].spec.path, "run.json").unlink()
     named = (("platforms", "cluster", "cluster"), "here")
-    assert reruns(named, (("cluster",), "here")).is_changed_data(DATA)
+    assert DATA_FILE in reruns(named, (("cluster",), "here")).outdated
     other = (("platforms", "laptop", "cluster"), "there")
-    assert not reruns(named, other, (("cluster",), "there")).is_changed_data(DATA)
+    assert DATA_FILE not in reruns(named, other, (("cluster",), "there")).outdated
 
 
 def test_a_stale_benchmark_is_made_again_only_where_that_is_asked_for() -> None:
@@ -105,30 +108,17 @@ def test_a_stale_benchmark_is_made_again_only_where_that_is_asked_for() -> None:
     record = json.loads(path.read_text())
     record["environment"]["user_code"] = user_code.of_names("net:model").checksums()
     path.write_text(json.dumps(record))
-    assert not reruns(enabled, STALE).is_stale_benchmark(of_two.point.path)
+    assert str(path) not in reruns(enabled, STALE).outdated
     Path("net.py").write_text("def model(): return 1\n")
-    assert reruns(enabled, STALE).is_stale_benchmark(of_two.point.path)
-    assert not reruns(enabled).is_stale_benchmark(of_two.point.path)
-    assert not reruns(enabled, STALE).is_stale_benchmark("another point")
+    assert str(path) in reruns(enabled, STALE).outdated
+    assert reruns(enabled).outdated == frozenset()
 
     reruns(enabled).keep_earlier({str(path)})
     path.unlink()
-    assert reruns(enabled).bring_back() == frozenset()  # it is of other code
+    assert reruns(enabled).brought_back == frozenset()  # it is of other code
     Path("net.py").write_text("def model(): ...\n")
-    assert reruns(enabled).bring_back() == {of_two.point.path}
+    assert reruns(enabled).brought_back == {str(path)}
     assert json.loads(path.read_text()) == record
-
-
-def test_a_file_is_outdated_if_it_is_there_with_another_content() -> None:
-    file = Path("config.json")
-    assert not is_outdated(file, b"new")
-    file.write_text("old")
-    assert is_outdated(file, b"new")
-    assert not is_outdated(file, b"old")
-
-
-def record_path(run: PlannedRun) -> Path:
-    return Path("results/runs", run.spec.path, "run.json")
 
 
 def made_again(*runs: PlannedRun) -> None:
@@ -153,7 +143,7 @@ def test_the_record_of_a_run_made_again_is_kept_until_the_new_one_is_whole(
     made_again(one)
     assert attempts.backup_of(record_path(extra)).exists()  # rounds may have it made again
     assert not attempts.backup_of(record_path(two)).exists()
-    assert reruns(STALE).bring_back() == frozenset()  # it is of other code
+    assert reruns(STALE).brought_back == frozenset()  # it is of other code
     write_failure(Path("results/runs"), one, message="ValueError: no")
     row = row_of(runs, one)
     assert row["status"] == "stale"
@@ -166,13 +156,13 @@ def test_the_record_of_a_run_made_again_is_kept_until_the_new_one_is_whole(
     Path("net.py").write_text("def model(): ...\n")
     assert row_of(runs, one)["status"] == "ok"
     assert "ValueError: no" in row_of(runs, one)["warnings"]
-    assert reruns().bring_back() == {one.spec.path}
+    assert reruns().brought_back == {str(record_path(one))}
     found = record_path(one)
     assert (found.read_bytes(), found.stat().st_mtime_ns) == (content, made_ns)
     reruns().keep_earlier(set())
     assert not attempts.backup_of(found).exists()
     found.unlink()  # by the user
-    assert reruns().bring_back() == frozenset()
+    assert reruns().brought_back == frozenset()
 
 
 def test_an_earlier_record_of_other_parameters_or_a_broken_one_does_not_come_back(
@@ -181,9 +171,9 @@ def test_an_earlier_record_of_other_parameters_or_a_broken_one_does_not_come_bac
     one, _, two, _ = runs
     made_again(one, two)
     changed = (("recipes", "weak", "epochs"), 7)
-    assert reruns(changed).bring_back() == frozenset()
+    assert reruns(changed).brought_back == frozenset()
     attempts.backup_of(record_path(two)).write_text("{")
-    assert reruns().bring_back() == {one.spec.path}
+    assert reruns().brought_back == {str(record_path(one))}
 
 
 def test_where_links_cannot_be_made_the_record_is_copied(
@@ -194,5 +184,5 @@ def test_where_links_cannot_be_made_the_record_is_copied(
 
     monkeypatch.setattr(os, "link", refused)
     made_again(runs[0])
-    assert reruns().bring_back() == {runs[0].spec.path}
+    assert reruns().brought_back == {str(record_path(runs[0]))}
     assert record_path(runs[0]).stat().st_nlink == 1

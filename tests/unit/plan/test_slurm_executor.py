@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,13 +89,6 @@ def excluded(call: list[str]) -> str | None:
 # --- submission ---
 
 
-def test_jobs_enter_the_queue_by_priority(start: Start, slurm: Slurm) -> None:
-    jobs = [Job([f"{n}"], ["x", str(n)], priority=n) for n in (1, 3, 2)]
-    done(start(), *jobs)
-    comments = [call[call.index("--comment") + 1] for call in slurm.calls]
-    assert comments == [f"rule_train_wildcards_x_{n}" for n in (3, 2, 1)]
-
-
 def test_the_command_arrives_as_it_is(start: Start, slurm: Slurm, tmp_path: Path) -> None:
     slurm.answer(
         "sbatch", f'for word in "$@"; do last="$word"; done; echo "$last" >{tmp_path}/it; echo 1'
@@ -132,21 +124,6 @@ def test_sbatchs_words_about_a_job_are_kept(start: Start, slurm: Slurm, sweep: S
     done(executor, Job(["a"]))
     assert executor.ended == [("a", False)]
     assert sweep.notes == [{Path("a"): "sbatch refused it: no way"}]
-
-
-def test_a_submission_waits_for_the_controller(
-    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugin, "PING_PERIOD_S", 0.05)
-    slurm.answer("scontrol", f"test -e {tmp_path}/back")
-    executor = start()
-    executor._awaits_pings = True
-    executor.run_jobs([Job(["a"])])
-    time.sleep(0.3)
-    assert slurm.calls == []
-    (tmp_path / "back").touch()
-    executor._submitter.shutdown(wait=True)
-    assert len(slurm.calls) == 1
 
 
 def test_nothing_is_submitted_after_a_sweep_was_cancelled(
@@ -327,16 +304,6 @@ def test_a_job_that_goes_on_is_adopted_once(
     assert executor._adopt(Job(["a"])) is None
 
 
-def test_adopted_jobs_are_queried_by_their_names(
-    start: Start, slurm: Slurm, tmp_path: Path
-) -> None:
-    executor = start(earlier=queued("RUNNING"))
-    slurm.answer("squeue", f'echo "$@" >{tmp_path}/query')
-    executor.query(submitted(Job(["a"]), "1", tmp_path))
-    (names,) = [w for w in shlex.split((tmp_path / "query").read_text()) if w.startswith("--name=")]
-    assert names == f"--name={executor.run_uuid},name1"
-
-
 def test_of_several_jobs_for_an_output_the_last_unfinished_job_is_adopted() -> None:
     states = {"9": "RUNNING", "10": "PENDING", "11": "COMPLETED", "12": "CANCELLED"}
     jobs = [QueuedJob(number, state, "name", None, COMMENT) for number, state in states.items()]
@@ -393,16 +360,6 @@ def test_an_adopted_job_without_an_output_has_failed(
     executor.report_job_success(submitted(job, "1", tmp_path))
     assert executor.ended == [(job.output[0], False)]
     assert sweep.accepted == []
-
-
-def test_a_folder_that_cannot_be_read_is_an_error_of_the_job(start: Start, sweep: Sweep) -> None:
-    def unreadable(since_s: float | None) -> bool:
-        raise OSError("stale file handle")
-
-    sweep.has_others = unreadable
-    executor = start(earlier=queued("RUNNING"))
-    done(executor, job := Job(["a"]))
-    assert executor.ended == [("a", False)] and "stale file handle" in job.errors[0]
 
 
 def settled(said: list[str], *queues: dict[str, str]) -> tuple[dict[str, str], int]:

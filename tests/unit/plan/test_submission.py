@@ -16,9 +16,9 @@ from builders import raw_config
 from msgspec.structs import replace
 from slurm_executor import Job, Resources, Started, Sweep
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of
-from tfscaling.plan import plan_rows, submission
+from tfscaling.plan import plan_rows, sweep_jobs
 from tfscaling.plan.plan_rows import PlanRow
-from tfscaling.plan.submission import Submission
+from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import configuration, platforms
 from tfscaling.spec.config import AXES
 from tfscaling.spec.geometry import Geometry
@@ -48,9 +48,9 @@ def submitted_by_the_plugin(
     executor.shutdown()
     (call,) = calls
     known = {
-        executor.run_uuid.rpartition("_")[2]: submission.UUID,
-        "-p DEFAULT": f"-p {submission.PARTITION}",
-        "'echo \"1\"'": f'"{submission.COMMAND}"',
+        executor.run_uuid.rpartition("_")[2]: sweep_jobs.UUID,
+        "-p DEFAULT": f"-p {sweep_jobs.PARTITION}",
+        "'echo \"1\"'": f'"{sweep_jobs.COMMAND}"',
     }  # fmt: skip
     for text, placeholder in known.items():
         call = call.replace(text, placeholder)
@@ -87,7 +87,7 @@ def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
     platform = config_of(**PLATFORMS[name]).platforms["cluster"]
     resources = platforms.slurm_resources(platform, shape)
     row = replace(plan_of(config_of(), Path("nowhere")).rows[0], model="own.models:vgg")
-    line = submission.sbatch_line(resources, run_name(row), described(folder=tmp_path))
+    line = sweep_jobs.sbatch_line(resources, run_name(row), described(folder=tmp_path))
     assert line == submitted_by_the_plugin(resources, row, tmp_path)
 
 
@@ -106,14 +106,14 @@ def test_the_settings_of_the_profile_reach_the_line(
         config_of(partition="cpu").platforms["cluster"], Geometry(2, 1, 0)
     )
     row = plan_of(config_of(), Path("nowhere")).rows[0]
-    line = submission.sbatch_line(resources, run_name(row), described(folder=tmp_path, **settings))
+    line = sweep_jobs.sbatch_line(resources, run_name(row), described(folder=tmp_path, **settings))
     assert line == submitted_by_the_plugin(resources, row, tmp_path, **settings)
 
 
 def test_the_line_by_heart() -> None:
     platform = config_of(partition="cpu").platforms["cluster"]
     resources = platforms.slurm_resources(platform, Geometry(2, 1, 4))
-    words = shlex.split(submission.sbatch_line(resources, "a_1", described()))
+    words = shlex.split(sweep_jobs.sbatch_line(resources, "a_1", described()))
     assert words == [
         "sbatch", "--parsable", "--job-name", "<uuid>",
         "--output", "/shared/my project/results/logs/slurm/rule_train/a_1/%j.log",
@@ -125,37 +125,29 @@ def test_the_line_by_heart() -> None:
 
 def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
     resources = platforms.slurm_resources(config_of().platforms["cluster"], Geometry(1, 1, 0))
-    line = submission.sbatch_line(resources, "a_1", replace(described(), rule="tfs_train"))
+    line = sweep_jobs.sbatch_line(resources, "a_1", replace(described(), rule="tfs_train"))
     assert "/rule_tfs_train/a_1/" in line
     assert "rule_tfs_train_wildcards_a_1" in line
 
 
 def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
     config = config_of(repeats=2)
-    rows = submission.added(
+    rows = sweep_jobs.submitted(
         plan_rows.of_points(plan_of(config, tmp_path).rows), config, described()
     )
     assert [row.is_sbatch for row in rows] == [True, True, False]
     assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
 
 
-def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
-    platform = config_of(extra="--partition=other").platforms["cluster"]
-    line = submission.sbatch_line(
-        platforms.slurm_resources(platform, Geometry(1, 1, 0)), "a", described()
-    )
-    assert line.startswith("refused by the Slurm executor plugin: The --")
-
-
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = configuration.validate(raw)
     rows = plan_rows.of_points(plan_of(config, tmp_path).rows)
-    local = submission.added(rows, config, described("local"))
+    local = sweep_jobs.submitted(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {
-        "laptop": "runs on this machine", "cluster": submission.NO_SLURM,
+        "laptop": "runs on this machine", "cluster": sweep_jobs.NO_SLURM,
     }  # fmt: skip
-    first, *_ = submission.added(rows, config, described("lsf"))
+    first, *_ = sweep_jobs.submitted(rows, config, described("lsf"))
     assert first.submission == "by Snakemake's executor lsf"
 
 
@@ -165,7 +157,7 @@ def test_a_workflow_without_executor_settings_and_defaults_is_described() -> Non
         resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
         deployment_settings=SimpleNamespace(deployment_method={"conda"}),
     )  # fmt: skip
-    assert submission.describe(workflow) == Submission(
+    assert sweep_jobs.describe(workflow) == Submission(
         executor="local", settings={}, default_resources={}, workdir="/p", rule="train",
         deploys_software=True,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from slurm_executor import Log
 from snakemake_executor_plugin_slurm_sweep import Executor, NoSweep, queue
 from snakemake_executor_plugin_slurm_sweep.queue import QueuedJob
 from snakemake_interface_common.exceptions import WorkflowError
-from tfscaling.plan import slurm_limits
+from tfscaling.plan import preflight
 from tfscaling.plan.slurm_sweep import SlurmSweep
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import MISSING, SweepStart
@@ -115,5 +115,5 @@ def test_a_sweep_that_would_never_see_its_jobs_end_is_refused(
     monkeypatch.setattr(SweepStart, "_unseen_jobs", UNSEEN_JOBS)
     monkeypatch.setattr(SweepJobs, "specs_to_do", lambda _: [])
     shown = [f"AccountingStorageType   = {kind}"]
-    monkeypatch.setattr(slurm_limits, "told", lambda *_, **__: shown)
+    monkeypatch.setattr(preflight, "ask_slurm", lambda *_, **__: shown)
     assert bool(sweep(tmp_path, status_command=asks)._unseen_jobs()) == refused

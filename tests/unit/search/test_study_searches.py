@@ -12,9 +12,9 @@ from searched import is_made, planned_of, runs_of
 from tfscaling.conclusions import search_results
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
+from tfscaling.search.candidates import KEPT_RUNS, Reason
 from tfscaling.search.expected_runs import expected_runs
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.search.terms import KEPT_RUNS, Why
 from tfscaling.spec.manifest import Manifest
 
 
@@ -81,7 +81,7 @@ def test_runs_without_times_say_nothing_of_their_point(
     (search, whole) = (search_of(planned, rows) for rows in (changed[runs["repeat"] <= 2], changed))
     verdict = search.verdicts["execution_time_s"]
     (near,) = [name for name, point in search.points.items() if "near" in name and point.nodes == 2]
-    assert near not in {left.name for left in verdict.left} and not verdict.is_decided
+    assert near not in {left.name for left in verdict.eliminated} and not verdict.is_decided
     assert near in search.decision.wanted
     assert whole.verdicts["execution_time_s"].best == near  # by its other runs
 
@@ -102,11 +102,12 @@ def test_a_point_that_fails_by_itself_leaves_and_lost_nodes_are_replaced(
         changed.loc[one, ["reason", "failed_too_often"]] = f"{kind}: rank 1", repeat <= failed
     search = search_of(planned, changed)
     verdict = search.verdicts["execution_time_s"]
-    points = {each.name: search.points[each.name] for each in verdict.left}
+    points = {each.name: search.points[each.name] for each in verdict.eliminated}
     left = {
-        (points[each.name].platform, points[each.name].nodes): each.why for each in verdict.left
+        (points[each.name].platform, points[each.name].nodes): each.reason
+        for each in verdict.eliminated
     }
-    assert (left.get(("near", 2)) is Why.DOES_NOT_RUN) == is_out
+    assert (left.get(("near", 2)) is Reason.DOES_NOT_RUN) == is_out
     assert bool(verdict.unresolved) == is_out
     if failed == 1 and not is_out:  # its next repeats stand in
         assert {(point.nodes, repeat) for point, repeat in search.wanted()} == {(2, 5)}
@@ -164,7 +165,7 @@ def test_a_target_that_was_missed_is_infinite(many: pd.DataFrame) -> None:
     reached_s = many["execution_time_s"].where(many["nodes"] > 1)
     search = search_of(planned, many.assign(time_to_target_s=reached_s))
     verdict = search.verdicts["time_to_target_s"]
-    missed = {left.name for left in verdict.left if left.why is Why.NOT_REACHED}
+    missed = {left.name for left in verdict.eliminated if left.reason is Reason.NOT_REACHED}
     assert {search.points[name].nodes for name in missed} == {1} and len(missed) == 2
     assert verdict.is_decided and search.points[verdict.best or ""].nodes == 2
     # one run that misses it is enough: the tables have no time to the target then
@@ -173,7 +174,7 @@ def test_a_target_that_was_missed_is_infinite(many: pd.DataFrame) -> None:
     verdict = search.verdicts["time_to_target_s"]
     assert not verdict.is_decided and search.points[verdict.best or ""].nodes == 4
     (lost,) = search_results.unresolved(verdict)
-    assert (search.points[lost.name].nodes, lost.why) == (2, Why.NOT_REACHED)
+    assert (search.points[lost.name].nodes, lost.reason) == (2, Reason.NOT_REACHED)
 
 
 def test_a_constraint_is_judged_by_the_quality_of_the_runs(many: pd.DataFrame) -> None:
@@ -183,7 +184,7 @@ def test_a_constraint_is_judged_by_the_quality_of_the_runs(many: pd.DataFrame) -
     low = steady["nodes"] == 2
     search = search_of(planned, steady.assign(quality=steady["quality"].where(~low, 0.8)))
     verdict = search.verdicts["execution_time_s"]
-    out = {left.name for left in verdict.left if left.why is Why.NOT_ALLOWED}
+    out = {left.name for left in verdict.eliminated if left.reason is Reason.NOT_ALLOWED}
     assert {search.points[name].nodes for name in out} == {2}
     assert search.points[verdict.best or ""].nodes == 4
     most = {"test_accuracy": {"at_most": 0.85, "indifference": 0.01}}

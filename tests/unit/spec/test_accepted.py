@@ -19,6 +19,7 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
     "zero_byte": ([(("comparison",), {"title": "a\0b"})], "comparison.title"),
     "bell": ([(("platforms", "cluster", "title"), "\x07")], "platforms.cluster.title"),
     "search_of_one": ([SEARCH, ((*BLOCK, "nodes"), 1)], "search"),
+    "exclusion_without_axes": ([((*BLOCK, "exclude"), [{}])], "grid[0].exclude[0]"),
     "exclusion_of_nothing": ([((*BLOCK, "exclude"), [{"nodes": 7}])], "grid[0].exclude[0]"),
     "evaluations_after_the_end": (
         [((*RECIPE, "evaluation_interval_epochs"), 50)],

@@ -104,12 +104,3 @@ def test_only_what_can_change_an_all_reduce_makes_it_another(
     path: list[str], value: Any, is_another: bool
 ) -> None:
     assert (spec_of().parameters_hash != spec_of((path, value)).parameters_hash) == is_another
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "allowed"),
-    [("sizes_bytes", [6], "multiples of 4"), ("repetitions", 0, "allowed: 1 or more")],
-)
-def test_wrong_values_are_errors(key: str, value: Any, allowed: str) -> None:
-    with pytest.raises(configuration.ConfigError, match=allowed):
-        configuration.validate(raw_config((("all_reduce_benchmark",), {key: value})))

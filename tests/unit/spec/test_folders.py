@@ -17,21 +17,17 @@ PROFILES = REPOSITORY / "profiles"
 OVERLAYS = sorted(p for p in (REPOSITORY / "config").glob("*.yaml") if p.stem != "platforms")
 
 
-def test_the_study_has_a_default() -> None:
-    assert valid_config().study == "main"
-
-
 @pytest.mark.parametrize("study", [*SHARED_FOLDERS, "Runs"])
 def test_a_shared_folder_is_no_study(study: str) -> None:
     config = valid_config((["study"], study))
     sources = [("config.yaml", {}), ("overlay.yaml", {"study": study})]
-    with pytest.raises(ConfigError) as caught:
-        configuration.check_study(config, sources)
+    with pytest.raises(ConfigError) as caught, configuration.naming_files(sources):
+        configuration.check_folders(config)
     assert str(caught.value).startswith(f'overlay.yaml: study: "{study}" is not allowed; ')
 
 
 def test_another_name_is_a_study() -> None:
-    configuration.check_study(valid_config((["study"], "batch-sizes.2")))
+    configuration.check_folders(valid_config((["study"], "batch-sizes.2")))
 
 
 @pytest.mark.parametrize("study", ["a/b", "", "..", None, 3])

@@ -31,12 +31,6 @@ def test_one_entry_for_each_run_with_all_that_the_tables_need() -> None:
     assert first.spec.parameters_hash != second.spec.parameters_hash
 
 
-def test_excluded_points_keep_their_reasons() -> None:
-    (left_out,) = manifest_of(valid_config((("grid", 0, "nodes"), [1, 9]))).excluded
-    assert left_out.reason == "9 nodes exceed nodes_max 8"
-    assert left_out.point.nodes == 9
-
-
 def test_the_platforms_of_the_grid_with_their_titles() -> None:
     raw = raw_config((("platforms", "cluster", "title"), "Cloud"), (("grid", 0, "nodes"), [1, 9]))
     raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp-n1")
@@ -52,12 +46,6 @@ def test_the_price_of_a_run_is_that_of_its_nodes_with_their_gpus() -> None:
     raw["platforms"]["cluster"].update(PRICE, usd_per_gpu_hour=2.0)
     runs = manifest_of(configuration.validate(raw)).runs
     assert [run.usd_per_node_hour for run in runs] == [2.5, 4.5, 10.5]
-
-
-def test_the_dataset_is_the_models_own_unless_the_recipe_names_one() -> None:
-    assert manifest_of(valid_config()).runs[0].spec.dataset == "mnist"
-    named = valid_config((("recipes", "weak", "dataset"), "other"))
-    assert manifest_of(named).runs[0].spec.dataset == "other"
 
 
 def test_targets_are_passed_on_and_change_no_run() -> None:

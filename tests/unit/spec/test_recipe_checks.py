@@ -29,9 +29,9 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "sums_in_16_bits": (
         {"gradient_exchange": "bfloat16"}, "gradient_exchange", '"bfloat16"', "mpi_all_reduce"),
     "accumulation_on_workers_without_weights": (
-        {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "leave"),
+        {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "1"),
     "averages_of_workers_without_weights": (
-        {"average_every": 2, "strategy": "parameter_server"}, "average_every", "2", "leave it out"),
+        {"average_every": 2, "strategy": "parameter_server"}, "average_every", "2", "null"),
     "fewer_steps_than_tell_how_they_scatter": (
         {"stop_after_steps": 30, "steps_per_execution": 2}, "stop_after_steps", "30", "40 or more"),
     "checkpoints_of_a_short_run": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tfscaling.spec import sbatch_options
+from tfscaling.spec import platforms
 
 GOOD = [
     "--dependency=singleton",
@@ -19,7 +19,7 @@ GOOD = [
 
 @pytest.mark.parametrize("extra", GOOD)
 def test_options_that_nothing_else_sets_pass(extra: str) -> None:
-    assert sbatch_options.problem(extra) is None
+    assert platforms.extra_problem(extra) is None
 
 
 BAD = {
@@ -67,7 +67,7 @@ BAD = {
 
 @pytest.mark.parametrize(("extra", "rule"), BAD.items(), ids=list(BAD))
 def test_others_are_refused_with_what_to_use_instead(extra: str, rule: str) -> None:
-    found = sbatch_options.problem(extra)
+    found = platforms.extra_problem(extra)
     assert found is not None
     assert rule in found
 
@@ -80,4 +80,4 @@ def test_what_the_executor_plugin_forbids_is_refused_here_as_well() -> None:
         for form in pattern.split("|"):
             option = form.replace(r"\s?", "").replace("[=\\s]", "=x").replace(r"\s", " x")
             if not option.startswith("--workdir"):  # no option of sbatch any more
-                assert sbatch_options.problem(option) is not None, option
+                assert platforms.extra_problem(option) is not None, option

@@ -57,9 +57,9 @@ def test_each_recipe_is_searched_by_itself() -> None:
     ("blocks", "search", "key", "words"),
     [
         ([{}], {"goal": "speedup"}, "search.goal", "execution_time_s"),
-        ([{}], {"indifference": 0}, "search.indifference", "more than 0"),
-        ([{}], {"confidence": 1.0}, "search.confidence", "less than 1"),
-        ([{}], {"repeats_max": 1}, "search.repeats_max", "2 or more"),
+        ([{}], {"indifference": 0}, "search.indifference", "> 0"),
+        ([{}], {"confidence": 1.0}, "search.confidence", "< 1"),
+        ([{}], {"repeats_max": 1}, "search.repeats_max", "2 to 20"),
         ([{}], {"goals": []}, "search.goals", "unknown key"),
         ([{}], {"goal": "cost_usd"}, "search.goal", "usd_per_node_hour above 0"),
         ([{}], {"goal": "time_to_target_s"}, "search.goal", "comparison.targets"),

@@ -115,15 +115,6 @@ def test_a_mistake_is_seen_as_mended_once_it_is() -> None:
     user_code.check("mine:model")
 
 
-def test_checking_leaves_the_search_path_as_it_was() -> None:
-    before = list(sys.path)
-    write("mine.py", "def model(): ...\n")
-    user_code.check("mine:model")
-    with pytest.raises(UserCodeError):
-        user_code.check("yours:model")
-    assert sys.path == before
-
-
 def test_loading_imports_from_the_project_folder() -> None:
     write("own/nets.py", "from own import parts\ndef model(): return parts.SIZE\n")
     write("own/parts.py", "SIZE = 3\n")

@@ -9,7 +9,6 @@ from tfscaling.record.metrics import METRICS, Metric, of_quality
 from tfscaling.spec.config import Quality
 from tfscaling.tables.display import (
     axis_text,
-    counted,
     listed,
     percent,
     point_name,
@@ -72,11 +71,6 @@ def test_further_axes_are_named_where_they_are_asked_for() -> None:
 )
 def test_long_lists_end_with_a_count(names: str, text: str) -> None:
     assert listed(list(names)) == text
-
-
-def test_points_are_counted() -> None:
-    assert counted("a", "has", "have") == "1 point has"
-    assert counted("ab", "has", "have") == "2 points have"
 
 
 def test_values_have_their_unit_if_there_is_one() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import evidence
+from tfscaling.conclusions import evidence, shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, QUALITY
@@ -17,93 +17,86 @@ from tfscaling.spec import platforms
 from tfscaling.spec.config import POINT_AXES, Platform
 from tfscaling.spec.platforms import device_kind
 from tfscaling.tables import display
-from tfscaling.tables.display import (
-    MISSING,
-    NAMING,
-    Number,
-    TextTable,
-    cell,
-    naming,
-    rounded,
-    varying,
-)
-from tfscaling.tables.estimates import CONFIDENCE
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded, varying
 from tfscaling.tables.published_results import PublishedResult
-from tfscaling.tables.significance import SUPPORTED, Difference, Samples, as_costs, difference
-from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
+from tfscaling.tables.significance import Difference, Samples, as_costs, difference
+from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 #: Published results have no other quality.
 METRICS_PUBLISHED = ("execution_time_s", "loss", "accuracy", "cost_usd")
 AXES = POINT_AXES[1:]
+_SIDES = ("platform_a", "cloud_a", "platform_b", "cloud_b")
 COLUMNS = (
-    *("source", "platform_a", "cloud_a", "platform_b", "cloud_b"),
-    *AXES,
+    *("source", *_SIDES, *AXES),
     *("devices", "metric", "value_a", "value_b", "winner", "margin_kind", "margin", "low", "high"),
     *("verdict", "comparisons"),
 )
-#: What `margin` is: how many times worse the other is, or where one value is zero by how much.
+#: Kinds of `margin`: how many times worse the other is, or where one value is zero by how much.
 RATIO, GAP = "ratio", "difference"
 
 
 def table(study: Study) -> pd.DataFrame:
     """One row per metric of every point that two platforms of different clouds have both.
 
-    `metric` is a name of METRICS, or that of the recipe's quality.
-    `winner` is the cloud with the better median, `margin` how many times worse the other one is
-    (its error, for accuracy) with the interval `low` to `high`; where one of the two is zero it is
-    their difference (`margin_kind`). `verdict` says whether the runs support that, with CONFIDENCE
-    for all `comparisons` of the table together. `source` is measured or published; published points
-    are single runs. Points that do other work, or of which half the runs diverged, take no part.
+    `metric` is a name of METRICS, or the metric of the recipe's quality. `winner` is the cloud with
+    the better median, `margin` how many times worse the other one is (its error, for accuracy) with
+    the interval `low` to `high`; where one of the two is zero it is their difference
+    (`margin_kind`). `verdict` says whether the runs support that, with CONFIDENCE for all
+    `comparisons` of the table together. `source` is measured or published; published points are
+    single runs. Points that do other work, or of which half the runs diverged, are excluded.
     """
     out = {point_of(row) for row, _ in study.ineligible}
     measured = [row for row in study.points if row["runs"] > 0 and point_of(row) not in out]
     rows = _measured(measured, study.samples)
-    platforms = study.manifest.platforms
-    by_name = {platform.published_as or name: platform for name, platform in platforms.items()}
+    by_name = {each.published_as or name: each for name, each in study.manifest.platforms.items()}
     published = [_as_point(row, by_name.get(row.platform)) for row in study.published_results]
     for a, b in _pairs(published):
         for metric in METRICS_PUBLISHED:
             if ordered := _ordered(a, b, metric):
                 values = np.array([[row[metric]] for row in ordered])
                 better, other = as_costs(values, METRICS[metric]).tolist()
-                rows.append(_row(a, b, metric, "published", difference(better, other), 0))
-    return pd.DataFrame([row for row in rows if row], columns=list(COLUMNS))
+                rows += _row(a, b, metric, "published", difference(better, other), 0)
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _measured(points: Sequence[Row], samples: Samples) -> list[Row | None]:
-    """The rows of what was measured: the metrics of a pair of points one below the other."""
+def _measured(points: Sequence[Row], samples: Samples) -> list[Row]:
+    """The rows of measured points: the metrics of a pair of points one below the other."""
     pairs = _pairs(points)
-    ordered_pairs = {
-        metric: [
-            (a, b, ordered)
-            for a, b in pairs
+    #: Metric → place of the pair → (the better point, the other).
+    ordered = {
+        metric: {
+            place: (point_of(both[0]), point_of(both[1]))
+            for place, (a, b) in enumerate(pairs)
             if metric != QUALITY or a["quality_metric"] not in METRICS_COMPARED
-            if (ordered := _ordered(a, b, metric))
-        ]
+            if (both := _ordered(a, b, metric))
+        }
         for metric in METRICS_COMPARED
     }
     comparisons = sum(
-        all(samples.has_enough(metric, point_of(row)) for row in ordered)
-        for metric, pairs_of in ordered_pairs.items()
-        for _, _, ordered in pairs_of
+        all(samples.has_enough(metric, point) for point in pair)
+        for metric, of_metric in ordered.items()
+        for pair in of_metric.values()
     )
-    found: dict[tuple[int, int, str], Row | None] = {}
-    for metric, pairs_of in ordered_pairs.items():
+    found: dict[tuple[int, str], list[Row]] = {}
+    for metric, of_metric in ordered.items():
         # estimated together: points of the same two platforms, and of one quality
-        together: dict[tuple[str, ...], list[tuple[Row, Row, tuple[Row, Row]]]] = {}
-        for a, b, ordered in pairs_of:
+        together: dict[tuple[str, ...], list[int]] = {}
+        for place in of_metric:
+            a, b = pairs[place]
             quality = a["quality_metric"] if metric == QUALITY else ""
-            together.setdefault((a["platform"], b["platform"], quality), []).append((a, b, ordered))
-        for own in together.values():
-            differences = samples.differences(
-                metric,
-                [(point_of(better), point_of(other)) for _, _, (better, other) in own],
-                max(1, comparisons),
-            )
-            for (a, b, _), one in zip(own, differences, strict=True):
-                found[id(a), id(b), metric] = _row(a, b, metric, "measured", one, comparisons)
-    return [found.get((id(a), id(b), metric)) for a, b in pairs for metric in METRICS_COMPARED]
+            together.setdefault((a["platform"], b["platform"], quality), []).append(place)
+        for places in together.values():
+            better_first = [of_metric[place] for place in places]
+            differences = samples.differences(metric, better_first, max(1, comparisons))
+            for place, one in zip(places, differences, strict=True):
+                found[place, metric] = _row(*pairs[place], metric, "measured", one, comparisons)
+    return [
+        row
+        for place in range(len(pairs))
+        for metric in METRICS_COMPARED
+        for row in found.get((place, metric), ())
+    ]
 
 
 def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -118,9 +111,8 @@ def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
         for a, b in itertools.combinations(group, 2)
         if a["cloud"] != b["cloud"]
     ]
-    order = {(a["platform"], b["platform"]): None for a, b in pairs}
-    rank = {names: number for number, names in enumerate(order)}
-    return sorted(pairs, key=lambda pair: rank[pair[0]["platform"], pair[1]["platform"]])
+    order = list(dict.fromkeys((a["platform"], b["platform"]) for a, b in pairs))
+    return sorted(pairs, key=lambda pair: order.index((pair[0]["platform"], pair[1]["platform"])))
 
 
 def _as_point(result: PublishedResult, platform: Platform | None) -> Row:
@@ -133,24 +125,23 @@ def _as_point(result: PublishedResult, platform: Platform | None) -> Row:
 
 def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
     """(the point with the better median, the other); None where one has no value."""
-    value_a, value_b = a[metric], b[metric]
-    if not is_known(value_a) or not is_known(value_b):
+    if not (is_known(a[metric]) and is_known(b[metric])):
         return None
     higher = metric_of(metric, a).is_higher_better
-    return (a, b) if (value_a > value_b) == higher else (b, a)
+    return (a, b) if (a[metric] > b[metric]) == higher else (b, a)
 
 
 def _row(
     a: Row, b: Row, metric: str, source: str, found: Difference | None, comparisons: int
-) -> Row | None:
+) -> list[Row]:
     ordered = _ordered(a, b, metric)
     if ordered is None or found is None:
-        return None
+        return []
+    sides = a["platform"], a["cloud"], b["platform"], b["cloud"]
     low, high = found.interval or (None, None)
-    return {
+    row: Row = {
         "source": source,
-        **{"platform_a": a["platform"], "cloud_a": a["cloud"]},
-        **{"platform_b": b["platform"], "cloud_b": b["cloud"]},
+        **dict(zip(_SIDES, sides, strict=True)),
         **{name: a[name] for name in (*AXES, "devices")},
         "metric": a["quality_metric"] if metric == QUALITY else metric,
         **{"value_a": a[metric], "value_b": b[metric]},
@@ -159,120 +150,42 @@ def _row(
         "margin": found.gap if found.ratio is None else found.ratio,
         **{"low": low, "high": high, "verdict": found.support, "comparisons": comparisons},
     }
-
-
-def pair_table(table: pd.DataFrame, source: str, first: str, second: str) -> TextTable:
-    """The winners of one pair of platforms: one row per point, one column per metric."""
-    own = table[
-        (table["source"] == source)
-        & (table["platform_a"] == first)
-        & (table["platform_b"] == second)
-    ]
-    varying = naming(own, NAMING[1:])[0]
-    points: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in rows_of(own):
-        axes = tuple(str(row[axis]) for axis in AXES)
-        points.setdefault(axes, {})[row["metric"]] = row
-    *first_metrics, cost = [name for name in METRICS_COMPARED if name != QUALITY]
-    others = [name for name in own["metric"].unique() if name not in METRICS_COMPARED]
-    compared = [*first_metrics, *others, cost]
-    rows = [
-        [
-            *(cell(axis, first) for axis in varying),
-            *(_winner(by_metric.get(name)) for name in compared),
-        ]
-        for by_metric in points.values()
-        for first in [next(iter(by_metric.values()))]
-    ]
-    clouds = f"{own['cloud_a'].iloc[0]} against {own['cloud_b'].iloc[0]}"
-    title = f"{clouds}: {first}, {second} ({source})"
-    return TextTable.of(title, [*varying, *compared], rows)
-
-
-def text_tables(table: pd.DataFrame) -> list[TextTable]:
-    """One table for each pair of platforms, measured ones first."""
-    pairs = table[["source", "platform_a", "platform_b"]].drop_duplicates()
-    return [pair_table(table, *pair) for pair in pairs.itertuples(index=False)]
-
-
-def page(table: pd.DataFrame, study: Study) -> str:
-    """The page clouds.md: a table for each pair of platforms, and how to read them."""
-    shown = [display.markdown(pair, 2) for pair in text_tables(table)]
-    below = ["No two clouds to compare."]
-    if shown:
-        below = [f"- {note}" for note in notes(table, study)]
-    return "\n".join(["# Clouds against each other\n", *shown, *below])
+    return [row]
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """One row per metric of every point that platforms of two clouds have both."""
-    sides = ["platform_a", "platform_b", "cloud_a", "cloud_b"]
-    varying, fixed = naming(table, [*sides, *NAMING[1:], "source"])
-    names = [*varying, "metric", "value_a", "value_b", "winner", "margin", "verdict"]
-    rows = []
-    for row in rows_of(table):
-        digits = metrics.named(row["metric"]).digits
-        written = {
-            **{end: rounded(row[end], digits) for end in ("value_a", "value_b")},
-            "margin": _margin(row),
-        }
-        rows.append([written.get(name) or cell(name, row) for name in names])
-    notes = (
-        "value_a is of platform_a, value_b of platform_b.",
-        "margin: how many times worse the other cloud is than the winner (of accuracies, how many "
-        "times larger its error 1 - accuracy), with the interval in brackets where there is one; "
-        "where one of the two is zero, by how much they differ.",
-        "A winner is a finding only where the verdict is “supported”.",
-    )
-    title = "Clouds: the same point on two clouds"
-    above = f"All rows: {fixed}." if fixed else ""
-    return TextTable.of(title, names, rows, notes, above)
-
-
-def _margin(row: Row) -> str:
-    if not is_known(row["margin"]):
-        return MISSING
-    is_gap = row["margin_kind"] == GAP
-    digits = metrics.named(row["metric"]).digits if is_gap else 2
-    interval = ""
-    if is_known(row["low"]):
-        interval = f" ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
-    return Number(f"{'by ' * is_gap}{row['margin']:.{digits}f}{interval}", row["margin"])
-
-
-def _winner(row: Row | None) -> str:
-    if row is None:
-        return MISSING
-    is_gap = row["margin_kind"] == GAP
-    digits = metrics.named(row["metric"]).digits if is_gap else 2
-    margin = f"{'by ' * is_gap}{row['margin']:.{digits}f}"
-    if is_known(row["low"]):
-        margin += f", {row['low']:.{digits}f}–{row['high']:.{digits}f}"
-    doubt = "" if row["verdict"] == SUPPORTED else f": {row['verdict']}"
-    return f"{row['winner']} ({margin}){doubt}"
-
-
-def notes(table: pd.DataFrame, study: Study) -> list[str]:
-    """How to read the tables, for how many comparisons they hold, which points take no part."""
-    lines = list(NOTES)
     comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
-    if is_known(comparisons) and comparisons > 0:
-        lines.append(
-            f"Intervals, and winners without a remark, hold with {CONFIDENCE:.0%} for all "
-            f"{comparisons:.0f} comparisons of measured points together."
-        )
-    ineligible = [
-        (row, reason) for row, reason in study.ineligible if isinstance(row["cloud"], str)
-    ]
-    text = evidence.ineligible_text(ineligible, varying(study.points))
-    return [*lines, text] if ineligible else lines
+    return shown.text_table(
+        "Clouds: the same point on two clouds",
+        table,
+        _cells,
+        shown.notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),
+        "No two clouds to compare.",
+        names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING[1:], "source"],
+        each="rows",
+    )
 
 
-#: How to read the tables.
-NOTES = (
-    "The cloud with the better median, and in brackets how many times worse the other one is, "
-    "with the interval where there is one; for accuracy, how many times larger its error "
-    "1 - accuracy is. Where one of the two is zero: “by” how much they differ.",
-    "A winner without a remark is supported. Published points are "
-    "single runs; their costs are at the prices in config/platforms.yaml.",
-)
+def page(table: pd.DataFrame, study: Study) -> str:
+    """The page clouds.md: `as_text`, and which points are not compared."""
+    text = as_text(table)
+    out = [(row, reason) for row, reason in study.ineligible if isinstance(row["cloud"], str)]
+    why = evidence.ineligible_text(out, varying(study.points))
+    return display.markdown(replace(text, notes=tuple(filter(None, (*text.notes, why)))))
+
+
+def _cells(row: Row) -> dict[str, str]:
+    digits = metrics.named(row["metric"]).digits
+    margin = MISSING
+    if is_known(row["margin"]):
+        is_gap = row["margin_kind"] == GAP
+        text = rounded(row["margin"], digits if is_gap else 2, row["low"], row["high"])
+        margin = Number(f"{'by ' * is_gap}{text}", row["margin"])
+    return {
+        "metric": row["metric"],
+        **{end: rounded(row[end], digits) for end in ("value_a", "value_b")},
+        "winner": row["winner"],
+        "margin": margin,
+        "verdict": row["verdict"],
+    }

@@ -30,8 +30,8 @@ from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.sentences import render, sentences
 from tfscaling.record.metrics import NAN, QUALITY
 from tfscaling.record.run_states import RunState
+from tfscaling.search.candidates import Reason, Verdict
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.search.terms import Verdict, Why
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display
@@ -366,11 +366,11 @@ def _out_of_search(
     search: StudySearch, verdict: Verdict, rows: Mapping[Point, Row]
 ) -> tuple[NotCovered, ...]:
     """The configurations of a search without a place in its verdict, and why."""
-    left = {each.name: each.why for each in verdict.left}
+    left = {each.name: each.reason for each in verdict.eliminated}
     found = []
     for name in search.points:
         row = rows.get(search.points[name])
-        if row is not None and left.get(name) in (Why.DOES_NOT_RUN, Why.NOT_REACHED):
+        if row is not None and left.get(name) in (Reason.DOES_NOT_RUN, Reason.NOT_REACHED):
             took = f", its valid runs {value(verdict.goal, row)}" * is_known(row[verdict.goal])
             found.append(NotCovered(row, f"{left[name]}{took}", name in verdict.unresolved))
     others = [rows[point] for point in search.other_work if point in rows]

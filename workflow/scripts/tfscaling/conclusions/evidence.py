@@ -41,9 +41,23 @@ from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 WORK_AXES = ("model", "recipe")
 
 
-def split(rows: Sequence[Row], samples: Samples) -> tuple[list[Row], list[tuple[Row, str]]]:
-    """(points that take part, those that do not, with the reason), of points of one work."""
-    return _split(rows, [samples.statuses(point_of(row)) for row in rows])
+def split(
+    rows: Sequence[Row], samples: Samples | None = None
+) -> tuple[list[Row], list[tuple[Row, str]]]:
+    """(points that are compared, points that are not, with the reason), of points of one work.
+
+    The runs are counted by `samples`, or else by the columns of the rows.
+    """
+    most = examples_of_work(rows)
+    eligible: list[Row] = []
+    ineligible: list[tuple[Row, str]] = []
+    for row in rows:
+        reason = why_not(row, samples.statuses(point_of(row)) if samples else _counted(row), most)
+        if reason:
+            ineligible.append((row, reason))
+        elif row["runs"] > 0:
+            eligible.append(row)
+    return eligible, ineligible
 
 
 @dataclass(frozen=True)
@@ -78,26 +92,6 @@ def not_covered_text(found: Sequence[NotCovered], vary: Sequence[str] = ()) -> s
     if not found:
         return ""
     return f"Not compared: {listed([f'{point_name(n.row, vary)}, {n.reason}' for n in found])}."
-
-
-def taking_part(rows: Sequence[Row]) -> list[Row]:
-    """The points that take part, of points of one work, by what their own rows count of runs."""
-    return _split(rows, [_counted(row) for row in rows])[0]
-
-
-def _split(
-    rows: Sequence[Row], statuses: Sequence[Counter[str]]
-) -> tuple[list[Row], list[tuple[Row, str]]]:
-    most = examples_of_work(rows)
-    eligible: list[Row] = []
-    ineligible: list[tuple[Row, str]] = []
-    for row, of_runs in zip(rows, statuses, strict=True):
-        reason = why_not(row, of_runs, most)
-        if reason:
-            ineligible.append((row, reason))
-        elif row["runs"] > 0:
-            eligible.append(row)
-    return eligible, ineligible
 
 
 def examples_of_work(rows: Sequence[Row]) -> float:

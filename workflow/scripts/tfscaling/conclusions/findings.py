@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import noise_scale, what_holds_back
+from tfscaling.conclusions import what_holds_back
 from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
 from tfscaling.conclusions.sentences import sentences
 from tfscaling.record import metrics
@@ -121,8 +121,8 @@ def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     found = [
         *_scaling(lines, study),
         *_quality(lines, study.samples),
-        *_of_points(study, "stragglers", what_holds_back.find(study.runs, points)),
-        *_of_points(study, "batch", noise_scale.find(study)),
+        *_of_points(study, "stragglers", what_holds_back.slow_ranks(study.runs, points)),
+        *_of_points(study, "batch", what_holds_back.batch_limits(study)),
         *([] if clouds is None else _clouds(clouds, study)),
     ]
     return frame(Finding, found)

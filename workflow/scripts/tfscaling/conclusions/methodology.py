@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
@@ -30,10 +31,9 @@ from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable, quality_name, rounded, target_text
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, Difference
-from tfscaling.tables.table_rows import points_of, rows_of
+from tfscaling.tables.table_rows import frame, points_of, rows_of
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
-COLUMNS = ("source", "rule", "verdict", "evidence")
 HOEFLER, MLPERF = "Hoefler and Belli, rule", "MLPerf Training"
 #: Runs of a result in image classification.
 MLPERF_RUNS = 5
@@ -399,16 +399,25 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
 }
 
 
+class RuleRow(msgspec.Struct):
+    """A rule, and what decides on these data whether they follow it."""
+
+    source: str
+    rule: str
+    verdict: str
+    evidence: str
+
+
 def table(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
-    """COLUMNS: one row per rule, with the verdict on these data and what decides it."""
+    """One `RuleRow` per rule."""
     data, rows = Data(study, communication), []
     for source, text, check in RULES.values():
         parts = [*check(data)] if len(data.points) else [(None, "nothing is measured yet")]
         holds = [good for good, _ in parts if good is not None]
         verdict = (PASS if all(holds) else FAIL) if holds else NOT_APPLICABLE
         evidence = "; ".join(said for _, said in parts if said) or "nothing here can show it"
-        rows.append([source, text, verdict, f"{evidence[0].upper()}{evidence[1:]}."])
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+        rows.append(RuleRow(source, text, verdict, f"{evidence[0].upper()}{evidence[1:]}."))
+    return frame(RuleRow, rows)
 
 
 def as_text(table: pd.DataFrame) -> TextTable:

@@ -1,33 +1,33 @@
 """Whole trainings from short runs: time and cost with an interval, checked by runs of the whole.
 
-Each short run gives a time of the whole (`records.short_runs`). The interval is one for a run of
+Each short run gives a time of the whole (`record.short_runs`). The interval is one for a run of
 the whole that is made as the short runs were, by Student's t of the logarithms of their projected
-times: it has what differs from run to run, start-up and pace alike, and what the steps within the
-runs scatter where that is more. It knows nothing of what begins after the short runs end.
+times: it has what differs from run to run, start-up and pace alike, and the scatter of the steps
+within the runs where that is more. It knows nothing of what begins after the short runs end.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
 import pandas as pd
 from scipy.special import stdtrit
 
+from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import RunState
 from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, three_digits
+from tfscaling.tables.display import MISSING, PROJECTED, Number, TextTable, cell, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import Row, is_known, is_projected, point_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, is_projected, point_of
 
-TITLE = "Projected from short runs"
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
 #: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.
 RUNS_MIN = 3
@@ -56,36 +56,8 @@ class Interval(NamedTuple):
         return f"One run of the whole training takes {low}–{high} s ({CONFIDENCE:.0%})."
 
 
-@dataclass(frozen=True)
-class Projection:
-    """The whole training of a point from its short runs; all durations in seconds.
-
-    `interval` is for one run of the whole, None of too few short runs: these do not tell how much
-    runs differ.
-    """
-
-    runs: int
-    execution_time_s: float
-    startup_s: float
-    evaluation_time_s: float
-    interval: Interval | None
-
-    @classmethod
-    def of(cls, runs: Sequence[RunRow]) -> Projection:
-        """From the rows of the short runs of a point that count, one or more."""
-        times_s = [float(run.execution_time_s) for run in runs]
-        errors_s = [float(run.projection_error_s) for run in runs]
-        return cls(
-            len(runs),
-            median(times_s),
-            median(run.execution_time_s - run.train_time_s for run in runs),
-            median(run.evaluation_time_s for run in runs),
-            interval(times_s, errors_s),
-        )
-
-
 def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | None:
-    """Where one run of the whole is with CONFIDENCE; None of fewer than RUNS_MIN projected times.
+    """The interval of one run of the whole; None for fewer than RUNS_MIN projected times.
 
     `errors_s` are the standard errors of the times by the steps within each run: short runs that
     agree by chance are not taken to be surer than their steps allow.
@@ -106,8 +78,22 @@ def intervals(study: Study) -> dict[Point, Interval]:
     """Point of short runs → the interval of one run of the whole training."""
     projected = {point_of(row) for row in study.points if is_projected(row)}
     runs = _valid_runs(study) if projected else {}
-    found = {point: Projection.of(runs[point]).interval for point in projected & runs.keys()}
+    found = {point: _of_runs(runs[point]) for point in projected & runs.keys()}
     return {point: each for point, each in found.items() if each is not None}
+
+
+def _of_runs(runs: Sequence[RunRow]) -> Interval | None:
+    times_s = [float(run.execution_time_s) for run in runs]
+    return interval(times_s, [float(run.projection_error_s) for run in runs])
+
+
+def _valid_runs(study: Study) -> dict[Point, list[RunRow]]:
+    """Point → the rows of its runs that count."""
+    runs: dict[Point, list[RunRow]] = {}
+    for run in study.run_rows:
+        if run.status == RunState.OK and is_known(run.execution_time_s):
+            runs.setdefault(point_of(run), []).append(run)
+    return runs
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -120,103 +106,76 @@ def table(study: Study) -> pd.DataFrame:
     wholes = variants.wholes(run.spec for run in study.manifest.runs)
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     rows = []
-    for shown in study.points:
-        point, runs = point_of(shown), by_point.get(point_of(shown), [])
-        if not is_projected(shown) or not runs:
+    for each in study.points:
+        point, runs = point_of(each), by_point.get(point_of(each), [])
+        if not is_projected(each) or not runs:
             continue
-        found = Projection.of(runs)
-        row: Row = {name: shown[name] for name in COLUMNS if name in shown}
-        row |= {"runs": found.runs, "execution_time_s": found.execution_time_s}
-        row |= {"startup_s": found.startup_s, "evaluation_time_s": found.evaluation_time_s}
+        found = _of_runs(runs)
+        row: Row = {name: each[name] for name in COLUMNS if name in each}
+        row["runs"] = len(runs)
+        row["startup_s"] = median(run.execution_time_s - run.train_time_s for run in runs)
+        row["evaluation_time_s"] = median(run.evaluation_time_s for run in runs)
         row |= {"execution_time_s_low": None, "execution_time_s_high": None}
-        for end, seconds in (("", found.execution_time_s), *_ends(found.interval)):
+        times_s = {"": median(float(run.execution_time_s) for run in runs)}
+        times_s |= {"_low": found.low_s, "_high": found.high_s} if found else {}
+        for end, seconds in times_s.items():
             row[f"execution_time_s{end}"] = seconds
             row[f"node_hours{end}"] = point.nodes * seconds / 3600
             row[f"cost_usd{end}"] = platforms.run_cost_usd(prices.get(point), point.nodes, seconds)
         whole = wholes[point].point if point in wholes else None
-        rows.append(row | _check(found, whole, by_point.get(whole, []) if whole else []))
+        row["whole_recipe"] = whole.recipe if whole else None
+        rows.append(row | _check(found, by_point.get(whole, []) if whole else []))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _ends(found: Interval | None) -> Iterator[tuple[str, float]]:
-    if found is not None:
-        yield from (("_low", found.low_s), ("_high", found.high_s))
-
-
-def _valid_runs(study: Study) -> dict[Point, list[RunRow]]:
-    """Point → the rows of its runs that count; of studies of before, which have no short runs."""
-    runs: dict[Point, list[RunRow]] = {}
-    for run in study.run_rows:
-        if run.status == RunState.OK and is_known(run.execution_time_s):
-            runs.setdefault(point_of(run), []).append(run)
-    return runs
-
-
-def _check(found: Projection, whole: Point | None, runs: Sequence[RunRow]) -> Row:
-    """The columns that say what runs of the whole took."""
-    row: Row = {"whole_recipe": whole.recipe if whole else None, "whole_runs": len(runs)}
-    row["check"] = NOT_CHECKED
+def _check(found: Interval | None, runs: Sequence[RunRow]) -> Row:
+    """The columns by the runs of the whole."""
     if not runs:
-        return row
+        return {"whole_runs": 0, "check": NOT_CHECKED}
     times_s = [float(run.execution_time_s) for run in runs]
-    row["whole_execution_time_s"] = median(times_s)
-    row["whole_evaluation_time_s"] = median(run.evaluation_time_s for run in runs)
-    row["check"] = NO_INTERVAL
-    if found.interval is not None:
-        within = sum(found.interval.holds(time_s) for time_s in times_s)
-        row["runs_within"] = within
-        row["check"] = WITHIN if within == len(runs) else OUTSIDE
+    row: Row = {
+        "whole_runs": len(runs),
+        "whole_execution_time_s": median(times_s),
+        "whole_evaluation_time_s": median(run.evaluation_time_s for run in runs),
+        "check": NO_INTERVAL,
+    }
+    if found is not None:
+        row["runs_within"] = sum(map(found.holds, times_s))
+        row["check"] = WITHIN if row["runs_within"] == len(runs) else OUTSIDE
     return row
-
-
-NOTES = (
-    "projected time: execution_time_s of the whole training, the median over the short runs; in "
-    f"brackets where one run of the whole is with {CONFIDENCE:.0%} (Student's t over the short "
-    "runs: how start-up and pace differ from run to run, and how steps scatter). Fewer than "
-    f"{RUNS_MIN} short runs have no interval.",
-    "It holds for runs that are made as the short ones were. It does not know what comes later in "
-    "a training: hot machines, other users, other data, checkpoints.",
-    "Quality is not projected, nor is time or cost to a target.",
-)
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people."""
-    if found.empty:
-        note = "No projection: no recipe with `stop_after_steps` has a run that counts."
-        return TextTable(TITLE, pd.DataFrame(), (note,))
-    axes, fixed = naming(found, NAMING)
-    names = {"runs": "short runs", "projected_from_steps": "steps"}
-    names |= {"execution_time_s": "projected time (s)", "startup_s": "of it start-up (s)"}
-    names |= {"node_hours": "node-hours"}
-    names |= {"cost_usd": "cost (US dollars)"} if found["cost_usd"].notna().any() else {}
-    names |= {"evaluation_time_s": "evaluations besides (s)"}
-    checked = {
-        "whole_execution_time_s": "measured time (s)",
-        "whole_evaluation_time_s": "measured evaluations (s)",
-        "check": "check",
+    has_costs, is_checked = found["cost_usd"].notna().any(), (found["whole_runs"] > 0).any()
+    cells = partial(_cells, has_costs=bool(has_costs), is_checked=bool(is_checked))
+    notes = shown.notes("projection", runs_min=RUNS_MIN)
+    none = "No projection: no recipe with `stop_after_steps` has a run that counts."
+    return shown.text_table("Projected from short runs", found, cells, notes, none)
+
+
+def _cells(row: Row, has_costs: bool, is_checked: bool) -> dict[str, str]:
+    def with_ends(name: str) -> str:
+        value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
+        if not is_known(value):
+            return MISSING
+        spread = ""
+        if is_known(low) and is_known(high):
+            spread = f" ({three_digits(low)}–{three_digits(high)})"
+        return Number(f"{three_digits(value)}{spread}", value)
+
+    cells = {
+        "short runs": Number(str(row["runs"]), row["runs"]),
+        "steps": cell(PROJECTED, row),
+        "projected time (s)": with_ends("execution_time_s"),
+        "of it start-up (s)": with_ends("startup_s"),
+        "node-hours": with_ends("node_hours"),
+        **({"cost (US dollars)": with_ends("cost_usd")} if has_costs else {}),
+        "evaluations besides (s)": with_ends("evaluation_time_s"),
     }
-    names |= checked if (found["whole_runs"] > 0).any() else {}
-    rows = [
-        [*(cell(axis, row) for axis in axes), *(_cell(name, row) for name in names)]
-        for row in rows_of(found)
-    ]
-    above = f"All points: {fixed}." if fixed else ""
-    return TextTable.of(TITLE, [*axes, *names.values()], rows, NOTES, above)
-
-
-def _cell(name: str, row: Row) -> str:
-    value = row[name]
-    if not is_known(value):
-        return MISSING
-    if name == "runs":
-        return Number(str(value), value)
-    if name == "check" and is_known(row["runs_within"]):
-        return f"{row['runs_within']:.0f} of {row['whole_runs']} within"
-    if name in ("projected_from_steps", "check"):
-        return cell(name, row)
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    spread = ""
-    if is_known(low) and is_known(high):
-        spread = f" ({three_digits(low)}–{three_digits(high)})"
-    return Number(f"{three_digits(value)}{spread}", value)
+    if is_checked:
+        within, runs = row["runs_within"], row["whole_runs"]
+        cells["measured time (s)"] = with_ends("whole_execution_time_s")
+        cells["measured evaluations (s)"] = with_ends("whole_evaluation_time_s")
+        cells["check"] = f"{within:.0f} of {runs} within" if is_known(within) else row["check"]
+    return cells

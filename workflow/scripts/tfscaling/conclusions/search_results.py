@@ -14,8 +14,8 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.sentences import line
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
+from tfscaling.search.candidates import KEPT_RUNS, Elimination, Reason, Verdict
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.search.terms import KEPT_RUNS, Left, Verdict, Why
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES, POINT_AXES, SearchLimit
 from tfscaling.spec.run_spec import Point
@@ -160,8 +160,10 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
         f"{limit_text(*each)}: {_kept_text(_kept(search))}" for each in asked.constraint.items()
     ]
     for verdict in search.decision.verdicts:
-        claims = {claim.worse: claim.at_least for claim in verdict.claims}
-        left = {each.name: each for each in verdict.left}
+        claims = {
+            each.name: each.at_least for each in verdict.eliminated if each.at_least is not None
+        }
+        left = {each.name: each for each in verdict.eliminated}
         says = f"{verdict_text(search, verdict)}, {_rounds_text(verdict)}"
         order = sorted(search.points, key=lambda name: _place(name, verdict, left))
         for name in [*order, *(point.path for point in search.other_work)]:
@@ -189,7 +191,7 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
             if name not in search.points:
                 row.place, row.why = LEFT, OTHER_WORK
             elif each := left.get(name):
-                row.place, row.round, row.why = LEFT, each.round, str(each.why)
+                row.place, row.round, row.why = LEFT, each.round, str(each.reason)
                 row.gap = NAN if each.gap is None else each.gap
                 row.rival = names.get(each.rival or "")
             yield row
@@ -204,7 +206,7 @@ def _shown(point: Point, study: Study) -> Row:
     }
 
 
-def _place(name: str, verdict: Verdict, left: Mapping[str, Left]) -> tuple[int, float, str]:
+def _place(name: str, verdict: Verdict, left: Mapping[str, Elimination]) -> tuple[int, float, str]:
     if name in left:
         return -left[name].round, left[name].gap or math.inf, name
     return -1000 - (name == verdict.cheapest), 0.0, name
@@ -220,9 +222,9 @@ def _kept_text(runs: int) -> str:
     return f"{runs} runs or more, so with 95% fewer than {1 - 0.05 ** (1 / runs):.0%} miss it"
 
 
-def unresolved(verdict: Verdict) -> tuple[Left, ...]:
+def unresolved(verdict: Verdict) -> tuple[Elimination, ...]:
     """The candidates that left by failing and whose valid runs are not shown to be worse."""
-    return tuple(each for each in verdict.left if each.name in verdict.unresolved)
+    return tuple(each for each in verdict.eliminated if each.name in verdict.unresolved)
 
 
 def limit_text(metric: str, limit: SearchLimit) -> str:
@@ -260,7 +262,11 @@ def left_text(study: Study, search: StudySearch, verdict: Verdict) -> str:
 
     Empty if none did.
     """
-    gone = [each for each in verdict.left if each.why in (Why.DOES_NOT_RUN, Why.NOT_REACHED)]
+    gone = [
+        each
+        for each in verdict.eliminated
+        if each.reason in (Reason.DOES_NOT_RUN, Reason.NOT_REACHED)
+    ]
     vary = varying([_shown(point, study) for point in search.points.values()])
     names = []
     for each in gone:
@@ -270,7 +276,7 @@ def left_text(study: Study, search: StudySearch, verdict: Verdict) -> str:
         metric = METRICS[verdict.goal]
         unit = f" {metric.unit}" * bool(metric.unit)
         took = f"; {had}: {rounded(median(values), metric.digits)}{unit}" if values else ""
-        names.append(f"{point_name(_shown(point, study), vary)} {each.why}{took}")
+        names.append(f"{point_name(_shown(point, study), vary)} {each.reason}{took}")
     return listed(names)
 
 
@@ -304,10 +310,10 @@ def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
     ):
         values = {"indifference": indifference, "sureness": sureness, "limit": limit}
         yield line("search", part="promise", **values)
-    if any(row.why == Why.BOUNDED for row in rows):
+    if any(row.why == Reason.BOUNDED for row in rows):
         yield (
-            f"“{Why.BOUNDED}” rests on the assumption of the configuration that n times the nodes "
-            "are at most n times as fast; “behind” is then the least."
+            f"“{Reason.BOUNDED}” rests on the assumption of the configuration that n times the "
+            "nodes are at most n times as fast; “behind” is then the least."
         )
 
 

@@ -1,48 +1,56 @@
 """This study against another (`compare_with`): point by point slower, faster or the same.
 
-The verdicts on times are those of `change`; a point of which most runs fail is one that fails,
-whatever the times of the others. Failures that are spread over the points are counted over all of
-them (`change`). Points are compared where they do the same work in both studies, and each
-row says in what their runs were made otherwise.
+The times of both sweeps are estimated together (`tables.estimates`), and each point is compared
+with itself in the other sweep. "Slower" and "faster" are Holm's (1979): the smallest probability of
+chance must be below the m-th part of the error, the next below the (m-1)-th part, and so on to the
+first that is not. All intervals hold together by Bonferroni, and "same" follows them. An interval
+leaves out 1 where a difference is shown. No theorem covers all of it; benchmarks/regressions.py
+simulates how often it is wrong.
+
+A point of which most runs fail is failing, whatever the times of the others. Other failures are
+compared over all points together, because points differ in how often their runs fail and in their
+numbers of runs. Given how many runs of a point failed in both sweeps, the failures of one sweep are
+hypergeometric if runs fail equally often in both. The sum over the points is the statistic of the
+exact test of Cochran and Mantel-Haenszel (M. W. Birch, 1964), for a single point Fisher's exact
+test. The test assumes that runs fail independently.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import change
-from tfscaling.conclusions.change import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, Ends, judge
+from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, why_not
+from tfscaling.conclusions.shown import text_of, with_spread
 from tfscaling.record.run_states import RunState
 from tfscaling.spec import run_spec
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import environments
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
-from tfscaling.tables.display import TextTable, cell, naming, one_line, rounded
-from tfscaling.tables.estimates import CONFIDENCE, Array
+from tfscaling.tables.display import TextTable, one_line, rounded
+from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
 from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 
-TITLE = "Against another sweep"
 TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
-#: Of a point that has runs that count there, and whose runs here failed or diverged.
+SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
+#: Verdict on a point with runs that count in the reference, and failed or diverged runs here.
 LOST = "lost"
-#: Of a point of which some runs count here, but most failed or diverged: `is_failing`.
+#: Verdict on a point of which most runs failed or diverged here: `is_failing`.
 FAILING = "failing"
 NOT_COMPARED = "not compared"
-#: In the order in which they are counted.
-VERDICTS = (SLOWER, LOST, FAILING, FASTER, SAME, OPEN, NOT_COMPARED)
-#: What ends `snakemake regressions` with status 1.
+#: Verdicts on points that are compared; the first ones end `snakemake regressions` with status 1.
 REGRESSIONS = (SLOWER, LOST, FAILING)
-#: Those of points of which anything is known.
-COMPARED = (SLOWER, LOST, FAILING, FASTER, SAME, OPEN)
-#: Those of points whose failures are counted together; those of others are told of each.
+COMPARED = (*REGRESSIONS, FASTER, SAME, OPEN)
+#: Failures are counted over the points with these verdicts.
 _TOGETHER = (SLOWER, FASTER, SAME, OPEN)
 COLUMNS = (
     *("reference", *POINT_AXES, "devices", "verdict"),
@@ -51,56 +59,115 @@ COLUMNS = (
     *("time_ratio", "time_ratio_low", "time_ratio_high", "comparisons", "indifference"),
     *("reason", "differs"),
 )
-#: What should be known of how two sweeps were made.
+#: How two sweeps were made.
 _FACTS = (*environments.ALIKE, "dataset_sha256")
 _OF_RUNS = ("repeat", "status", TIME, "started", "hosts", *_FACTS)
 #: Characters of a hash, and of another fact, that are shown.
 _HASH_WIDTH, _WIDTH = 10, 60
-_ENDED_BADLY = (RunState.FAILED, RunState.DIVERGED)
+#: Fewer runs of a sweep show neither outliers nor a second mode.
+RUNS_MIN = 4
+#: More failures than in the other sweep are shown where chance is below this level: half of the
+#: error of two-sided verdicts, as of "slower".
+LEVEL = (1 - CONFIDENCE) / 2
+
+
+class Ends(NamedTuple):
+    """How many runs failed or diverged, of all that ended."""
+
+    bad: int
+    runs: int
+
+
+def chance(points: Iterable[tuple[Ends, Ends]]) -> float:
+    """The probability of at least so many failures here, if runs fail equally often in both sweeps.
+
+    `points` are the ends of each point, (here, there).
+    """
+    sums, bad = np.ones(1), 0
+    for here, there in points:
+        sums, bad = np.convolve(sums, _of_point(here, there)), bad + here.bad
+    return min(1.0, float(sums[bad:].sum()))
+
+
+def _of_point(here: Ends, there: Ends) -> Array:
+    """Probability of each number of failures here, from 0 to all of both: (numbers,)."""
+    bad = here.bad + there.bad
+    ways = comb(here.runs + there.runs, bad)
+    return np.array(
+        [comb(here.runs, own) * comb(there.runs, bad - own) / ways for own in range(bad + 1)]
+    )
 
 
 @dataclass(frozen=True)
+class Change:
+    """Time after over time before, above 1 where it is slower after; its interval; a verdict."""
+
+    ratio: float
+    low: float
+    high: float
+    verdict: str
+
+
+def judge(before: Array, after: Array, indifference: float) -> list[Change]:
+    """The change of each point, from seconds by point and repeat: (points, repeats).
+
+    NaN where there is no run; each point has RUNS_MIN or more in both. Slower or faster: the
+    interval leaves out 1, and the ratio is beyond the indifference, a fraction. The same: the whole
+    interval is within it. So a point that is shown to differ, by less than matters, cannot be told,
+    unless its interval shows that, too. All verdicts of a kind hold together with CONFIDENCE.
+    """
+    points = len(before)
+    values = np.full((2 * points, before.shape[1] + after.shape[1]), np.nan)
+    # repeats of two sweeps are no blocks of both: they ran at other times
+    values[:points, : before.shape[1]], values[points:, before.shape[1] :] = before, after
+    found = estimate(values)
+    first = np.arange(points)
+    middle = found.location[first + points] - found.location[first]
+    is_shown = holm(found.chance(first, first + points))
+    low, high = found.between(first, first + points, (1 - CONFIDENCE) / 2 / points)
+    # a shown difference narrows the interval at 1 (Strassburger and Bretz 2008)
+    low = np.where(is_shown & (middle > 0), np.maximum(low, 0), low)
+    high = np.where(is_shown & (middle < 0), np.minimum(high, 0), high)
+    limit = float(np.log1p(indifference))
+    is_same = (low >= -limit) & (high <= limit)
+    verdicts = np.select(
+        [is_shown & (middle > limit), is_shown & (middle < -limit), is_same],
+        [SLOWER, FASTER, SAME],
+        OPEN,
+    )
+    logs = np.exp([middle, low, high])
+    return [Change(*each) for each in zip(*logs.tolist(), verdicts.tolist(), strict=True)]
+
+
+def holm(chance: Array) -> Array:
+    """For which points a difference is shown, by their probabilities of chance: (points,)."""
+    order = np.argsort(chance, kind="stable")
+    refused = chance[order] > (1 - CONFIDENCE) / (len(chance) - np.arange(len(chance)))
+    is_shown = np.empty(len(chance), bool)
+    is_shown[order] = ~np.logical_or.accumulate(refused)
+    return is_shown
+
+
 class Side:
     """A point in one of the two studies: its row of the comparison, and the rows of its runs."""
 
-    row: Row
-    runs: Sequence[Row]
-
-    @property
-    def valid(self) -> list[Row]:
-        return [run for run in self.runs if run["status"] == RunState.OK]
-
-    @property
-    def timed(self) -> list[Row]:
-        """The valid runs that have a time: not those that went on from a checkpoint."""
-        return [run for run in self.valid if is_known(run[TIME])]
-
-    @property
-    def statuses(self) -> Counter[str]:
-        return Counter(run["status"] for run in self.runs)
-
-    @property
-    def ends(self) -> Ends:
-        bad = sum(self.statuses[status] for status in _ENDED_BADLY)
-        return Ends(bad, bad + len(self.valid))
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A point in this study and in the reference."""
-
-    here: Side
-    there: Side
+    def __init__(self, row: Row, runs: Sequence[Row]) -> None:
+        self.row = row
+        self.statuses = Counter(run["status"] for run in runs)
+        self.valid = [run for run in runs if run["status"] == RunState.OK]
+        #: Without runs that resumed from a checkpoint, which have no time.
+        self.timed = [run for run in self.valid if is_known(run[TIME])]
+        bad = self.statuses[RunState.FAILED] + self.statuses[RunState.DIVERGED]
+        self.ends = Ends(bad, bad + len(self.valid))
 
 
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point of either study; no rows without a reference.
 
-    `runs` and `reference_runs` are the valid runs that have a time; `runs_failed` are those that
-    failed or diverged, of the `runs_ended`. `time_ratio` is the time here
-    over that of the reference, above 1 where it is slower here, with its interval for all
-    `comparisons` together. `differs` says in what parameters and facts the runs of the two were
-    made otherwise.
+    `runs` and `reference_runs` are the valid runs with a time; `runs_failed` of the `runs_ended`
+    failed or diverged. `time_ratio` is the time here over the time in the reference, above 1 where
+    it is slower here, with its interval for all `comparisons` together. `differs` names parameters
+    and facts that differ between the runs of the two.
     """
     reference = study.reference
     if reference is None:
@@ -109,44 +176,39 @@ def table(study: Study) -> pd.DataFrame:
     specs = {run.spec.point: run.spec for run in study.manifest.runs}
     rows, compared = [], []
     for point, counterpart in _counterparts(here, there):
-        if point is None or counterpart is None:
-            (only,) = ((here | there)[each] for each in (point, counterpart) if each)
-            rows.append(_alone(only.row, counterpart is None))
+        own, other = here.get(point), there.get(counterpart)
+        row = _row(own or there[counterpart])
+        rows.append(row)
+        if not (point and counterpart and own and other):
+            where = "this study" if own else "the reference"
+            row |= {"verdict": NOT_COMPARED, "reason": f"only in {where}"}
             continue
-        pair = Pair(here[point], there[counterpart])
-        row = _row(pair.here.row) | {
-            "reference_recipe": counterpart.recipe,
-            "reference_runs": len(pair.there.timed),
-            "runs": len(pair.here.timed),
-            REFERENCE_TIME: pair.there.row[TIME],
-            TIME: pair.here.row[TIME],
-        }
-        for before, side in (("reference_", pair.there), ("", pair.here)):
+        row["reference_recipe"] = counterpart.recipe
+        for before, side in (("reference_", other), ("", own)):
+            row |= {f"{before}runs": len(side.timed), f"{before}{TIME}": side.row[TIME]}
             row |= {f"{before}runs_failed": side.ends.bad, f"{before}runs_ended": side.ends.runs}
-        row["verdict"], row["reason"] = _without_times(pair)
+        row["verdict"], row["reason"] = _without_times(own, other)
         parameters = reference.parameters.get(counterpart, {})
         row["differs"] = "; ".join(
-            [*_other_parameters(specs[point], parameters), *_other_facts(pair)]
+            [*_other_parameters(specs[point], parameters), *_other_facts(own, other)]
         )
         if not row["verdict"]:
-            compared.append((row, pair))
-        rows.append(row)
-    _judge(compared, study.indifference)
+            compared.append((row, own, other))
+    if compared:
+        pairs = _times([other for *_, other in compared]), _times([own for _, own, _ in compared])
+        for (row, *_), found in zip(compared, judge(*pairs, study.indifference), strict=True):
+            row |= {"verdict": found.verdict, "time_ratio": found.ratio}
+            row |= {"time_ratio_low": found.low, "time_ratio_high": found.high}
+            row["comparisons"] = len(compared)
     named = {"reference": str(reference.folder), "indifference": study.indifference}
     return pd.DataFrame([row | named for row in rows], columns=list(COLUMNS))
 
 
-def _row(point: Row) -> Row:
-    return {name: point[name] for name in (*POINT_AXES, "devices")}
+def _row(side: Side) -> Row:
+    return {name: side.row[name] for name in (*POINT_AXES, "devices")}
 
 
-def _alone(point: Row, is_here: bool) -> Row:
-    """The row of a point that one of the studies has not."""
-    where = "this study" if is_here else "the reference"
-    return _row(point) | {"verdict": NOT_COMPARED, "reason": f"only in {where}"}
-
-
-def _sides(sweep: Sweep) -> dict[Point, Side]:
+def _sides(sweep: Sweep) -> dict[Point | None, Side]:
     """The points of a study that were planned, not those that were excluded."""
     runs: dict[Point, list[Row]] = {}
     names = [name for name in _OF_RUNS if name in sweep.runs]
@@ -157,39 +219,43 @@ def _sides(sweep: Sweep) -> dict[Point, Side]:
 
 
 def _counterparts(
-    here: Mapping[Point, Side], there: Mapping[Point, Side]
+    here: Mapping[Point | None, Side], there: Mapping[Point | None, Side]
 ) -> Iterator[tuple[Point | None, Point | None]]:
     """Each point with the same one there, or with the only one that has another recipe."""
-    left = [point for point in there if point not in here]
-    for point in here:
+    others = [point for point in there if point and point not in here]
+    for point in filter(None, here):
         found = point if point in there else None
         if found is None:
-            alike = [p for p in left if msgspec.structs.replace(p, recipe=point.recipe) == point]
+            alike = [p for p in others if msgspec.structs.replace(p, recipe=point.recipe) == point]
             found = alike[0] if len(alike) == 1 else None
-        if found in left:
-            left.remove(found)
+        if found in others:
+            others.remove(found)
         yield point, found
-    yield from ((None, point) for point in left)
+    yield from ((None, point) for point in others)
 
 
-def _without_times(pair: Pair) -> tuple[str, str]:
+def _without_times(here: Side, there: Side) -> tuple[str, str]:
     """(verdict, reason) of points whose times are not compared.
 
-    Of others the verdict is empty, and the reason says how many runs failed or diverged.
+    The verdict is empty if the times are compared; `reason` then counts failed and diverged runs.
     """
-    here, there = pair.here, pair.there
     not_there = why_not(there.row, there.statuses) if there.valid else "no run counts"
     if not_there:
         return NOT_COMPARED, f"in the reference: {not_there}"
     not_here = why_not(here.row, here.statuses) if here.valid else "no run counts"
     if not_here:
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
-        has_ended = here.ends.bad and here.ends.runs == sum(here.statuses.values())
+        has_ended = here.ends.bad and here.ends.runs == here.statuses.total()
         return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
     if reason := _other_work(here.row, there.row):
         return NOT_COMPARED, reason
-    ended_badly = _ended_badly(here.ends, there.ends)
-    if is_failing(here.ends, there.ends):
+    own, other = here.ends, there.ends
+    ended_badly = (
+        f"{own.bad} of {own.runs} runs failed or diverged here, {other.bad} of {other.runs} there"
+        if own.bad + other.bad
+        else ""
+    )
+    if is_failing(own, other):
         return FAILING, ended_badly
     keys = [
         {(run["started"], run["hosts"]) for run in side.timed if is_known(run["started"])}
@@ -210,19 +276,10 @@ def is_failing(here: Ends, there: Ends) -> bool:
     return 2 * here.bad > here.runs and 4 * there.bad <= there.runs
 
 
-def _ended_badly(here: Ends, there: Ends) -> str:
-    """How many runs failed or diverged, or an empty text if none did."""
-    if not here.bad + there.bad:
-        return ""
-    return (
-        f"{here.bad} of {here.runs} runs failed or diverged here, {there.bad} of {there.runs} there"
-    )
-
-
 def _other_work(here: Row, there: Row) -> str:
-    """Why two points do not the same work, or an empty text.
+    """Why two points do not do the same work, or an empty text.
 
-    Of a program that tells no examples the recipe stands for the work.
+    For a program that reports no examples, the recipe identifies the work.
     """
     known = [row["examples_trained"] for row in (here, there) if is_known(row["examples_trained"])]
     if len(known) == 2 and not is_same_work(*known):
@@ -235,14 +292,13 @@ def _other_work(here: Row, there: Row) -> str:
 def _other_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
     """`key: there, now here`.
 
-    What an earlier version of the workflow had no key for it did as by default; a key that this
-    one lacks is not compared.
+    Keys that an earlier version lacked had their defaults there; keys that this version lacks are
+    not compared.
     """
-    if not there:
-        return
-    before = {**run_spec.later_defaults(), **there}
+    before = {**run_spec.later_defaults(), **there} if there else {}
+    # as a file has them
     here: Parameters = {
-        **msgspec.json.decode(msgspec.json.encode(spec.recipe)),  # as a file has them
+        **msgspec.json.decode(msgspec.json.encode(spec.recipe)),
         **msgspec.json.decode(msgspec.json.encode(spec.measured)),
     }
     for key, value in here.items():
@@ -250,34 +306,21 @@ def _other_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
             yield one_line(f"{key}: {before[key]}, now {value}")
 
 
-def _other_facts(pair: Pair) -> Iterator[str]:
-    """The same of versions, machines and data, as the valid runs have them."""
+def _other_facts(here: Side, there: Side) -> Iterator[str]:
+    """`fact: there, now here` for versions, machines and data of the valid runs."""
     for fact in _FACTS:
-        values = [
+        before, now = (
             dict.fromkeys(_short(fact, run[fact]) for run in side.valid if is_known(run.get(fact)))
-            for side in (pair.there, pair.here)
-        ]
-        if all(values) and values[0].keys() != values[1].keys():
-            there, here = (" and ".join(each) for each in values)
-            yield f"{fact}: {there}, now {here}"
+            for side in (there, here)
+        )
+        if before and now and before.keys() != now.keys():
+            yield f"{fact}: {' and '.join(before)}, now {' and '.join(now)}"
 
 
 def _short(fact: str, value: object) -> str:
     width = _HASH_WIDTH if fact in ("git_commit", "dataset_sha256") else _WIDTH
     text = one_line(str(value))
     return text if len(text) <= width else text[:width] + "…" * (width == _WIDTH)
-
-
-def _judge(compared: Sequence[tuple[Row, Pair]], indifference: float) -> None:
-    """Fill in the verdicts of points whose times are compared, all of them together."""
-    if not compared:
-        return
-    before = _times([pair.there for _, pair in compared])
-    changes = judge(before, _times([pair.here for _, pair in compared]), indifference)
-    for (row, _), found in zip(compared, changes, strict=True):
-        row |= {"verdict": found.verdict, "time_ratio": found.ratio}
-        row |= {"time_ratio_low": found.low, "time_ratio_high": found.high}
-        row["comparisons"] = len(compared)
 
 
 def _times(sides: Sequence[Side]) -> Array:
@@ -292,7 +335,7 @@ def _times(sides: Sequence[Side]) -> Array:
 
 @dataclass(frozen=True)
 class Failures:
-    """Over all points that are compared, and neither lost nor failing: runs that ended badly.
+    """Runs that ended badly at all points that are compared and neither lost nor failing.
 
     `chance` is the probability of so many here if runs fail as often as in the reference.
     """
@@ -305,7 +348,7 @@ class Failures:
     @property
     def are_more(self) -> bool:
         """Whether more runs fail here, beyond chance."""
-        return self.chance <= change.LEVEL
+        return self.chance <= LEVEL
 
     @property
     def text(self) -> str:
@@ -321,14 +364,13 @@ class Failures:
 
 
 def failures(found: pd.DataFrame) -> Failures:
-    """Those of `table`, also of it as read from its file."""
+    """The failures in `table`, or in the file of it."""
     rows = rows_of(found[found["verdict"].isin(_TOGETHER)])
     here, there = (
         [Ends(int(row[f"{before}runs_failed"]), int(row[f"{before}runs_ended"])) for row in rows]
         for before in ("", "reference_")
     )
-    chance = change.chance(zip(here, there, strict=True))
-    return Failures(len(rows), _sum(here), _sum(there), chance)
+    return Failures(len(rows), _sum(here), _sum(there), chance(zip(here, there, strict=True)))
 
 
 def _sum(ends: Sequence[Ends]) -> Ends:
@@ -336,63 +378,39 @@ def _sum(ends: Sequence[Ends]) -> Ends:
 
 
 def summary(found: pd.DataFrame) -> str:
-    """`2 points slower, 1 faster, 3 the same than in results/before.`: how many of each verdict."""
+    """`6 points against results/before: 2 slower, 1 faster, 3 same.`"""
     counts = Counter(found["verdict"])
-    named = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
+    verdicts = (*COMPARED, NOT_COMPARED)
+    named = [f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict]]
     points = f"{len(found)} point{'s' * (len(found) > 1)}"
     return f"{points} against {found['reference'].iloc[0]}: {', '.join(named)}."
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people: one row per point, with the verdict first."""
+    causes = [cause for cause in found["differs"].unique() if is_known(cause)]
+    optional = ["reason"] if found["reason"].fillna("").any() else []
+    optional += ["differs"] if len(causes) > 1 else []
+
+    def cells(row: Row) -> dict[str, str]:
+        return {
+            "verdict": row["verdict"],
+            **{name: rounded(row[name], 0) for name in ("reference_runs", "runs")},
+            **{name: rounded(row[name], 1) for name in (REFERENCE_TIME, TIME)},
+            "time_ratio": with_spread(row, "time_ratio", 3),
+            **{name: one_line(text_of(row[name])) for name in optional},
+        }
+
+    title = "Against another sweep"
+    none = "Not compared: `compare_with` in the configuration names no other study."
     if found.empty:
-        note = "Not compared: `compare_with` in the configuration names no other study."
-        return TextTable(TITLE, pd.DataFrame(), (note,))
-    axes, fixed = naming(found)
-    causes = {text for text in found["differs"] if is_known(text)}
-    columns = [*axes, "verdict", "reference_runs", "runs", REFERENCE_TIME, TIME, "time_ratio"]
-    columns += ["reason"] if found["reason"].fillna("").any() else []
-    columns += ["differs"] if len(causes) > 1 else []
-    rows = [[_cell(name, row) for name in columns] for row in rows_of(found)]
-    notes = [*_notes(found), *(_of_all(cause) for cause in causes if len(causes) == 1)]
-    above = [summary(found), failures(found).text, f"All points: {fixed}." if fixed else ""]
-    return TextTable.of(TITLE, columns, rows, notes, " ".join(filter(None, above)))
-
-
-def _cell(name: str, row: Row) -> str:
-    value = row[name]
-    if name in ("reference_runs", "runs"):
-        return rounded(value, 0)
-    if name in (TIME, REFERENCE_TIME):
-        return rounded(value, 1)
-    if name == "time_ratio":
-        return rounded(value, 3, row["time_ratio_low"], row["time_ratio_high"])
-    return cell(name, row) if name not in ("reason", "differs") or is_known(value) else ""
-
-
-def _of_all(cause: str) -> str:
-    if not cause:
-        return "Made alike: no parameter, version, machine or data that is recorded differs."
-    return f"Made otherwise in the reference: {cause}."
-
-
-def _notes(found: pd.DataFrame) -> Iterator[str]:
-    comparisons, indifference = found["comparisons"].max(), found["indifference"].iloc[0]
-    yield (
-        f"time_ratio: {TIME} here over that of the reference, above 1 where it is slower here, in "
-        "brackets its interval; of means of clipped logarithms, so not exactly the ratio of the "
-        "medians beside it."
+        return shown.text_table(title, found, cells, (), none)
+    comparisons = found["comparisons"].max()
+    notes = shown.notes(
+        "regressions",
+        indifference=found["indifference"].iloc[0],
+        comparisons=int(comparisons) if is_known(comparisons) else 0,
+        causes=causes,
     )
-    yield (
-        f"slower, faster: the interval leaves out 1, and the ratio is beyond the indifference of "
-        f"{indifference:.0%}. same: the whole interval is within it. cannot be told: neither; more "
-        "runs of both narrow the interval. lost: runs here failed or diverged, and those of the "
-        "reference count. failing: most runs here failed or diverged, and at most a quarter of "
-        "those of the reference did."
-    )
-    if is_known(comparisons):
-        yield (
-            f"Verdicts of a kind hold with {CONFIDENCE:.0%} for all {comparisons:.0f} comparisons "
-            "together (Holm). They are about these two sweeps: whatever else was different when "
-            "they ran, such as a busier network, is part of the difference."
-        )
+    above = summary(found), failures(found).text
+    return shown.text_table(title, found, cells, notes, none, above=above)

@@ -1,69 +1,187 @@
-"""What holds a configuration back: input, computation, slower ranks or communication.
+"""What limits a configuration: the parts of a step, slow ranks, and how large a batch pays.
 
-One row per point whose recipe asks for it, from the records of its valid runs; and ranks that
-compute longer than the others in several runs.
+Tables and sentences per point, from the records of its valid runs.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
-from tfscaling.record import run_record
-from tfscaling.record.run_record import Attribution, StepParts
+from tfscaling.record import run_record, step_estimates
+from tfscaling.record.rank_report import GradientNorms
+from tfscaling.record.run_record import Attribution, Metrics, StepParts
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.display import TextTable, cell, of_points
+from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import (
     CONFIDENCE,
+    RESAMPLES,
     RUNS_FOR_INTERVAL,
     median_interval,
     median_rank,
 )
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW
-from tfscaling.tables.table_rows import Row, point_of, points_of
+from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
+#: Parts of a step, in the order in which they are shown, and their names in a sentence.
+PARTS = {
+    "input": "input",
+    "computation": "computation",
+    "stragglers": "waiting for slower ranks",
+    "communication": "communication",
+}
+#: A share of a step that is too small to be mentioned.
+SMALL_SHARE = 0.1
+_ENDS = ("", "_low", "_high")
+COLUMNS = (
+    *POINT_AXES,
+    *("devices", "runs", "rounds", "step_time_s"),
+    *(f"{part}_share{end}" for part in PARTS for end in _ENDS),
+    *(f"{part}_largest" for part in PARTS),
+    *("input_rank", "input_host", "held_back_by", "text"),
+)
+#: The bootstrap of a noise scale makes so many draws that this many lie beyond each end.
+BEYOND_END = 5
+
+#: A finding about a point: (point, sentence, support, comparisons).
+Found = tuple[Point, str, str, int]
 
 
-class RunRanks(NamedTuple):
-    """How the ranks of a run differ; `straggler_ratio` is the slowest over the median one's."""
+def _measured(study: Study, points: Collection[Point]) -> Iterator[tuple[Point, Metrics]]:
+    """(point, metrics) of the valid runs of these points; without runs that lost their records."""
+    valid = study.runs[study.runs["status"] == "ok"] if points else study.runs[:0]
+    for point, path in zip(points_of(valid), valid["record"], strict=True):
+        try:
+            record = run_record.read(Path(path)) if point in points else None
+        except run_record.RecordError:
+            continue
+        if record is not None:
+            yield point, record.metrics
 
-    replicas: int
-    straggler_ratio: float
-    slowest_rank: int
-    slowest_host: str
+
+def table(study: Study) -> pd.DataFrame:
+    """COLUMNS: one row per point whose recipe has `attribution: true`, if it was measured."""
+    asked = {run.spec.point: run.spec for run in study.manifest.runs if run.spec.recipe.attribution}
+    found: dict[Point, list[Attribution]] = {}
+    for point, metrics in _measured(study, asked):
+        if metrics.attribution is not None:
+            found.setdefault(point, []).append(metrics.attribution)
+    devices = {point_of(row): row["devices"] for row in study.points}
+    rows = [
+        _row(point, own, str(asked[point].dataset)) | {"devices": devices[point]}
+        for point, own in found.items()
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def find(
-    runs: pd.DataFrame, points: Collection[Point] | None = None
-) -> Iterator[tuple[Point, str, str, int]]:
-    """(point, sentence, support, comparisons) of each point of which one rank was slow in each run.
+def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
+    rounds = [_seconds(each) for attribution in measured for each in attribution.rounds]
+    shares: dict[str, tuple[float, float | None, float | None]] = {}
+    for part in PARTS:
+        of_rounds = [each[part] / sum(each.values()) for each in rounds]
+        shares[part] = (median(of_rounds), *(median_interval(of_rounds) or (None, None)))
+    leads = Counter(max(each, key=each.__getitem__) for each in rounds)
+    longest = max(measured, key=lambda each: median(part.input_s for part in each.rounds))
+    row: Row = {**point.axes, "runs": len(measured), "rounds": len(rounds)}
+    row["step_time_s"] = median(sum(each.values()) for each in rounds)
+    for part, share in shares.items():
+        row[f"{part}_largest"] = leads[part]
+        # a single replica neither waits nor communicates
+        if part in ("input", "computation") or any(each[part] for each in rounds):
+            row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
+    row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
+    largest = _largest(leads)
+    text = " or ".join(f"{PARTS[part]} ({_percent(*shares[part])})" for part in largest)
+    others = sorted(set(shares) - set(largest), key=lambda part: -shares[part][0])
+    more = [f"{PARTS[p]} ({shares[p][0]:.0%})" for p in others if shares[p][0] > SMALL_SHARE]
+    if largest == ["computation"] and (shares["computation"][1] or 0.0) > 1 - SMALL_SHARE:
+        text = f"nothing but {text}"
+    elif len(largest) == 1 and more:
+        text = f"mostly {text}, then {', '.join(more)}"
+    if "input" in largest:
+        rank = f"rank {longest.input_rank} on {longest.input_host}"
+        text += f"; the input is {dataset}, slowest on {rank}"
+    return row | {"held_back_by": " or ".join(largest), "text": f"Held back by {text}."}
 
-    That the same of R ranks that are alike is the slowest in each of n runs has the probability
-    1 / R**(n - 1). It is supported if that is rare among all points with several ranks; with few
-    runs it is chance. `points`: those to look at, all if not given.
+
+def _seconds(parts: StepParts) -> dict[str, float]:
+    """Part → its seconds of a step."""
+    return {part: getattr(parts, f"{part}_s") for part in PARTS}
+
+
+def _largest(leads: Counter[str]) -> list[str]:
+    """The part that is the largest of a step, by the number of rounds in which it leads.
+
+    Where chance is not ruled out also the next part, and all that may lead as often by chance, the
+    likeliest first.
     """
-    groups = _by_point(runs)
-    if points is not None:
-        groups = {point: own for point, own in groups.items() if point in points}
-    ranks_of = {point: _ranks(point, own[0].replicas) for point, own in groups.items()}
+    (first, led), *others = leads.most_common()
+    rank = median_rank(leads.total()) or 1
+    if leads.total() - led < rank and leads.total() >= RUNS_FOR_INTERVAL:
+        return [first]
+    return [first, *(part for n, (part, of) in enumerate(others) if n == 0 or of >= rank)]
+
+
+def _percent(value: float, low: float | None, high: float | None) -> str:
+    return f"{value:.0%} of a step" + ("" if low is None else f", {low:.0%} to {high:.0%}")
+
+
+def as_text(table: pd.DataFrame) -> TextTable:
+    """`table` for people: shares in percent with their ranges."""
+    none = "Not measured: no recipe of the grid has `attribution: true`."
+    notes = shown.notes("attribution", small=SMALL_SHARE)
+    return shown.text_table("What holds it back", table, _cells, notes, none)
+
+
+def _cells(row: Row) -> dict[str, str]:
+    cells = {"runs": str(row["runs"]), "rounds": str(row["rounds"])}
+    cells["step_time_s"] = f"{row['step_time_s']:.5f}"
+    for part in PARTS:
+        value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)
+        cells[part] = "" if pd.isna(value) else f"{value:.0%}"
+        cells[part] += "" if pd.isna(low) else f" ({low:.0%}–{high:.0%})"
+    return cells | {"what holds it back": row["text"]}
+
+
+def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> Iterator[Found]:
+    """The points, all or some, of which one rank was slow in each run.
+
+    `straggler_ratio` of a run is the time of its slowest rank over the time of the median rank.
+    That the same of R equal ranks is the slowest in each of n runs has the probability
+    1 / R**(n - 1). It is supported if that is rare among all points with several ranks; with few
+    runs it is chance.
+    """
+    valid = runs[(runs["status"] == "ok") & runs["straggler_ratio"].notna()]
+    columns = ("replicas", "straggler_ratio", "slowest_rank", "slowest_host")
+    groups: dict[Point, list[Row]] = {}
+    for point, run in zip(points_of(valid), rows_of(valid, columns), strict=True):
+        if points is None or point in points:
+            groups.setdefault(point, []).append(run)
+    ranks_of = {
+        point: int(own[0]["replicas"]) // max(1, point.geometry.gpus_per_task)
+        for point, own in groups.items()
+    }
     comparisons = sum(
         ranks_of[point] > 1 and len(own) >= RUNS_FOR_INTERVAL for point, own in groups.items()
     )
     for point, own in groups.items():
-        ratios = [run.straggler_ratio for run in own]
-        ranks = {run.slowest_rank for run in own}
-        hosts = list(dict.fromkeys(run.slowest_host for run in own))
+        ratios = [run["straggler_ratio"] for run in own]
+        ranks = {run["slowest_rank"] for run in own}
         if len(ranks) > 1 or min(ratios) < RATIO_MIN:
             continue
+        hosts = list(dict.fromkeys(run["slowest_host"] for run in own))
         low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
         ratio = low if low == high else f"{low} to {high}"
         where = f"on {hosts[0]}" if len(hosts) == 1 else f"on {len(hosts)} hosts"
@@ -81,152 +199,75 @@ def find(
         yield point, text, support, comparisons
 
 
-def _by_point(runs: pd.DataFrame) -> dict[Point, list[RunRanks]]:
-    """The valid runs of each point whose ranks' computation was measured."""
-    valid = runs[(runs["status"] == "ok") & runs["straggler_ratio"].notna()]
-    columns = (valid[name].tolist() for name in RunRanks._fields)
-    found: dict[Point, list[RunRanks]] = {}
-    for point, *values in zip(points_of(valid), *columns, strict=True):
-        found.setdefault(point, []).append(RunRanks(*values))
-    return found
+class NoiseScale(NamedTuple):
+    """A gradient noise scale in examples with its interval; infinite where noise hides it."""
+
+    examples: float
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        if math.isfinite(self.high):
+            return f"{self.examples:,.0f} examples ({self.low:,.0f} to {self.high:,.0f})"
+        least = f"{self.low:,.0f} examples" if math.isfinite(self.low) else "what was measured"
+        return f"at least {least}"
 
 
-def _ranks(point: Point, replicas: int) -> int:
-    """How many ranks train."""
-    return int(replicas) // max(1, point.geometry.gpus_per_task)
+def noise_scale(norms: Sequence[GradientNorms], comparisons: int = 1) -> NoiseScale:
+    """The ratio of means over the steps of all runs after one epoch, with a bootstrap interval.
 
-
-#: Parts of a step, in the order in which they are shown.
-PARTS = ("input", "computation", "stragglers", "communication")
-_ENDS = ("", "_low", "_high")
-COLUMNS = (
-    *POINT_AXES,
-    *("devices", "runs", "rounds", "step_time_s"),
-    *(f"{part}_share{end}" for part in PARTS for end in _ENDS),
-    *(f"{part}_largest" for part in PARTS),
-    *("input_rank", "input_host", "held_back_by", "text"),
-)
-#: Parts that only several replicas can have.
-_OF_SEVERAL = ("stragglers", "communication")
-#: What a part is called in a sentence.
-_WORDS = {
-    "input": "input",
-    "computation": "computation",
-    "stragglers": "waiting for slower ranks",
-    "communication": "communication",
-}
-#: A share of a step of this size is not worth a word.
-SMALL_SHARE = 0.1
-NOTES = (
-    "Measured after the training, by blocks of steps on the same ranks in random order: with real "
-    "input and on a batch that is there already, with all-reduce and update and without. "
-    "Computation is forward and backward pass of the median rank (of an even number the faster of "
-    "the two in the middle), stragglers what the slowest rank takes above that. Input is what real "
-    "input adds to a step, communication what all-reduce and update add, each the mean of with and "
-    "without the other: what goes on at the same time is shared by both.",
-    "Shares are medians over the rounds of all runs of a point, in brackets with their "
-    f"{CONFIDENCE:.0%} interval. A part holds a step back if it is the largest of so many rounds "
-    f"that this is no chance ({CONFIDENCE:.0%}). Nothing but computation holds it back where that "
-    f"is more than {1 - SMALL_SHARE:.0%} of a step by the whole interval. Rounds of one run share "
-    "its machines: whether other runs differ only other runs show.",
-    "A pipeline that has more than twenty batches of its own ready (prefetch) looks better here "
-    "than in the training: `input_wait_s` is measured there.",
-)
-
-
-def table(study: Study) -> pd.DataFrame:
-    """COLUMNS: one row per point that was measured so; no rows if none was."""
-    asked = {run.spec.point: run.spec for run in study.manifest.runs if run.spec.recipe.attribution}
-    found: dict[Point, list[Attribution]] = {}
-    if asked:
-        valid = study.runs[study.runs["status"] == "ok"]
-        for point, path in zip(points_of(valid), valid["record"], strict=True):
-            if point in asked and (measured := _measured(Path(path))) is not None:
-                found.setdefault(point, []).append(measured)
-    devices = {point_of(row): row["devices"] for row in study.points}
-    rows = [
-        _row(point, own, str(asked[point].dataset)) | {"devices": devices[point]}
-        for point, own in found.items()
-    ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _measured(path: Path) -> Attribution | None:
-    """What a run measured; None if its record is not there any more."""
-    try:
-        record = run_record.read(path)
-    except run_record.RecordError:
-        return None
-    return record.metrics.attribution if record else None
-
-
-def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
-    rounds = [_seconds(each) for attribution in measured for each in attribution.rounds]
-    shares = {part: _share([each[part] / sum(each.values()) for each in rounds]) for part in PARTS}
-    leads = Counter(max(each, key=lambda part: each[part]) for each in rounds)
-    longest = max(measured, key=lambda each: median(part.input_s for part in each.rounds))
-    row: Row = {**point.axes, "runs": len(measured), "rounds": len(rounds)}
-    row["step_time_s"] = median(sum(each.values()) for each in rounds)
-    for part, share in shares.items():
-        if part in _OF_SEVERAL and not any(each[part] for each in rounds):
-            continue  # a single replica has none
-        row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
-    row |= {f"{part}_largest": leads[part] for part in PARTS}
-    row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
-    largest = _largest(leads)
-    text = " or ".join(f"{_WORDS[part]} ({_percent(shares[part])})" for part in largest)
-    others = sorted(set(shares) - set(largest), key=lambda part: -shares[part][0])
-    more = [f"{_WORDS[p]} ({shares[p][0]:.0%})" for p in others if shares[p][0] > SMALL_SHARE]
-    if largest == ["computation"] and (shares["computation"][1] or 0.0) > 1 - SMALL_SHARE:
-        text = f"nothing but {text}"
-    elif len(largest) == 1 and more:
-        text = f"mostly {text}, then {', '.join(more)}"
-    if "input" in largest:
-        rank = f"rank {longest.input_rank} on {longest.input_host}"
-        text += f"; the input is {dataset}, slowest on {rank}"
-    return row | {"held_back_by": " or ".join(largest), "text": f"Held back by {text}."}
-
-
-def _seconds(parts: StepParts) -> dict[str, float]:
-    """Part → its seconds of a step."""
-    return {part: getattr(parts, f"{part}_s") for part in PARTS}
-
-
-def _share(of_rounds: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The median with its interval, which few rounds do not have."""
-    return median(of_rounds), *(median_interval(of_rounds) or (None, None))
-
-
-def _largest(leads: Counter[str]) -> list[str]:
-    """The part that is the largest of a step, by how many rounds it is the largest of.
-
-    Where chance is not ruled out it and the next one, with all that lead as often as chance may
-    have it, the likeliest first.
+    Steps are resampled within their run. The intervals of all `comparisons` hold together.
     """
-    (first, led), *others = leads.most_common()
-    rank = median_rank(leads.total()) or 1
-    if leads.total() - led < rank and leads.total() >= RUNS_FOR_INTERVAL:
-        return [first]
-    return [first, *(part for n, (part, of) in enumerate(others) if n == 0 or of >= rank)]
+    tail = (1 - CONFIDENCE) / 2 / comparisons
+    resamples = max(RESAMPLES, math.ceil(BEYOND_END / tail))
+    random = np.random.default_rng(0)
+    signal, noise, steps = np.zeros(resamples + 1), np.zeros(resamples + 1), 0
+    for each in norms:
+        values = np.array(list(step_estimates.noise_estimates([each])))
+        if not len(values):
+            continue
+        draws = random.integers(0, len(values), (resamples, len(values)))
+        # the first is what was measured
+        rows = np.concatenate([np.arange(len(values))[None], draws])
+        sums = values[rows].sum(axis=1)
+        signal, noise, steps = signal + sums[:, 0], noise + sums[:, 1], steps + len(values)
+    if not steps:
+        return NoiseScale(math.inf, 0.0, math.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(signal > 0, np.maximum(noise, 0.0) / signal, np.inf)
+    low, high = np.quantile(ratios[1:], [tail, 1 - tail], method="inverted_cdf")
+    return NoiseScale(float(ratios[0]), float(low), float(high))
 
 
-def _percent(share: tuple[float, float | None, float | None]) -> str:
-    value, low, high = share
-    return f"{value:.0%} of a step" + ("" if low is None else f", {low:.0%} to {high:.0%}")
-
-
-def as_text(table: pd.DataFrame) -> TextTable:
-    """`table` for people: shares in percent with their ranges."""
-    none = "Not measured: no recipe of the grid has `attribution: true`."
-    return of_points(table, "What holds it back", _cells, NOTES, none)
-
-
-def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:
-    cells = {axis: cell(axis, row) for axis in axes}
-    cells |= {"runs": str(row["runs"]), "rounds": str(row["rounds"])}
-    cells["step_time_s"] = f"{row['step_time_s']:.5f}"
-    for part in PARTS:
-        value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)
-        cells[part] = "" if pd.isna(value) else f"{value:.0%}"
-        cells[part] += "" if pd.isna(low) else f" ({low:.0%}–{high:.0%})"
-    return cells | {"what holds it back": row["text"]}
+def batch_limits(study: Study) -> Iterator[Found]:
+    """How large a global batch pays at the points whose recipe has `gradient_noise_scale: true`."""
+    asked = {r.spec.point for r in study.manifest.runs if r.spec.recipe.gradient_noise_scale}
+    norms: dict[Point, list[GradientNorms]] = {}
+    for point, metrics in _measured(study, asked):
+        norms.setdefault(point, []).extend(metrics.gradient_norms)
+    found = {
+        p: list(step_estimates.norms_by_evaluation(own).values()) for p, own in norms.items() if own
+    }
+    comparisons = sum(min(2, len(evaluations)) for evaluations in found.values())
+    for point, evaluations in found.items():
+        first, last = evaluations[0], evaluations[-1]
+        scale = noise_scale(last, comparisons)
+        at = f"gradients after epoch {last[0].epoch}, global batch {last[0].whole_examples}"
+        change = ""
+        if len(evaluations) > 1:
+            before = noise_scale(first, comparisons)
+            if before.high < scale.low or scale.high < before.low:
+                verb = "grew" if before.high < scale.low else "fell"
+                change = f"; it {verb} to that from {before.text} after epoch {first[0].epoch}"
+        if math.isfinite(scale.high):
+            # steps are proportional to 1 + scale/batch: doubling this batch saves a quarter of them
+            text = (
+                f"beyond a global batch of about {scale.text} doubling the batch saves less than a "
+                f"quarter of the steps: the gradient noise scale of these runs' weights ({at})"
+            )
+            yield point, text + change, SUPPORTED, comparisons
+        else:
+            text = f"more nodes help up to a global batch of {scale.text}"
+            text += f"; noise hides where that ends ({at})"
+            yield point, text + change, INCONCLUSIVE, comparisons

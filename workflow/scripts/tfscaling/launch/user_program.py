@@ -37,7 +37,7 @@ from tfscaling.record.rank_report import (
     ProgramReport,
     Rank,
 )
-from tfscaling.spec import programs
+from tfscaling.spec import recipes
 from tfscaling.spec.run_spec import RunSpec
 
 #: The file to which the program writes its events, if the recipe observes them.
@@ -276,8 +276,8 @@ def _activated(environment: str, environ: Mapping[str, str], host: str) -> dict[
 
     Raises WorkFailedError if this host does not have it: another Python would run instead.
     """
-    python = programs.python_of(environment)
-    if not programs.is_environment(environment):
+    python = recipes.python_of(environment)
+    if not recipes.is_environment(environment):
         text = f"environment {environment}: {host} has no program {python}"
         raise WorkFailedError("EnvironmentError", text, 127)
     path = os.pathsep.join((str(python.parent), environ.get("PATH", os.defpath)))
@@ -286,7 +286,7 @@ def _activated(environment: str, environ: Mapping[str, str], host: str) -> dict[
 
 def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
     """The facts with the versions of the recipe's environment; none where its Python fails."""
-    command = [str(programs.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
+    command = [str(recipes.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         python, packages = json.loads(shown.stdout)

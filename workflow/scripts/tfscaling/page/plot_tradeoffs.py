@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions.evidence import taking_part, works_of
+from tfscaling.conclusions.evidence import split, works_of
 from tfscaling.page import plot_figure, plot_series
 from tfscaling.page.plot_figure import FONT_SIZE
 from tfscaling.page.plot_series import Tables, values
@@ -171,7 +171,7 @@ def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
     """Of each work the points that no other beats, among those that may be compared."""
     drawn = set(points_of(shown))
     works = [
-        [row for row in taking_part(rows) if point_of(row) in drawn]
+        [row for row in split(rows)[0] if point_of(row) in drawn]
         for rows in works_of(rows_of(panel.table)).values()
     ]
     names = [_TIME, panel.name]

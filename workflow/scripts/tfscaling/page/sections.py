@@ -14,6 +14,7 @@ from tfscaling.page.interactive_tables import Table
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import POINT_AXES, Platform, Quality
 from tfscaling.spec.platforms import SHOWN
+from tfscaling.tables import runs_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
@@ -172,14 +173,14 @@ def samples(comparison: pd.DataFrame) -> str:
 
 def spent(runs: pd.DataFrame) -> list[str]:
     """What failed attempts cost, if there were any: a note."""
-    if "failed_attempts" not in runs or not (number := int(runs["failed_attempts"].sum())):
+    failed = runs_table.failed_attempts(runs)
+    if not failed.attempts:
         return []
-    hours = (runs["lost_time_s"] * runs["nodes"]).sum() / 3600.0
-    priced = runs.loc[runs["failed_attempts"] > 0, "lost_cost_usd"]
-    usd = f"{priced.sum():.2f} US dollars" if priced.notna().all() else "no price"
+    usd = "no price" if failed.cost_usd is None else f"{failed.cost_usd:.2f} US dollars"
+    cost = f"{failed.node_hours:.3f} node-hours, {usd}"
     return [
-        f"{count(number, 'attempt')} failed: {hours:.3f} node-hours, {usd}. The cause and the "
-        "logs of each are in its folder, attempt=<n>."
+        f"{count(failed.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
+        "in its folder, attempt=<n>."
     ]
 
 

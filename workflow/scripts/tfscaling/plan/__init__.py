@@ -12,10 +12,6 @@ __all__ = [
     "plan_rows",
     "preflight",
     "reruns",
-    "run_estimates",
-    "submission",
     "sweep_jobs",
-    "sweep_refusals",
     "sweep_start",
-    "turnaround",
 ]

@@ -1,36 +1,53 @@
-"""The costed plan: what a sweep would still do, for how long, at what price, how it is submitted.
+"""The costed plan: what a sweep would still do, for how long, at what price, within which budget.
 
-Reads the run records that are there; submits nothing and asks Slurm nothing.
+Reads the run records that exist; submits nothing and asks Slurm nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.plan import run_estimates, search_costs
 from tfscaling.plan.plan_rows import (
     EXCLUDED,
     IF_NEEDED,
     RUNS,
+    TIME_LIMIT,
     BenchmarkRow,
     FailedSum,
     Plan,
     PlanRow,
+    SearchCost,
+    Total,
+    total,
 )
-from tfscaling.plan.run_estimates import Estimate
-from tfscaling.record import benchmark_record
+from tfscaling.record import benchmark_record, run_record, step_estimates
+from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import FINISHED, RunState
-from tfscaling.spec import platforms
-from tfscaling.spec.config import Config
+from tfscaling.spec import platforms, variants
+from tfscaling.spec.config import Budget, Config
+from tfscaling.spec.configuration import Sources, problem
 from tfscaling.spec.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
 from tfscaling.spec.run_spec import Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import one_line
+
+if TYPE_CHECKING:
+    from tfscaling.search.study_searches import StudySearch
+
+
+class Estimate(NamedTuple):
+    """How long a run takes, and where that comes from."""
+
+    duration_s: float
+    source: str
 
 
 def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
@@ -51,9 +68,9 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     estimates: dict[Point, Estimate] = {}
     rows, kept, unneeded = [], 0, 0
     states = (table[column] for column in ("status", "reason", "record"))
-    searches = search_costs.searches(planned, runs_dir)
+    searches = searches_of(planned, runs_dir)
     searched = {point: search for search in searches for point in search.points.values()}
-    shorts = run_estimates.shorts(run.spec for run in planned.runs)
+    shorts = _shorts(run.spec for run in planned.runs)
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in FINISHED:
             continue
@@ -85,21 +102,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         elsewhere,
         _benchmarks(config, benchmarks),
         kept,
-        _failed(table),
-        [search_costs.cost_of(search, due, takes) for search in searches],
-    )
-
-
-def _failed(runs: pd.DataFrame) -> FailedSum:
-    """The sums over the failed attempts of a table of runs."""
-    failed = runs[runs["failed_attempts"] > 0]
-    if failed.empty:
-        return FailedSum()
-    usd = failed["lost_cost_usd"]
-    return FailedSum(
-        int(failed["failed_attempts"].sum()),
-        float((failed["lost_time_s"] * failed["nodes"]).sum()) / 3600.0,
-        float(usd.sum()) if usd.notna().all() else None,
+        FailedSum(*runs_table.failed_attempts(table)),
+        [_cost_of(search, due, takes) for search in searches],
     )
 
 
@@ -107,7 +111,7 @@ def _estimate(
     run: PlannedRun, config: Config, runs_dir: Path, short: RunSpec | None = None
 ) -> Estimate:
     limit_s = 60.0 * config.platforms[run.spec.point.platform].runtime_min
-    return run_estimates.estimate(run.spec, runs_dir, limit_s, short)
+    return estimate(run.spec, runs_dir, limit_s, short)
 
 
 def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[BenchmarkRow]:
@@ -155,3 +159,154 @@ def _excluded_row(excluded: Excluded, config: Config) -> PlanRow:
         feasibility=EXCLUDED,
         reason=excluded.reason,
     )
+
+
+def estimate(
+    spec: RunSpec, runs_dir: Path, limit_s: float, short: RunSpec | None = None
+) -> Estimate:
+    """How long a planned run takes.
+
+    The median of the point's own valid runs, else what is projected from those of `short`, the same
+    training with `stop_after_steps`; else the time limit: an upper bound. Nothing is scaled
+    from other points: the start and the compilation do not shrink with the epochs, and the time of
+    a step depends on nodes and batch in a way that this workflow is there to measure.
+    """
+    if times_s := measured_s(spec, runs_dir):
+        number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
+        return Estimate(statistics.median(times_s), f"measured, {number}")
+    found = (
+        [step_estimates.projected(record) for record in _records(short, runs_dir)] if short else []
+    )
+    times_s = [whole.phases.wall_time_s for whole in found if whole is not None]
+    if times_s:
+        number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"
+        return Estimate(statistics.median(times_s), f"projected, {number}")
+    return Estimate(limit_s, TIME_LIMIT)
+
+
+def _shorts(specs: Iterable[RunSpec]) -> dict[Point, RunSpec]:
+    """Point → a short run of the same training there."""
+    first = {spec.point: spec for spec in specs}
+    wholes = variants.wholes(first.values())
+    return {whole.point: first[point] for point, whole in wholes.items()}
+
+
+def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
+    """Wall times in seconds of the valid runs of a planned run's point, whatever their seed."""
+    return [record.phases.wall_time_s for record in _records(spec, runs_dir)]
+
+
+def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
+    """Those of the valid runs of a planned run's point, whatever their seed."""
+    requested = {**spec.parameters, "seed": None}
+    for path in sorted((runs_dir / spec.path).parent.glob(f"repeat=*/{run_record.RECORD}")):
+        try:
+            record = run_record.read(path)
+        except run_record.RecordError:
+            continue
+        if record is None or not record.is_valid or record.axes.point != spec.point:
+            continue
+        if record.resumed is not None:  # its last attempt did a part only
+            continue
+        if {**record.parameters, "seed": None} == requested:
+            yield record
+
+
+def searches_of(planned: Manifest, runs_dir: Path) -> list[StudySearch]:
+    """The searches by the runs of all clusters."""
+    if not planned.searches:
+        return []
+    from tfscaling.search import study_searches  # loads SciPy
+
+    table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
+    return study_searches.of_study(planned, table)
+
+
+def _cost_of(
+    search: StudySearch, runs: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
+) -> SearchCost:
+    from tfscaling.search import expected_runs
+
+    prices = {point: run.usd_per_node_hour for point, run in runs.items()}
+    made = {search.points[each.name]: each.number for each in search.candidates}
+    looks, next_runs = search.planned.search.looks, search.decision.runs_next
+
+    def up_to(number: int) -> dict[Point, int]:
+        """The runs if the points that are left get so many."""
+        return {
+            point: max(runs, number) if search.may_be_wanted(point) else runs
+            for point, runs in made.items()
+        }
+
+    def cost(runs: Mapping[Point, float]) -> Total:
+        hours = {
+            point: n * point.nodes * takes[point].duration_s / 3600 for point, n in runs.items()
+        }
+        usd = {point: hours[point] * (prices[point] or 0.0) for point in runs}
+        return Total(
+            sum(runs.values()),
+            sum(hours.values()),
+            sum(usd.values()),
+            sum(n * takes[point].duration_s for point, n in runs.items()),
+            tuple(dict.fromkeys(point.platform for point in runs if prices[point] is None)),
+        )
+
+    expected = expected_runs.expected_runs(search, prices)
+    return SearchCost(
+        ", ".join(search.work),
+        len(made),
+        cost(made),
+        cost({p: max(n, next_runs) if search.is_next(p) else n for p, n in made.items()}),
+        cost({point: max(made[point], number) for point, number in expected.items()}),
+        cost(up_to(looks[-1])),
+        cost({each.point: each.repeats for each in search.planned.points if each.point in made}),
+    )
+
+
+def budget_refusal(
+    config: Config, planned: Manifest, runs_dir: Path, sources: Sources = ()
+) -> str | None:
+    """Why the runs still to do may not be started: the budget's first problem, or None.
+
+    `planned` is the manifest of the configuration. Without a budget no record is read.
+    """
+    if config.budget == Budget():
+        return None
+    made = make(config, planned, runs_dir)
+    return next(iter(budget_problems(config, made.runs, made.benchmarks, sources)), None)
+
+
+def budget_problems(
+    config: Config,
+    runs: Sequence[PlanRow],
+    benchmarks: Sequence[BenchmarkRow] = (),
+    sources: Sources = (),
+) -> list[str]:
+    """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
+    sums, budget = total([*runs, *benchmarks]), config.budget
+    more = f" and the benchmarks ({len(benchmarks)})" if benchmarks else ""
+    found = []
+    if budget.usd is not None and sums.unpriced:
+        name = sums.unpriced[0]
+        path = ["platforms", name, "usd_per_node_hour"]
+        reason = (
+            f"budget.usd {budget.usd:g} needs the price of platform {name}, which has runs to do"
+        )
+        found.append(problem(path, None, reason, sources))
+    for key, limit, unit, value in (
+        ("usd", budget.usd, "US dollars", 0.0 if sums.unpriced else sums.cost_usd),
+        ("node_hours", budget.node_hours, "node-hours", sums.node_hours),
+    ):
+        estimated = math.ceil(round(100 * value, 6)) / 100
+        if limit is not None and round(value, 6) > limit:
+            reason = (
+                f"the {len(runs)} runs{more} still to do are estimated at {estimated:.2f} {unit} "
+                f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
+                "budget, or fewer runs in the grid"
+            )
+            found.append(
+                problem(
+                    ["budget", key], int(limit) if limit.is_integer() else limit, reason, sources
+                )
+            )
+    return found

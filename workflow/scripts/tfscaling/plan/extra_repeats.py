@@ -1,9 +1,8 @@
-"""Extra repeats: of points whose interval is still too wide, and those that a search needs.
+"""Extra repeats in rounds: for intervals that are too wide, and for searches without a result.
 
-Repeats are added in rounds: all runs of a round end, then the points are looked at again. A point
-is repeated up to the next number of runs at which its interval can be narrower at all: that of the
-median ends at order statistics, which move inwards at 9, 12, 15, ... runs only. A search asks for
-the runs of its next look.
+All runs of a round end before the next round is decided. A point is repeated up to the next number
+of runs at which its interval can be narrower: the interval of the median ends at order statistics,
+which move inwards at 9, 12, 15, ... runs only. A search asks for the runs of its next analysis.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from statistics import median
 from typing import Annotated
 
 import msgspec
-import pandas as pd
 from msgspec import Meta
 
 from tfscaling.record import run_record
@@ -28,7 +26,6 @@ from tfscaling.tables.estimates import RUNS_FOR_INTERVAL, median_interval, media
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import is_known, point_of
 
-METRIC = "execution_time_s"
 NARROW, WIDE, EXHAUSTED = "narrow enough", "too wide", "too wide at repeats_max"
 HALF_DIVERGED = "at least half of the runs diverged"
 
@@ -36,7 +33,7 @@ HALF_DIVERGED = "at least half of the runs diverged"
 class RepeatedPoint(Point, frozen=True, kw_only=True):
     """A point that has an interval to reach and whose runs are all there, none of them stale.
 
-    Runs that diverged are done, but have no part in the interval; nor have those without times.
+    The interval excludes runs that diverged and runs without times.
     """
 
     repeats: int
@@ -46,16 +43,30 @@ class RepeatedPoint(Point, frozen=True, kw_only=True):
     verdict: str
 
 
-class SearchedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a search stands, for a model and recipe."""
+class SearchState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a search, for a model and recipe."""
 
     model: str
     recipe: str
     points: Annotated[int, Meta(description="From which the search chooses.")]
-    left: Annotated[tuple[str, ...], Meta(description="Points that left it, by their paths.")]
-    wanted: Annotated[tuple[str, ...], Meta(description="Points that are run on.")]
-    runs_next: Annotated[int, Meta(description="Runs of each of these at the next look, or 0.")]
+    left: Annotated[tuple[str, ...], Meta(description="Eliminated points, by their paths.")]
+    wanted: Annotated[tuple[str, ...], Meta(description="Points that need more runs.")]
+    runs_next: Annotated[int, Meta(description="Runs of each at the next analysis, or 0.")]
     is_decided: bool
+
+    @classmethod
+    def of(cls, search: StudySearch) -> SearchState:
+        decision = search.decision
+        gone = [each.name for verdict in decision.verdicts for each in verdict.eliminated]
+        return cls(
+            model=search.planned.model,
+            recipe=search.planned.recipe,
+            points=len(search.points),
+            left=tuple(dict.fromkeys(gone)),
+            wanted=decision.wanted,
+            runs_next=decision.runs_next,
+            is_decided=all(verdict.is_decided for verdict in decision.verdicts),
+        )
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +76,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     runs: Annotated[tuple[str, ...], Meta(description="Paths of those of all rounds up to this.")]
     added: Annotated[int, Meta(description="How many of them are new.")]
     points: tuple[RepeatedPoint, ...]
-    searches: tuple[SearchedWork, ...] = ()
+    searches: tuple[SearchState, ...] = ()
 
 
 def read(path: Path) -> Round | None:
@@ -74,73 +85,61 @@ def read(path: Path) -> Round | None:
 
 
 def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], number: int) -> Round:
-    """What round `number` adds to the runs of every block and those of the rounds `before`.
+    """Return round `number`: the runs of the rounds `before`, and what intervals and searches need.
 
     A point of which at least half of the runs diverged gets no extra repeats.
     """
-    points: dict[Point, list[PlannedRun]] = {}
+    table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
+    done = table[table["status"].isin([*FINISHED])]
+    rows = {(point_of(row), row.repeat): row for row in table_rows.typed(RunRow, done)}
+    runs: dict[Point, list[PlannedRun]] = {}
     for run in planned.runs:
         if run.relative_interval is not None:
-            points.setdefault(run.spec.point, []).append(run)
-    table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
-    done = _done(table)
-    found, runs = [], list(before)
-    for point, of_point in points.items():
-        due = [run for run in of_point if not run.extra_repeat or run.spec.path in before]
-        made = [row for run in due if (row := done.get((point, run.spec.repeat))) is not None]
-        if len(made) < len(due):
-            continue  # some are failed, stale, or on another cluster than the chosen one
-        valid = [getattr(row, METRIC) for row in made if row.status == RunState.OK]
-        times = list(filter(is_known, valid))  # runs that went on from a checkpoint have none
-        width, diverged = relative_interval(times), len(made) - len(valid)
-        wide = width is None or width > (of_point[0].relative_interval or 0.0)
-        more: list[PlannedRun] = []
-        if wide and 2 * diverged < len(made):
-            more = of_point[len(due) : len(due) + next_number(len(times)) - len(times)]
-        runs += [run.spec.path for run in more]
-        verdict = (WIDE if more else EXHAUSTED) if wide else NARROW
-        found.append(
-            RepeatedPoint(
-                **msgspec.structs.asdict(point),
-                repeats=len(due),
-                diverged=diverged,
-                median_s=median(times) if times else None,
-                relative_interval=width,
-                verdict=HALF_DIVERGED if 2 * diverged >= len(made) else verdict,
-            )
-        )
-    searched = study_searches.of_study(planned, table)
-    runs += _of_searches(searched, planned, before)
+            runs.setdefault(run.spec.point, []).append(run)
+    found, wanted = [], []
+    for point, own in runs.items():
+        due = [run for run in own if not run.extra_repeat or run.spec.path in before]
+        made = [row for run in due if (row := rows.get((point, run.spec.repeat)))]
+        # others have failed or stale runs, or runs on another cluster than the chosen one
+        if len(made) == len(due):
+            judged, more = _judged(point, made, own[0].relative_interval or 0.0)
+            more = min(more, len(own) - len(due))
+            if judged.verdict == WIDE and not more:
+                judged = msgspec.structs.replace(judged, verdict=EXHAUSTED)
+            found.append(judged)
+            wanted += own[len(due) : len(due) + more]
+    searches = study_searches.of_study(planned, table)
+    extra = {(run.spec.point, run.spec.repeat): run for run in planned.runs if run.extra_repeat}
+    wanted += [extra[run] for search in searches for run in search.wanted() if run in extra]
+    added = [run.spec.path for run in wanted if run.spec.path not in before]
     return Round(
         round=number,
-        runs=tuple(runs),
-        added=len(runs) - len(before),
+        runs=(*before, *added),
+        added=len(added),
         points=tuple(found),
-        searches=tuple(map(_standing, searched)),
+        searches=tuple(map(SearchState.of, searches)),
     )
 
 
-def _of_searches(
-    searched: Sequence[StudySearch], planned: Manifest, before: Collection[str]
-) -> list[str]:
-    """Paths of the extra repeats that the next looks lack and no round asked for before."""
-    extra = {(run.spec.point, run.spec.repeat): run for run in planned.runs if run.extra_repeat}
-    wanted = (extra.get(run) for search in searched for run in search.wanted())
-    return [run.spec.path for run in wanted if run and run.spec.path not in before]
-
-
-def _standing(search: StudySearch) -> SearchedWork:
-    decision = search.decision
-    left = [each.name for verdict in decision.verdicts for each in verdict.left]
-    return SearchedWork(
-        model=search.planned.model,
-        recipe=search.planned.recipe,
-        points=len(search.points),
-        left=tuple(dict.fromkeys(left)),
-        wanted=decision.wanted,
-        runs_next=decision.runs_next,
-        is_decided=all(verdict.is_decided for verdict in decision.verdicts),
+def _judged(point: Point, made: Sequence[RunRow], width_max: float) -> tuple[RepeatedPoint, int]:
+    """The interval of a point by its runs, and how many more runs can make it narrower."""
+    valid = [row.execution_time_s for row in made if row.status == RunState.OK]
+    times_s = list(filter(is_known, valid))  # runs that resumed from a checkpoint have none
+    width, diverged = relative_interval(times_s), len(made) - len(valid)
+    verdict, more = NARROW, 0
+    if 2 * diverged >= len(made):
+        verdict = HALF_DIVERGED
+    elif width is None or width > width_max:
+        verdict, more = WIDE, next_number(len(times_s)) - len(times_s)
+    judged = RepeatedPoint(
+        **msgspec.structs.asdict(point),
+        repeats=len(made),
+        diverged=diverged,
+        median_s=median(times_s) if times_s else None,
+        relative_interval=width,
+        verdict=verdict,
     )
+    return judged, more
 
 
 def relative_interval(times_s: Sequence[float]) -> float | None:
@@ -158,9 +157,3 @@ def next_number(runs: int) -> int:
     while (median_rank(more) or 0) <= (median_rank(runs) or 0):
         more += 1
     return more
-
-
-def _done(runs: pd.DataFrame) -> dict[tuple[Point, int], RunRow]:
-    """Point and repeat → row of the runs that the tables count as results, valid or diverged."""
-    done = runs[runs["status"].isin([*FINISHED])]
-    return {(point_of(row), row.repeat): row for row in table_rows.typed(RunRow, done)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from tfscaling.record import attempts, crashes, events, run_record
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.spec import run_spec
-from tfscaling.spec.manifest import PlannedRun
+from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import RunSpec
 
 #: Causes of these kinds last: the run was given something else than it asks for, or too little.
@@ -97,9 +97,15 @@ def _is_a_crash(cause: Cause) -> bool:
     return error not in _MAY_PASS and not _MAY_PASS_WORDS.search(cause.message)
 
 
-def is_given_up(run: PlannedRun, runs_dir: Path) -> bool:
-    """Whether the run of a search failed so often that its point leaves instead."""
-    folder = runs_dir / run.spec.path
+def given_up(planned: Manifest, runs_dir: Path) -> frozenset[str]:
+    """The folders of the runs of searches that failed too often: their points are eliminated."""
+    searched = {each.point for search in planned.searches for each in search.points}
+    runs = (run.spec for run in planned.runs if run.spec.point in searched)
+    return frozenset(spec.path for spec in runs if _is_given_up(spec, runs_dir))
+
+
+def _is_given_up(spec: RunSpec, runs_dir: Path) -> bool:
+    folder = runs_dir / spec.path
     if (folder / run_record.RECORD).exists() or not (folder / run_record.FAILURE).exists():
         return False
-    return attempts.failed_too_often(folder, run.spec.parameters_hash)
+    return attempts.failed_too_often(folder, spec.parameters_hash)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,10 @@ from tfscaling.spec.run_spec import Point
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
 #: `starts` of a point that Slurm can never start, or whose libraries are missing.
 REFUSED = "refused"
+#: `duration_from` of a point without a measured run.
+TIME_LIMIT = "time limit"
+#: Where points differ in the queue by less than this, the order is chance.
+_SECONDS_MIN = 60.0
 
 
 class CostedRow(Point, frozen=True, kw_only=True):
@@ -188,3 +192,47 @@ def _of_point(runs: Sequence[PlanRow]) -> PointRow:
     fields["node_hours"] = sums.node_hours
     fields["cost_usd"] = None if sums.unpriced else sums.cost_usd
     return PointRow(**fields, runs=len(runs))
+
+
+def soonest(rows: Iterable[PointRow]) -> Iterator[str]:
+    """For each model and recipe which run is the shortest, and which would end first.
+
+    Only of points whose duration was measured and which Slurm would start; nothing of fewer than
+    two.
+    """
+    works: dict[tuple[str, str], list[PointRow]] = {}
+    for row in rows:
+        if row.ends_in_s is not None and row.duration_from != TIME_LIMIT:
+            works.setdefault((row.model, row.recipe), []).append(row)
+    for (model, recipe), points in works.items():
+        if len(points) > 1:
+            yield f"{model}, {recipe}: {_compared(points)}"
+
+
+def _compared(points: list[PointRow]) -> str:
+    shortest = min(points, key=lambda row: (_run_s(row), row.nodes))
+    first = min(points, key=lambda row: (_end_s(row), row.nodes))
+    of_shortest = f"the shortest run is that of {_name(shortest)} ({_about(_run_s(shortest))})"
+    if _end_s(shortest) - _end_s(first) < _SECONDS_MIN:
+        return f"{of_shortest}; with the queue as it is now it would end first, too."
+    return (
+        f"{of_shortest}, but with the queue as it is now {_name(first)} would end first: in "
+        f"{_about(_end_s(first))}, that one in {_about(_end_s(shortest))}."
+    )
+
+
+def _run_s(row: PointRow) -> float:
+    return row.duration_s or 0.0
+
+
+def _end_s(row: PointRow) -> float:
+    return row.ends_in_s or 0.0
+
+
+def _name(row: PointRow) -> str:
+    gpus = f" with gpus_per_node {row.gpus_per_node}" if row.gpus_per_node else ""
+    return f"{row.nodes} node{'s' * (row.nodes > 1)}{gpus} on {row.platform}"
+
+
+def _about(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

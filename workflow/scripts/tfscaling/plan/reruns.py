@@ -1,6 +1,6 @@
-"""What is made again although it is there: stale runs and benchmarks, data of changed code.
+"""Outputs to regenerate although they exist: stale runs and benchmarks, data of changed code.
 
-And what is there again without being made: records of runs that were to be made again, and failed.
+And records that count again without a new run: those of runs that were repeated, and failed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,11 @@ from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
 
 
-def is_outdated(file: Path, content: bytes) -> bool:
-    """Whether the file is there with another content."""
-    return file.exists() and file.read_bytes() != content
-
-
 @dataclass(frozen=True)
 class Reruns:
-    """Asked of the runs and benchmarks of a grid, by their folders, and of what `results` has.
+    """Decides for the runs and benchmarks of a grid, by their folders, and the folder `results`.
 
-    Records and code are read when the first question is asked, and once.
+    Records and code are read once, when they are first needed.
     """
 
     config: Config
@@ -34,23 +29,39 @@ class Reruns:
     benchmarks: Mapping[str, BenchmarkSpec]
     results: Path
 
-    def bring_back(self) -> frozenset[str]:
-        """Put earlier records that count again in their places, once; their folders.
+    @functools.cached_property
+    def outdated(self) -> frozenset[str]:
+        """Files to regenerate: prepared data of changed code and, by `rerun: stale`, records."""
+        changed = self.runs_of_changed_data
+        data = {f"datasets/{variants.data_of(self.runs[path].spec)}.npz" for path in changed}
+        records = {f"runs/{path}/{run_record.RECORD}" for path in self._stale_runs}
+        stale = self.benchmarks if self._makes_stale else ()
+        benchmarks = {str(self._benchmark(path)) for path in stale if self._is_stale(path)}
+        return frozenset({f"{self.results}/{file}" for file in data | records} | benchmarks)
 
-        What was to replace them failed or was cut off, and parameters, code and data are those that
-        they are of.
+    @functools.cached_property
+    def brought_back(self) -> frozenset[str]:
+        """Records that count again and were put in their places.
+
+        The runs that were to replace them failed or were cut off, and parameters, code and data
+        are those of the record.
         """
-        return self._brought_back
+        specs = [run.spec for run in self.runs.values()]
+        folders = run_states.to_bring_back(specs, self.results / "runs")
+        records = [self.results / "runs" / path / run_record.RECORD for path in folders]
+        records += [self._benchmark(p) for p in self.benchmarks if self._is_to_bring_back(p)]
+        for record in records:
+            attempts.restore_backup(record)
+        return frozenset(map(str, records))
 
     def is_made(self, path: str) -> bool:
-        """Whether the run has a record of its parameters; False of what is no run."""
-        run = self.runs.get(path)
-        return run is not None and not run_states.to_make([run.spec], self.results / "runs")
+        """Whether the run has a record of the planned parameters."""
+        return not run_states.to_make([self.runs[path].spec], self.results / "runs")
 
     def keep_earlier(self, to_do: Collection[str]) -> None:
-        """Keep the records that the jobs to do, by these outputs, replace; and no others.
+        """Keep the records that jobs with these outputs replace, and no others.
 
-        With them those of extra repeats: whether they are to do is known when the others are made.
+        Records of extra repeats are kept: which of them are to do is known after other runs.
         """
         for path, run in self.runs.items():
             may_be_to_do = run.extra_repeat and bool(to_do)
@@ -65,60 +76,33 @@ class Reruns:
         elif record.exists():
             attempts.drop_backup(record)
 
-    @functools.cached_property
-    def _brought_back(self) -> frozenset[str]:
-        specs = [run.spec for run in self.runs.values()]
-        runs = run_states.to_bring_back(specs, self.results / "runs")
-        for path in runs:
-            attempts.restore_backup(self.results / "runs" / path / run_record.RECORD)
-        benchmarks = set(filter(self._is_benchmark_to_bring_back, self.benchmarks))
-        for path in benchmarks:
-            attempts.restore_backup(self._benchmark(path))
-        return frozenset(runs | benchmarks)
-
     def _benchmark(self, path: str) -> Path:
         from tfscaling.record import benchmark_record  # not for each dry-run
 
         return self.results / "all_reduce" / path / benchmark_record.RECORD
 
-    def _is_benchmark_to_bring_back(self, path: str) -> bool:
+    def _is_to_bring_back(self, path: str) -> bool:
         record = self._benchmark(path)
         if record.exists() or not attempts.backup_of(record).exists():
             return False
         from tfscaling.conclusions import communication  # loads pandas
 
-        found = communication.read(
-            self.benchmarks[path], self.results / "all_reduce", attempts.backup_of(record).name
-        )
+        kept = attempts.backup_of(record).name
+        found = communication.read(self.benchmarks[path], self.results / "all_reduce", kept)
         return found.status == communication.OK
 
-    def is_stale(self, path: str) -> bool:
-        """Whether the run is to be made again because its record is stale, by `rerun: stale`."""
-        return self._makes_stale and path in self._stale_runs
-
-    def is_stale_benchmark(self, path: str) -> bool:
-        """The same of the benchmark of a point; False of a point without one."""
-        if not self._makes_stale or path not in self.benchmarks:
-            return False
+    def _is_stale(self, path: str) -> bool:
         from tfscaling.conclusions import communication  # loads pandas
 
         found = communication.read(self.benchmarks[path], self.results / "all_reduce")
         return found.status == communication.STALE
 
-    def is_changed_data(self, name: str) -> bool:
-        """Whether prepared data is of earlier code of the user's, and a run to make reads it."""
-        return any(
-            variants.data_of(self.runs[path].spec) == name for path in self.runs_of_changed_data
-        )
-
     @functools.cached_property
     def runs_of_changed_data(self) -> frozenset[str]:
-        """Folders of the runs to make whose prepared data is of earlier code of the user's."""
-        self.bring_back()
+        """Folders of the runs to do whose prepared data is of older code of the user."""
         due = list(self._due_on_changed_data())
-        made = self._stale_runs if self._makes_stale else frozenset()
-        made |= run_states.to_make(due, self.results / "runs")
-        return made & {spec.path for spec in due}
+        to_do = self._stale_runs | run_states.to_make(due, self.results / "runs")
+        return to_do & {spec.path for spec in due}
 
     @property
     def _makes_stale(self) -> bool:
@@ -126,12 +110,14 @@ class Reruns:
 
     @functools.cached_property
     def _stale_runs(self) -> frozenset[str]:
-        self.bring_back()
+        """Folders of the stale runs to repeat, none unless `rerun: stale` asks for it."""
+        if not self._makes_stale:
+            return frozenset()
         specs = [run.spec for run in self.runs.values()]
         return frozenset(run_states.stale(specs, self.results / "runs"))
 
     def _due_on_changed_data(self) -> Iterator[RunSpec]:
-        """The planned runs, made or not, whose data is of earlier code; no extra repeats."""
+        """The planned runs, made or not, whose data is of older code; no extra repeats."""
         changed: dict[str, bool] = {}
         for run in self.runs.values():
             spec, data = run.spec, variants.data_of(run.spec)
@@ -143,8 +129,8 @@ class Reruns:
                 yield spec
 
     def _has_other_code(self, data: str, dataset: str) -> bool:
-        facts = prepared_data.facts(self.results / "datasets" / f"{data}.npz")
         code = user_code.of_names(dataset)
-        if facts is None or not code.functions:
+        if not code.functions:
             return False
-        return bool(user_code.differences(facts.user_code, code.checksums()))
+        facts = prepared_data.facts(self.results / "datasets" / f"{data}.npz")
+        return bool(facts and user_code.differences(facts.user_code, code.checksums()))

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SLURM, SLURM_SWEEP, SweepJobs
-from tfscaling.record import run_states
-from tfscaling.spec.config import Config
-from tfscaling.spec.configuration import Sources
-from tfscaling.spec.manifest import Manifest
+from tfscaling.record import prepared_data, run_states
+from tfscaling.spec import grid, user_code, variants
+from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
+from tfscaling.spec.configuration import Sources, problem
+from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import JobSpec, RunSpec
 
 #: What a sweep on Slurm lacks without the project's executor plugin.
@@ -77,15 +78,14 @@ class SweepStart:
 
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
-        from tfscaling.plan import sweep_refusals
+        from tfscaling.plan import costed_plan  # loads pandas
 
-        refusal = sweep_refusals.budget_refusal(
+        refusal = costed_plan.budget_refusal(
             self.config, self.manifest, self._runs_dir, self.sources
         )
         datasets = Path(self.jobs.results, "datasets")
         return refusal or (
-            sweep_refusals.batch_problem(self.config, self.manifest.runs, datasets, self.sources)
-            or ""
+            batch_problem(self.config, self.manifest.runs, datasets, self.sources) or ""
         )
 
     def _missing_data(self) -> str:
@@ -121,13 +121,13 @@ class SweepStart:
         """Why nobody would see that jobs end, or ""."""
         if not self._is_on_slurm:
             return ""
-        from tfscaling.plan import slurm_limits
+        from tfscaling.plan import preflight
 
         used = {spec.point.platform for spec in self.jobs.specs_to_do()}
         several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
         settings = self.jobs.workflow.executor_settings
         option = f"--{self.jobs.workflow.executor_plugin.name}-status-command"
-        if settings.status_command != "squeue" and not slurm_limits.has_accounting():
+        if settings.status_command != "squeue" and not preflight.has_accounting():
             return (
                 "this cluster has no accounting, so sacct reports no job's end; use "
                 f"--profile profiles/slurm, or {option} squeue"
@@ -156,10 +156,10 @@ class SweepStart:
         """
         if not self._is_on_slurm:
             return ""
-        from tfscaling.plan import preflight, submission
+        from tfscaling.plan import preflight, sweep_jobs
 
         points = dict.fromkeys(spec.point for spec in self.jobs.specs_to_do())
-        how = submission.describe(self.jobs.workflow, self.rule)
+        how = sweep_jobs.describe(self.jobs.workflow, self.rule)
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
         run_states.write_queue_notes(self._runs_dir, self._runs, said)
@@ -197,3 +197,34 @@ class SweepStart:
             Executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
         except WorkflowError as error:
             raise SystemExit(str(error)) from error
+
+
+def batch_problem(
+    config: Config, runs: Iterable[PlannedRun], datasets_dir: Path, sources: Sources = ()
+) -> str | None:
+    """Why a run's global batch is larger than the data of a function of the user's, or None.
+
+    Only of data that is prepared already: nothing else says how much there is. What is known of
+    datasets with a name has excluded such points before.
+    """
+    known: dict[str, int | None] = {}
+    for run in runs:
+        spec, recipe = run.spec, run.spec.recipe
+        point = spec.point
+        if spec.dataset is None or recipe.program or not user_code.is_reference(spec.dataset):
+            continue
+        if not config.is_selected(point.platform):
+            continue
+        name = variants.data_name(spec.dataset, recipe)
+        if name not in known:
+            facts = prepared_data.facts(datasets_dir / f"{name}.npz")
+            known[name] = facts.examples.x_train if facts and facts.examples else None
+        why = grid.beyond_dataset(spec.global_batch_size, name, recipe, known[name])
+        if why is not None:
+            shape = f"nodes {point.nodes}, gpus_per_node {point.gpus_per_node}"
+            allowed = f"with {shape} {why}; allowed: a smaller batch, or leave out such points"
+            given = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
+            shown = {key: value for key, value in given.items() if value is not None}
+            where = ["recipes", variants.base(point.recipe)]
+            return problem(where, shown, allowed, sources)
+    return None

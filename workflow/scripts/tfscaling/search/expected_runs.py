@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from tfscaling.record.metrics import QUALITY
-from tfscaling.search.study_searches import StudySearch, decision_of
-from tfscaling.search.terms import Candidate, Run
-from tfscaling.spec.config import LINE_AXES, SearchLimit
+from tfscaling.search.candidates import Candidate, Run
+from tfscaling.search.interim import decide
+from tfscaling.search.study_searches import StudySearch
+from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.estimates import Array
 
@@ -41,7 +42,7 @@ def scaling_times(devices: Array, lines: Array, dice: Dice) -> Array:
 def expected_runs(
     search: StudySearch, prices: Mapping[Point, float | None], trials: int = TRIALS
 ) -> dict[Point, float]:
-    """Point → mean number of runs when the search has ended, those that there are included."""
+    """Point → mean number of runs when the search has ended, including the runs made."""
     points = [search.points[each.name] for each in search.candidates]
     if not points:
         return {}
@@ -53,8 +54,11 @@ def expected_runs(
         goal: [prices.get(p) or 1.0 if goal.startswith("cost_") else 1 / p.nodes for p in points]
         for goal in search.planned.search.goals
     }
-    limits = search.planned.search.constraint.values()
-    kept = {name: value for limit in limits for name, value in _well_inside(limit).items()}
+    kept: dict[str, float] = {}
+    for limit in search.planned.search.constraint.values():  # a quality that keeps the limit
+        inside = 10 * limit.indifference
+        most, least = limit.at_most, limit.at_least or 0.0
+        kept[QUALITY] = least + inside if most is None else most - inside
     dice, sums = np.random.default_rng(1), np.zeros(len(points))
     for _ in range(trials):
         time_s = scaling_times(devices, lines, dice)
@@ -64,16 +68,9 @@ def expected_runs(
                 zip(search.candidates, points, time_s.tolist(), strict=True)
             )
         ]
-        found = decision_of(filled, search.planned.search)
+        found = decide(filled, search.planned.search)
         sums += [found.runs[each.name] for each in filled]
     return dict(zip(points, (sums / trials).tolist(), strict=True))
-
-
-def _well_inside(limit: SearchLimit) -> dict[str, float]:
-    """A quality that keeps the limit."""
-    if limit.at_most is not None:
-        return {QUALITY: limit.at_most - 10 * limit.indifference}
-    return {QUALITY: (limit.at_least or 0.0) + 10 * limit.indifference}
 
 
 def _filled(
@@ -81,7 +78,7 @@ def _filled(
 ) -> Candidate:
     """The candidate with a simulated run in each block without one.
 
-    `usual` are its goals and `kept` its quality if it has no run; the quality does not scatter.
+    Without any run it has the goals `usual` and the quality `kept`, which does not scatter.
     """
     made = [run for run in candidate.runs if run is not None]
     goals = {goal: _middle([run[goal] for run in made], value) for goal, value in usual.items()}

@@ -12,7 +12,7 @@ __all__ = [
     "grid",
     "manifest",
     "platforms",
-    "programs",
+    "recipes",
     "registries",
     "run_spec",
     "user_code",

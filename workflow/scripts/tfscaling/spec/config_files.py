@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NoReturn
 
 import yaml
 
@@ -30,7 +30,7 @@ VALUES_MAX = 1_000_000
 #: Lists and mappings in each other.
 DEPTH_MAX = 100
 
-_Path = tuple[str | int, ...]
+_Place = tuple[str | int, ...]
 
 
 def read(name: str) -> RawConfig:
@@ -41,7 +41,7 @@ def read(name: str) -> RawConfig:
     """
     text = _text_of(name)
     try:
-        content = json.loads(text, object_pairs_hook=_pairs, parse_constant=_no_constant)
+        content = json.loads(text, object_pairs_hook=_pairs, parse_constant=_refuse_constant)
     except _NotStrictError as error:
         raise ConfigError(f"{name}: {error}") from None
     except (ValueError, RecursionError):
@@ -65,21 +65,19 @@ def _text_of(name: str) -> str:
 
 
 class _NotStrictError(Exception):
-    """A JSON file has a duplicate key, NaN or infinity."""
+    """A value is not what it looks like: the key and what is wrong, in YAML after the line."""
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _NotStrictError(
-                f"{key}: a duplicate key is not allowed; its mapping has the key already"
-            )
-        found[key] = value
+    found = dict(pairs)
+    for key, _ in pairs if len(found) < len(pairs) else ():
+        if sum(other == key for other, _ in pairs) > 1:
+            rule = "its mapping has the key already"
+            raise _NotStrictError(f"{plain(key)}: a duplicate key is not allowed; {rule}")
     return found
 
 
-def _no_constant(text: str) -> Any:
+def _refuse_constant(text: str) -> NoReturn:
     raise _NotStrictError(f"{text} is not allowed; allowed: finite numbers")
 
 
@@ -90,14 +88,17 @@ def _read_yaml(name: str, text: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        for line, message in _problems(node, (), loader, set(), ()):
-            raise ConfigError(f"{name}: line {line}: {message}")
-        if _count(node, {}) > VALUES_MAX:
-            rule = f"allowed: {VALUES_MAX} values, those that aliases repeat counted each time"
-            raise ConfigError(f"{name}: the whole file is not allowed; {rule}")
+        seen: set[int] = set()
+        for count, (place, value) in enumerate(_values(node, ())):
+            if count >= VALUES_MAX:
+                rule = f"allowed: {VALUES_MAX} values, those that aliases repeat counted each time"
+                raise _NotStrictError(f"the whole file is not allowed; {rule}")
+            if id(value) not in seen:
+                seen.add(id(value))
+                _check(value, place, loader)
         return loader.construct_document(node)
-    except ConfigError:
-        raise
+    except _NotStrictError as error:
+        raise ConfigError(f"{name}: {error}") from None
     except RecursionError:
         rule = f"allowed: {DEPTH_MAX} lists and mappings in each other"
         raise ConfigError(f"{name}: the whole file is not allowed; {rule}") from None
@@ -118,100 +119,74 @@ def _check_depth(text: str) -> None:
     """Raise RecursionError beyond DEPTH_MAX; libyaml would take all of the stack and be ended."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH_MAX:
             raise RecursionError
 
 
-def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values of a node with all below it, an alias like what it repeats; `known` by their ids."""
-    if id(node) not in known:
-        inner: list[yaml.Node] = []
-        if isinstance(node, yaml.MappingNode):
-            inner = [value for _, value in node.value]
-        elif isinstance(node, yaml.SequenceNode):
-            inner = node.value
-        known[id(node)] = 1 + sum(_count(each, known) for each in inner)
-    return known[id(node)]
-
-
-def _problems(
-    node: yaml.Node, path: _Path, loader: Any, done: set[int], above: tuple[yaml.Node, ...]
-) -> Iterator[tuple[int, str]]:
-    """(line, what is wrong) in the order of the file.
-
-    `done` has the ids of the nodes looked at: what an alias repeats is looked at once. `above` are
-    the nodes around this one.
-    """
+def _values(
+    node: yaml.Node, place: _Place, above: tuple[yaml.Node, ...] = ()
+) -> Iterator[tuple[_Place, yaml.Node]]:
+    """All values of a file in its order, with their places; `above` are the nodes around this."""
     if any(node is other for other in above):
         message = "a recursive alias is not allowed; it is part of the value that it repeats"
-        yield _line(node), f"{key_of(path)}: {message}"
-    elif id(node) not in done:
-        done.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            yield from _problems_of_mapping(node, path, loader, done, (*above, node))
-        elif isinstance(node, yaml.SequenceNode):
-            for number, item in enumerate(node.value):
-                yield from _problems(item, (*path, number), loader, done, (*above, node))
-        elif _is_plain(node) and (rule := _rule(node, loader)) is not None:
-            yield _line(node), f"{key_of(path)}: {plain(node.value)} is not allowed; {rule}"
-
-
-def _problems_of_mapping(
-    node: yaml.MappingNode, path: _Path, loader: Any, done: set[int], above: tuple[yaml.Node, ...]
-) -> Iterator[tuple[int, str]]:
-    lines: dict[str, int] = {}
-    for key, value in node.value:
-        if key.tag not in (_TAG + "str", _TAG + "merge"):
-            scalar = isinstance(key, yaml.ScalarNode)
-            name = plain(key.value) if scalar else ""
-            shown, example = (name, f', "{name}"') if scalar else ("of several parts", "")
-            rule = f"allowed: a text; write it in quotes{example}"
-            yield _line(key), f"{key_of(path)}: the key {shown} is not allowed; {rule}"
-        elif key.value in lines:
-            rule = f"line {lines[key.value]} has the key already"
-            shown = key_of((*path, key.value))
-            yield _line(key), f"{shown}: a duplicate key is not allowed; {rule}"
-        else:
-            lines[key.value] = _line(key)
+        raise _wrong(node, place, message)
+    yield place, node
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield from _values(item, (*place, number), (*above, node))
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
             # what is merged (`<<: *other`) becomes part of this mapping
-            below = path if key.tag == _TAG + "merge" else (*path, key.value)
-            yield from _problems(value, below, loader, done, above)
+            below = place if key.tag == _TAG + "merge" else (*place, key.value)
+            yield from _values(value, below, (*above, node))
 
 
-def _is_plain(node: yaml.Node) -> TypeGuard[yaml.ScalarNode]:
-    return isinstance(node, yaml.ScalarNode) and not node.style
+def _check(node: yaml.Node, place: _Place, loader: Any) -> None:
+    """Raise _NotStrictError for keys that are no texts or duplicates, and for unclear values."""
+    if isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.tag not in (_TAG + "str", _TAG + "merge"):
+                scalar = isinstance(key, yaml.ScalarNode)
+                name = plain(key.value) if scalar else ""
+                shown, example = (name, f', "{name}"') if scalar else ("of several parts", "")
+                rule = f"allowed: a text; write it in quotes{example}"
+                raise _wrong(key, place, f"the key {shown} is not allowed; {rule}")
+            if key.value in lines:
+                rule = f"line {lines[key.value]} has the key already"
+                raise _wrong(key, (*place, key.value), f"a duplicate key is not allowed; {rule}")
+            lines[key.value] = key.start_mark.line + 1
+    elif isinstance(node, yaml.ScalarNode) and not node.style:
+        try:
+            rule = _rule(node.tag.removeprefix(_TAG), node, loader)
+        except ValueError as error:  # no date of the calendar, more digits than Python reads
+            rule = f"{error}; write quotes around it where text is meant"
+        if rule:
+            raise _wrong(node, place, f"{plain(node.value)} is not allowed; {rule}")
 
 
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1
+def _wrong(node: yaml.Node, place: _Place, message: str) -> _NotStrictError:
+    return _NotStrictError(f"line {node.start_mark.line + 1}: {key_of(place)}: {message}")
 
 
-def _rule(node: yaml.ScalarNode, loader: Any) -> str | None:
-    """What is allowed instead of a plain value that YAML does not read as it looks, or None."""
-    kind, text = node.tag.removeprefix(_TAG), node.value
-    try:
-        return _rule_of(kind, text, node, loader)
-    except ValueError as error:  # no date of the calendar, more digits than Python reads
-        return f"{error}; write quotes around it where text is meant"
-
-
-def _rule_of(kind: str, text: str, node: yaml.ScalarNode, loader: Any) -> str | None:
+def _rule(kind: str, node: yaml.ScalarNode, loader: Any) -> str:
+    """What is allowed instead of a plain value that YAML does not read as it looks, or nothing."""
+    text = node.value
     if kind == "timestamp":
         loader.construct_yaml_timestamp(node)
-    if kind == "int":
-        value = loader.construct_yaml_int(node)
     if kind == "int" and not _INTEGER.match(text):
         digits = text.replace("_", "")
+        value = loader.construct_yaml_int(node)
         meant = int(digits) if digits.lstrip("+-").isdecimal() else value
         return f"YAML reads {value} here; write {meant}, or quotes around it where text is meant"
+    if kind == "int":
+        loader.construct_yaml_int(node)
     if kind == "float":
         value = loader.construct_yaml_float(node)
         if not math.isfinite(value):
             return "allowed: a finite number"
         if not _FLOAT.match(text):
             return f"YAML reads {value} here; write that, or quotes around it where text is meant"
-    return None
+    return ""

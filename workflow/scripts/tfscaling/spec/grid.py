@@ -14,11 +14,14 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tfscaling.spec import configuration, platforms, recipe_checks, run_spec, variants
+import msgspec
+
+from tfscaling.spec import configuration, platforms, recipes, run_spec, variants
 from tfscaling.spec.config import (
+    LINE_AXES,
     MPI_STRATEGY,
     POINT_AXES,
     Block,
@@ -26,13 +29,13 @@ from tfscaling.spec.config import (
     Exclusion,
     Platform,
     Recipe,
+    Search,
 )
-from tfscaling.spec.configuration import ConfigError, RawConfig, Sources, problem
-from tfscaling.spec.geometry import Geometry, batch_sizes
-from tfscaling.spec.manifest import Excluded, Grid, PlannedRun
+from tfscaling.spec.configuration import NotAllowed, RawConfig, Sources, naming_files
+from tfscaling.spec.geometry import batch_sizes
+from tfscaling.spec.manifest import Excluded, Grid, PlannedRun, PlannedSearch, SearchedPoint
 from tfscaling.spec.registries import Registries
 from tfscaling.spec.run_spec import Point, RunSpec
-from tfscaling.spec.searches import Searches
 
 
 def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
@@ -72,49 +75,50 @@ class _ImpossibleError(Exception):
     """The point cannot be run, and is excluded with this reason."""
 
 
-def expand(config: Config, registries: Registries, sources: Sources = ()) -> Grid:
+def expand(config: Config, registries: Registries) -> Grid:
     """All runs that the configuration describes.
 
-    Raises ConfigError for unknown names, impossible geometry, duplicate points and blocks that
+    Raises NotAllowed for unknown names, impossible geometry, duplicate points and blocks that
     leave nothing to run. Points beyond a platform's limits are excluded with the reason, as are
-    those whose global batch is larger than the dataset.
+    points whose global batch is larger than the dataset.
     """
-    recipe_checks.check_recipes(config, sources)
+    recipes.check(config)
     runs: list[PlannedRun] = []
     block_of: dict[Point, int] = {}
     excluded: list[Excluded] = []
+    searched: list[_Searched] = []
     measured = {name: platform.measured for name, platform in config.platforms.items()}
-    recipes = {n: variants.of(n, recipe) for n, recipe in config.recipes.items()}
-    searches = Searches(config, sources)
+    variants_of = {name: variants.of(name, recipe) for name, recipe in config.recipes.items()}
     for number, block in enumerate(config.grid):
-        recipe_checks.check_block(config, number, registries, sources)
-        _check_exclusions(number, block, [*_points(block, recipes)], sources)
+        recipes.check_block(config, number, registries)
         before = len(runs)
         until, search = block.repeat_until, config.search_of(block)
         first = search.first_runs if search else block.repeats
         repeats = until.repeats_max if until else search.looks[-1] if search else block.repeats
-        _check_size(number, block, recipes, (before, repeats), sources)
-        for point in _points(block, recipes):
+        _check_size(number, block, variants_of, before, repeats)
+        points = [*_points(block, variants_of)]
+        _check_exclusions(number, block, points)
+        for point in points:
             platform = config.platforms[point.platform]
-            recipe = recipes[variants.base(point.recipe)][point.recipe]
-            recipe = recipe_checks.filled(point.model, recipe)
+            recipe = variants_of[variants.base(point.recipe)][point.recipe]
+            recipe = recipes.filled(point.model, recipe)
             try:
                 _check_excluded(point, block.exclude)
-                _check_geometry(number, point, platform, sources)
-                _check_devices(number, point, platform, recipe, sources)
-                _check_exchange(number, point, recipe, registries, sources)
-                _check_limits(point.geometry, platform)
+                _check_devices(number, point, platform, recipe)
+                _check_exchange(number, point, recipe, registries)
+                _check_limits(point, platform)
                 sizes = _sizes(point, recipe, registries)
             except _ImpossibleError as error:
                 excluded.append(Excluded(point=point, reason=str(error)))
                 continue
-            _check_lengths(number, point, config.seed, repeats, sources)
+            _check_lengths(number, point, config.seed, repeats)
             if (other := block_of.setdefault(point, number)) != number:
-                rule = f"grid[{other}] has the point already"
-                raise ConfigError(problem(["grid", number], point.axes, rule, sources))
+                raise NotAllowed(
+                    ["grid", number], point.axes, f"grid[{other}] has the point already"
+                )
             price = platform.price_usd(point.gpus_per_node)
             if search:
-                searches.add(number, search, point, recipe)
+                searched.append(_Searched(number, search, point, recipe))
             for repeat in range(1, repeats + 1):
                 spec = RunSpec(
                     point=point,
@@ -133,51 +137,46 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 )
                 runs.append(run)
         if len(runs) == before:
-            raise ConfigError(_nothing_left(number, block, config, excluded, sources))
-    searches.check()
-    return Grid(tuple(searches.first_runs(runs)), tuple(excluded), searches.planned)
+            raise _nothing_left(number, block, config, excluded)
+    searches = _searches(config, searched)
+    return Grid(tuple(_with_later_runs(runs, searches)), tuple(excluded), searches)
 
 
 def _check_size(
     number: int,
     block: Block,
-    recipes: Mapping[str, Mapping[str, Recipe]],
-    runs: tuple[int, int],
-    sources: Sources,
+    variants_of: Mapping[str, Mapping[str, Recipe]],
+    before: int,
+    repeats: int,
 ) -> None:
-    """Refuse a grid beyond RUNS_MAX before it takes all memory.
-
-    `runs` are those of earlier blocks, and of each point of this one.
-    """
-    before, repeats = runs
+    """Refuse a grid beyond RUNS_MAX before it takes all memory; `before` are earlier runs."""
     lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
-    lengths["recipe"] = sum(len(recipes.get(name, (name,))) for name in block.values("recipe"))
+    lengths["recipe"] = sum(len(variants_of.get(name, (name,))) for name in block.values("recipe"))
     if (count := before + math.prod(lengths.values()) * repeats) > RUNS_MAX:
         rule = f"the grid has {count} runs up to this block; allowed: {RUNS_MAX}"
-        raise ConfigError(problem(["grid", number], {**lengths, "repeats": repeats}, rule, sources))
+        raise NotAllowed(["grid", number], {**lengths, "repeats": repeats}, rule)
 
 
 def _nothing_left(
-    number: int, block: Block, config: Config, excluded: Sequence[Excluded], sources: Sources
-) -> str:
-    """Of a block without a point to run: which limit its nodes exceed, or else the last reason."""
+    number: int, block: Block, config: Config, excluded: Sequence[Excluded]
+) -> NotAllowed:
+    """For a block without a point to run: the limit that its nodes exceed, or the last reason."""
     nodes = block.values("nodes")
     limits = {name: config.platforms[name].nodes_max for name in block.values("platform")}
     if nodes and min(nodes) > max(limits.values()):
         have = ", ".join(f"platform {name} has nodes_max {most}" for name, most in limits.items())
         rule = f"{have}; allowed: 1 to {max(limits.values())}"
-        value = nodes[0] if len(nodes) == 1 else nodes
-        return problem(["grid", number, "nodes"], value, rule, sources)
+        return NotAllowed(["grid", number, "nodes"], nodes[0] if len(nodes) == 1 else nodes, rule)
     last = excluded[-1].reason if excluded else "no axis has a value"
     rule = f"the block has no point left to run (last reason: {last})"
-    return problem(["grid", number], block.platform, rule, sources)
+    return NotAllowed(["grid", number], block.platform, rule)
 
 
-def _points(block: Block, recipes: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
-    """The name of a recipe stands for all of its variants."""
+def _points(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
+    """The points of a block; the name of a recipe means all of its variants."""
     chosen = {axis: block.values(axis) for axis in POINT_AXES}
-    variants_of = (recipes.get(name, (name,)) for name in chosen["recipe"])
-    chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(variants_of)))
+    named = (variants_of.get(name, (name,)) for name in chosen["recipe"])
+    chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
     for values in itertools.product(*chosen.values()):
         yield Point(**dict(zip(POINT_AXES, values, strict=True)))
 
@@ -193,14 +192,13 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
         per_replica, total = batch_sizes(recipe, geometry, replicas)
     except ValueError as error:
         raise _ImpossibleError(str(error)) from None
-    jobs = strategy.jobs(geometry, servers)
-    if recipe.program:  # how much it reads of its data is known to it alone
-        return _Sizes(recipe.dataset, replicas, per_replica, total, jobs)
-    dataset = registries.dataset(point.model, recipe)
-    examples = registries.train_examples.get(dataset)
-    if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
-        raise _ImpossibleError(beyond)
-    return _Sizes(dataset, replicas, per_replica, total, jobs)
+    dataset = recipe.dataset
+    if not recipe.program:  # only a program knows how much it reads of its data
+        dataset = registries.dataset(point.model, recipe)
+        examples = registries.train_examples.get(dataset)
+        if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
+            raise _ImpossibleError(beyond)
+    return _Sizes(dataset, replicas, per_replica, total, strategy.jobs(geometry, servers))
 
 
 def beyond_dataset(
@@ -225,53 +223,50 @@ def beyond_dataset(
     return f"the global batch of {global_batch} examples exceeds {source}, {available}"
 
 
-def check_baseline(config: Config, grid: Grid, sources: Sources = ()) -> None:
-    """Raise ConfigError if no run of the grid is at the baseline that the comparison names.
+def check_baseline(config: Config, grid: Grid) -> None:
+    """Raise NotAllowed if no run of the grid is at the baseline that the comparison names.
 
-    The name of a recipe with variants stands for each point's own variant, so that all points must
-    be of that recipe.
+    The name of a recipe with variants means each point's own variant, so that all points must be
+    of that recipe.
     """
-    path = ["comparison", "baseline"]
+    place = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
     points = {run.spec.point for run in grid.runs}
     recipe = baseline.pop("recipe", None)
     of_recipe = {p for p in points if recipe in (None, p.recipe, variants.base(p.recipe))}
     if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in of_recipe):
         rule = "no run of the grid has these values, so there would be no speed-up"
-        raise ConfigError(problem(path, config.comparison.baseline.axes, rule, sources))
+        raise NotAllowed(place, config.comparison.baseline.axes, rule)
     names = sorted({point.recipe for point in of_recipe})
     if len(of_recipe) < len(points) and recipe not in (None, *names):
         rule = f"points of other recipes need the name of a variant: {', '.join(names)}"
-        raise ConfigError(problem([*path, "recipe"], recipe, rule, sources))
+        raise NotAllowed([*place, "recipe"], recipe, rule)
 
 
-def check_times(config: Config, grid: Grid, sources: Sources = ()) -> None:
-    """Raise ConfigError where short runs cannot have what the comparison asks for."""
-    recipes = {run.spec.point.recipe: run.spec.recipe for run in grid.runs}
-    short = [name for name, each in recipes.items() if each.stop_after_steps is not None]
-    if config.comparison.time == "time_with_queue_s" and short:
-        rule = (
-            f"recipe {short[0]} has stop_after_steps, and short jobs wait for less time than whole "
-            "ones; allowed: execution_time_s"
-        )
-        raise ConfigError(problem(["comparison", "time"], config.comparison.time, rule, sources))
-    for metric, target in config.comparison.targets.items():
-        of_metric = [name for name, each in recipes.items() if each.quality.metric == metric]
+def check_times(config: Config, grid: Grid) -> None:
+    """Raise NotAllowed where short runs cannot have what the comparison asks for."""
+    found = {run.spec.point.recipe: run.spec.recipe for run in grid.runs}
+    short = [name for name, each in found.items() if each.stop_after_steps is not None]
+    comparison = config.comparison
+    if comparison.time == "time_with_queue_s" and short:
+        rule = f"recipe {short[0]} has stop_after_steps, and short jobs wait for less time"
+        rule += "; allowed: execution_time_s"
+        raise NotAllowed(["comparison", "time"], comparison.time, rule)
+    for metric, target in comparison.targets.items():
+        of_metric = [name for name, each in found.items() if each.quality.metric == metric]
         if of_metric and set(of_metric) <= set(short):
-            rule = (
-                f"all recipes with this quality have stop_after_steps ({', '.join(of_metric)}), "
-                "and short runs do not tell when the whole reaches it; allowed: leave it out"
+            rule = f"all recipes with this quality have stop_after_steps ({', '.join(of_metric)})"
+            raise NotAllowed(
+                ["comparison", "targets", metric], target, f"{rule}; allowed: leave it out"
             )
-            raise ConfigError(problem(["comparison", "targets", metric], target, rule, sources))
 
 
-def _check_exclusions(number: int, block: Block, points: Sequence[Point], sources: Sources) -> None:
+def _check_exclusions(number: int, block: Block, points: Sequence[Point]) -> None:
     """Each exclusion leaves at least one point out; else a value of it is mistyped."""
-    for place, rule in enumerate(block.exclude):
+    for index, rule in enumerate(block.exclude):
         if not any(_is_excluded(point, rule) for point in points):
             reason = "matches no point of the block; allowed: values of its axes"
-            path: list[str | int] = ["grid", number, "exclude", place]
-            raise ConfigError(problem(path, rule.axes, reason, sources))
+            raise NotAllowed(["grid", number, "exclude", index], rule.axes, reason)
 
 
 def _is_excluded(point: Point, rule: Exclusion) -> bool:
@@ -292,68 +287,158 @@ def _check_excluded(point: Point, exclusions: tuple[Exclusion, ...]) -> None:
         raise _ImpossibleError(uneven)
 
 
-def _check_geometry(number: int, point: Point, platform: Platform, sources: Sources) -> None:
+def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe) -> None:
     """Geometry that no cluster could give is an error; a limit that could be raised is not."""
-    geometry, name = point.geometry, point.platform
+    geometry, key, rule = point.geometry, "gpus_per_node", ""
+    named = f"platform {point.platform} has"
     if geometry.gpus_per_node > platform.gpus_per_node_max:
-        key = "gpus_per_node"
         limit = f"gpus_per_node_max {platform.gpus_per_node_max}"
-        rule = f"platform {name} has {limit}; use another block or `exclude`"
+        rule = f"{named} {limit}; use another block or `exclude`"
     elif geometry.tasks_per_node_max > platform.cpus_per_node:
         key = "tasks_per_node"
-        rule = f"platform {name} has cpus_per_node {platform.cpus_per_node}"
+        rule = f"{named} cpus_per_node {platform.cpus_per_node}"
     elif geometry.gpus_per_node % geometry.tasks_per_node_max:
-        key = "gpus_per_node"
         rule = f"allowed: a multiple of tasks_per_node {geometry.tasks_per_node}"
-    else:
-        return
-    raise ConfigError(problem(["grid", number, key], getattr(point, key), rule, sources))
+    elif recipe.program and point.gpus_per_node and platform.devices == "logical":
+        # only the workflow's own trainer can split a CPU into devices
+        rule = f"{named} logical devices, which no program gets; allowed: 0"
+    if rule:
+        raise NotAllowed(["grid", number, key], getattr(point, key), rule)
 
 
-def _check_devices(
-    number: int, point: Point, platform: Platform, recipe: Recipe, sources: Sources
-) -> None:
-    """Only the workflow's own trainer can split a CPU into devices."""
-    if recipe.program and point.gpus_per_node and platform.devices == "logical":
-        rule = f"platform {point.platform} has logical devices, which no program gets; allowed: 0"
-        where: list[str | int] = ["grid", number, "gpus_per_node"]
-        raise ConfigError(problem(where, point.gpus_per_node, rule, sources))
-
-
-def _check_exchange(
-    number: int, point: Point, recipe: Recipe, registries: Registries, sources: Sources
-) -> None:
+def _check_exchange(number: int, point: Point, recipe: Recipe, registries: Registries) -> None:
     """Other strategies would also sum what they exchange in 16 bits."""
     if recipe.gradient_exchange == "float32":
         return
     if not registries.strategies[point.strategy].sums_in_32_bits:
-        rule = (
-            f"strategy {point.strategy} of grid[{number}] exchanges no gradients in 16 bits that "
-            f"it sums in 32; allowed: float32, or strategy {MPI_STRATEGY} or single"
-        )
-        path: list[str | int] = ["recipes", variants.base(point.recipe), "gradient_exchange"]
-        raise ConfigError(problem(path, recipe.gradient_exchange, rule, sources))
+        rule = f"strategy {point.strategy} of grid[{number}] does not sum 16-bit gradients in 32"
+        rule += f" bits; allowed: float32, or strategy {MPI_STRATEGY} or single"
+        place = ["recipes", variants.base(point.recipe), "gradient_exchange"]
+        raise NotAllowed(place, recipe.gradient_exchange, rule)
 
 
-def _check_limits(geometry: Geometry, platform: Platform) -> None:
+def _check_limits(point: Point, platform: Platform) -> None:
     """Raises _ImpossibleError beyond the limits of the platform."""
-    if geometry.nodes > platform.nodes_max:
-        raise _ImpossibleError(f"{geometry.nodes} nodes exceed nodes_max {platform.nodes_max}")
-    if platform.gpus_max is not None and geometry.gpus > platform.gpus_max:
-        reason = f"{geometry.gpus} GPUs exceed the quota gpus_max {platform.gpus_max}"
-        raise _ImpossibleError(reason)
+    if point.nodes > platform.nodes_max:
+        raise _ImpossibleError(f"{point.nodes} nodes exceed nodes_max {platform.nodes_max}")
+    gpus = point.geometry.gpus
+    if platform.gpus_max is not None and gpus > platform.gpus_max:
+        raise _ImpossibleError(f"{gpus} GPUs exceed the quota gpus_max {platform.gpus_max}")
 
 
-def _check_lengths(number: int, point: Point, seed: int, repeats: int, sources: Sources) -> None:
+def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
     """The names of a run become one folder's name, and its seed one of NumPy's and Keras's."""
     joined = "_".join([*map(str, point.axes.values()), str(repeats)])
     if len(joined) > NAMES_MAX:
         reason = f"names and values of this point's axes have {len(joined)} characters in all"
-        allowed = f"{reason}; allowed: {NAMES_MAX}, because a folder is named by them"
-        raise ConfigError(problem(["grid", number], point.axes, allowed, sources))
+        rule = f"{reason}; allowed: {NAMES_MAX}, because a folder is named by them"
+        raise NotAllowed(["grid", number], point.axes, rule)
     if seed + repeats - 1 > SEED_MAX:
-        allowed = f"repeat k trains with seed + k - 1; allowed: {SEED_MAX - repeats + 1} or less"
-        raise ConfigError(problem(["seed"], seed, f"{allowed} with {repeats} repeats", sources))
+        rule = f"repeat k trains with seed + k - 1; allowed: {SEED_MAX - repeats + 1} or less"
+        raise NotAllowed(["seed"], seed, f"{rule} with {repeats} repeats")
+
+
+class _Searched(NamedTuple):
+    """A point of block `number` that a search may choose."""
+
+    number: int
+    search: Search
+    point: Point
+    recipe: Recipe
+
+
+def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSearch, ...]:
+    """One search for each model and recipe, among the points of all blocks with a search."""
+    tasks: dict[tuple[str, str], list[_Searched]] = {}
+    for each in searched:
+        tasks.setdefault((each.point.model, each.point.recipe), []).append(each)
+    for number, search, *_ in (members[0] for members in tasks.values() if len(members) < 2):
+        rule = "the only configuration of its model and recipe; allowed: two or more"
+        raise _in_search(config, number, "", search.goal, rule)
+    for members in tasks.values():
+        for each in members:
+            if each.search != members[0].search:
+                rule = f"grid[{members[0].number}] searches among points of the same model and "
+                rule += "recipe: the same `search`, best for the whole grid"
+                raise _in_search(config, each.number, "", each.search.goal, rule)
+            _check_search(config, each)
+    return tuple(
+        PlannedSearch(
+            model=model,
+            recipe=recipe,
+            search=members[0].search,
+            points=tuple(
+                SearchedPoint(point=each.point, repeats=config.grid[each.number].repeats)
+                for each in members
+            ),
+        )
+        for (model, recipe), members in tasks.items()
+    )
+
+
+def _in_search(config: Config, number: int, key: str, value: object, rule: str) -> NotAllowed:
+    """The problem in the search of block `number`, or in the search of the whole grid."""
+    has_own = isinstance(config.grid[number].search, Search)
+    own: list[str | int] = ["grid", number] if has_own else []
+    return NotAllowed([*own, "search", *([key] if key else [])], value, rule)
+
+
+def _check_search(config: Config, searched: _Searched) -> None:
+    number, search, point, recipe = searched
+
+    def wrong(key: str, value: object, rule: str) -> NotAllowed:
+        return _in_search(config, number, key, value, rule)
+
+    no_quality = "the recipe has stop_after_steps, and the quality of the whole is not projected"
+    others = "allowed: execution_time_s, cost_usd"
+    metric = recipe.quality.metric
+    for goal in search.goals:
+        platform = config.platforms[point.platform]
+        if goal.startswith("cost_") and not platform.price_usd(point.gpus_per_node):
+            rule = f"needs a usd_per_node_hour above 0 of platform {point.platform}"
+            raise wrong("goal", goal, rule)
+        if "_to_target" not in goal:
+            continue
+        if recipe.stop_after_steps is not None:
+            raise wrong("goal", goal, f"{no_quality}; {others}")
+        if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
+            rule = f"the recipe's `observe: {recipe.observe}` tells no times of epochs; {others}"
+            ways = "with observe: fit, events, mllog or tensorboard this one, too"
+            raise wrong("goal", goal, f"{rule}; {ways}")
+        if metric not in config.comparison.targets:
+            raise wrong("goal", goal, f"needs a target of {metric} in comparison.targets")
+    if search.screen and search.constraint:
+        rule = "one run does not tell whether the best keeps the constraint; allowed: false"
+        raise wrong("screen", True, rule)
+    if search.screen and search.at_most_linear:
+        rule = "at_most_linear says which points have their runs first; allowed: false"
+        raise wrong("screen", True, rule)
+    for name, limit in search.constraint.items():
+        if recipe.stop_after_steps is not None:
+            raise wrong("constraint", name, f"{no_quality}; allowed: leave it out")
+        if name != metric:
+            raise wrong("constraint", name, f"allowed: the quality of the recipe, {metric}")
+        if (limit.at_least is None) == (limit.at_most is None):
+            raise wrong("constraint", name, "allowed: exactly one of at_least and at_most")
+
+
+def _with_later_runs(
+    runs: Iterable[PlannedRun], searches: Iterable[PlannedSearch]
+) -> Iterator[PlannedRun]:
+    """The runs; runs of points that others may rule out become extra repeats."""
+
+    def line(point: Point) -> tuple[object, ...]:
+        return tuple(getattr(point, axis) for axis in LINE_AXES)
+
+    later: set[Point] = set()
+    for planned in searches:
+        if planned.search.at_most_linear:
+            points = sorted((each.point for each in planned.points), key=lambda point: -point.nodes)
+            least = {line(point): point.nodes for point in points}
+            later |= {point for point in points if point.nodes > least[line(point)]}
+    for run in runs:
+        is_later = run.spec.point in later
+        yield msgspec.structs.replace(run, extra_repeat=True) if is_later else run
 
 
 class Accepted(NamedTuple):
@@ -370,12 +455,12 @@ def accept(merged: RawConfig, registries: Registries, sources: Sources = ()) -> 
     not allowed: one line with file, key, value and what is allowed.
     """
     config = configuration.validate(merged, sources)
-    configuration.check_study(config, sources)
-    configuration.check_reference(config, sources)
-    platforms.check(config.platforms, sources)
-    platforms.check_cluster(config, sources)
-    configuration.check_names(config, registries, sources)
-    expanded = expand(config, registries, sources)
-    check_baseline(config, expanded, sources)
-    check_times(config, expanded, sources)
+    with naming_files(sources):
+        configuration.check_folders(config)
+        platforms.check(config.platforms)
+        platforms.check_cluster(config)
+        registries.check_names(config)
+        expanded = expand(config, registries)
+        check_baseline(config, expanded)
+        check_times(config, expanded)
     return Accepted(config, expanded)

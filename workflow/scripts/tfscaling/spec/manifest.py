@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
@@ -34,16 +33,12 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A run of the grid, and what does not change it."""
 
     spec: RunSpec
-    relative_interval: Annotated[
-        float | None,
-        Meta(description="Width that the interval of the time may have, over the median."),
-    ] = None
-    extra_repeat: Annotated[
-        bool, Meta(description="Made only if the runs before leave the interval too wide.")
-    ] = False
-    usd_per_node_hour: Annotated[
-        float | None, Meta(description="US dollars for one node with its GPUs, one hour.")
-    ] = None
+    relative_interval: float | None = None
+    """Width that the interval of the time may have, over the median."""
+    extra_repeat: bool = False
+    """Made only if the runs before leave the interval too wide."""
+    usd_per_node_hour: float | None = None
+    """US dollars for one node with its GPUs, one hour."""
 
 
 class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,25 +78,24 @@ class PlannedBenchmark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     point: Point
     replicas: int
     usd_per_node_hour: float | None
-    refusal: Annotated[str | None, Meta(description="Why there is nothing to time, or null.")]
-    spec: Annotated[BenchmarkSpec | None, Meta(description="Null where there is a refusal.")]
+    refusal: str | None
+    """Why there is nothing to time, or null."""
+    spec: BenchmarkSpec | None
+    """Null where there is a refusal."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that is planned."""
 
     schema_version: int = SCHEMA_VERSION
-    order_seed: Annotated[int, Meta(description="Seed of the order in which runs start.")]
-    targets: Annotated[
-        dict[str, float],
-        Meta(description="Metric of a quality → the value to which time and cost are compared."),
-    ]
-    platforms: Annotated[
-        dict[str, Platform], Meta(description="Those of the grid, each with its title.")
-    ]
-    synchronous_strategies: Annotated[
-        tuple[str, ...], Meta(description="Those that train the same model at any size.")
-    ]
+    order_seed: int
+    """Seed of the order in which runs start."""
+    targets: dict[str, float]
+    """Metric of a quality → the value to which time and cost are compared."""
+    platforms: dict[str, Platform]
+    """Those of the grid, each with its title."""
+    synchronous_strategies: tuple[str, ...]
+    """Those that train the same model at any size."""
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
     searches: tuple[PlannedSearch, ...] = ()

@@ -1,16 +1,16 @@
-"""Platforms: checks of their keys, the chosen cluster, devices and prices."""
+"""Platforms: checks of their keys and of options of sbatch, the chosen cluster, devices, prices."""
 
 from __future__ import annotations
 
 import datetime
 import functools
 import inspect
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from tfscaling.spec import sbatch_options
 from tfscaling.spec.config import Config, Platform
-from tfscaling.spec.configuration import ConfigError, Sources, known, problem
+from tfscaling.spec.configuration import NotAllowed, known
 from tfscaling.spec.geometry import Geometry
 from tfscaling.spec.run_spec import Point
 
@@ -29,16 +29,15 @@ def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float)
 PRICE_KEYS = ("price_date", "price_source")
 
 
-def check(platforms: Mapping[str, Platform], sources: Sources = ()) -> None:
-    """Cross-checks that a schema cannot express; raises ConfigError."""
+def check(platforms: Mapping[str, Platform]) -> None:
+    """Raise NotAllowed for the first key that means nothing alone or with the other keys."""
     for name, platform in platforms.items():
-        for key, rule in _problems(platform):
-            value = getattr(platform, key)
-            raise ConfigError(problem(["platforms", name, key], value, rule, sources))
+        for key, rule in _refusals(platform):
+            raise NotAllowed(["platforms", name, key], getattr(platform, key), rule)
 
 
-def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
-    """(key, what is allowed) of each setting that means nothing alone or with the others."""
+def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
+    """(key, what is allowed)"""
     for key in platform.__struct_fields__:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -55,7 +54,7 @@ def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
         yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
     if platform.node_check is not None and platform.launcher == "local":
         yield "node_check", 'nodes of the launcher "local" are processes; allowed: null'
-    if platform.extra is not None and (rule := sbatch_options.problem(platform.extra)):
+    if platform.extra is not None and (rule := extra_problem(platform.extra)):
         yield "extra", rule
     if "TF_CONFIG" in platform.env:
         yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
@@ -70,8 +69,8 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def check_cluster(config: Config, sources: Sources = ()) -> None:
-    """Raise ConfigError unless `cluster` is that of a platform, and of one in the grid.
+def check_cluster(config: Config) -> None:
+    """Raise NotAllowed unless `cluster` is the cluster of a platform in the grid.
 
     With another name no run would be selected, and a sweep of none would look like a success.
     """
@@ -80,28 +79,87 @@ def check_cluster(config: Config, sources: Sources = ()) -> None:
         return
     clusters = {platform.cluster for platform in platforms.values() if platform.cluster}
     if chosen not in clusters:
-        raise ConfigError(problem(["cluster"], chosen, known(clusters, chosen), sources))
+        raise NotAllowed(["cluster"], chosen, known(clusters, chosen))
     names = {name for block in config.grid for name in block.values("platform")}
     in_grid = {p.cluster for name, p in platforms.items() if p.cluster and name in names}
     if chosen not in in_grid:
-        reason = f"no platform of the grid is on this cluster; {known(in_grid, chosen)}"
-        raise ConfigError(problem(["cluster"], chosen, reason, sources))
+        rule = f"no platform of the grid is on this cluster; {known(in_grid, chosen)}"
+        raise NotAllowed(["cluster"], chosen, rule)
+
+
+#: What to use instead → options of sbatch, long and short, which the workflow sets itself.
+_INSTEAD = {
+    "use the grid's nodes": "nodes N",
+    "use the grid's nodes and tasks_per_node": "ntasks n",
+    "use the grid's tasks_per_node": "ntasks-per-node",
+    "use the grid's tasks_per_node and gpus_per_node": "ntasks-per-gpu",
+    "use the grid's gpus_per_node and the platform's gpu_gres": "gres gpus G gpus-per-node"
+    " gpus-per-socket gpus-per-task tres-per-task",
+    "use the platform's key cpus_per_node": "cpus-per-task c cpus-per-gpu",
+    "use the platform's key mem_mb": "mem mem-per-cpu mem-per-gpu",
+    "use the platform's key runtime_min": "time t",
+    "use the platform's key partition": "partition p",
+    "use the platform's key account": "account A",
+    "use the platform's key qos": "qos q",
+    "use the platform's key constraint": "constraint C",
+    "use the platform's key reservation": "reservation",
+    "use the platform's keys cluster and multi_cluster": "clusters M",
+    "use the platform's key env": "export export-file",
+    "the executor plugin sets it": "wrap job-name J output o error e input i comment parsable"
+    " chdir D",
+    "each run is a job of its own": "array a",
+    "the executor plugin waits for the job": "wait W",
+    "nothing would be submitted": "test-only help h usage version V",
+}
+#: Option → what to use instead. What begins like one is one: sbatch takes shortened options.
+MANAGED = {option: use for use, options in _INSTEAD.items() for option in options.split()}
+#: Short options of sbatch without a value: others may follow in the same word.
+_SHORT_FLAGS = frozenset("HIkKOQsuvXhVW")
+#: What ends a command of the shell.
+_SHELL = frozenset(";&|<>()")
+
+
+def extra_problem(extra: str) -> str | None:
+    """What is wrong with the text as further options of sbatch, or None.
+
+    The Slurm executor plugin puts the text into a shell line behind its own options, so that a
+    duplicate option would override what the run's record says was requested.
+    """
+    lexer = shlex.shlex(extra, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = list(lexer)
+    except ValueError as error:
+        return f"allowed: options as in a shell line; {str(error).lower()}"
+    for word in words:
+        if set(word) <= _SHELL or word.startswith("#") or "`" in word or "$(" in extra:
+            return f"allowed: options of sbatch; the shell would interpret {word}"
+        if (name := _managed(word)) is not None:
+            return f"allowed: options that the workflow does not set; {word}: {MANAGED[name]}"
+    if not words[0].startswith("-"):
+        return f"allowed: options of sbatch, such as --nice=5; {words[0]} is no option"
+    return None
+
+
+def _managed(word: str) -> str | None:
+    """The option of MANAGED that this word of a command line is, or None."""
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        if name in MANAGED:
+            return name
+        return next((option for option in MANAGED if name and option.startswith(name)), None)
+    for letter in word[1:] if word.startswith("-") else "":
+        if letter in MANAGED:
+            return letter
+        if letter not in _SHORT_FLAGS:
+            return None  # what follows is its value
+    return None
 
 
 #: What of a platform the tables and the report say.
 SHOWN = (
-    "cloud",
-    "published_as",
-    "cluster",
-    "partition",
-    "instance_type",
-    "gpu_type",
-    "devices",
-    "launcher",
-    "cpus_per_node",
-    "usd_per_node_hour",
-    "usd_per_gpu_hour",
-    "price_date",
+    *("cloud", "published_as", "cluster", "partition", "instance_type", "gpu_type", "devices"),
+    *("launcher", "cpus_per_node", "usd_per_node_hour", "usd_per_gpu_hour", "price_date"),
     "price_source",
 )
 

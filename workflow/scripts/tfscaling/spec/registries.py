@@ -5,10 +5,13 @@ The packages above hold them; they are arguments here, so that nothing above is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tfscaling.spec.config import Recipe
+from tfscaling.spec import user_code
+from tfscaling.spec.config import Config, Recipe
+from tfscaling.spec.configuration import RENAMED, NotAllowed, Place, key_of, known
 from tfscaling.spec.geometry import Geometry
 
 
@@ -68,7 +71,7 @@ class Registries(NamedTuple):
     def dataset(self, model: str, recipe: Recipe) -> str:
         """What a model is trained on by this recipe."""
         dataset = recipe.dataset or self.models[model].dataset
-        assert dataset is not None, "recipe_checks refuses a model without a dataset"
+        assert dataset is not None, "recipes.check_block refuses a model without a dataset"
         return dataset
 
     def mismatch(self, model: str, dataset: str) -> str | None:
@@ -83,3 +86,42 @@ class Registries(NamedTuple):
             f"model {model} takes images of the shape {wanted}, these have {given}; "
             f"allowed: {', '.join(fitting)}, or another model"
         )
+
+    def check_names(self, config: Config) -> None:
+        """Raise NotAllowed for the first name of plots, columns, data, launchers that is unknown.
+
+        A recipe's dataset may also be a custom function, which must exist.
+        """
+        for number, column in enumerate(config.comparison.columns):
+            check_name(["comparison", "columns", number], column, self.metrics)
+        for plot in config.plots:
+            check_name(["plots", plot], plot, self.plots)
+        for name, local in config.datasets.items():
+            check_name(["datasets", name], name, self.datasets)
+            if local.path is not None and not Path(local.path).exists():
+                rule = f"there is no such file or folder, seen from {Path.cwd()}"
+                raise NotAllowed(["datasets", name, "path"], local.path, rule)
+        for name, platform in config.platforms.items():
+            check_name(["platforms", name, "launcher"], platform.launcher, self.launchers)
+        for name, recipe in config.recipes.items():
+            if recipe.dataset is not None:
+                check_function(["recipes", name, "dataset"], recipe.dataset, self.datasets)
+
+
+def check_name(place: Place, name: str, registry: Collection[str]) -> None:
+    """Raise NotAllowed unless the name is in the registry."""
+    if name not in registry:
+        new = RENAMED.get(key_of(place))
+        rule = f"the key is called {new} now" if new else known(registry, name)
+        raise NotAllowed(place, name, rule)
+
+
+def check_function(place: Place, name: str, registry: Iterable[str]) -> None:
+    """Raise NotAllowed unless the name is in the registry, or a custom function that exists."""
+    if user_code.is_reference(name):
+        try:
+            user_code.check(name)
+        except user_code.UserCodeError as error:
+            raise NotAllowed(place, name, str(error)) from None
+    elif name not in registry:
+        raise NotAllowed(place, name, f"{known(registry, name)} or {user_code.FORM}")

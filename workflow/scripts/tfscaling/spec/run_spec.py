@@ -163,12 +163,8 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
 
     repeat: int
     recipe: Recipe
-    dataset: Annotated[
-        str | None,
-        Meta(
-            description="The recipe's dataset, or else the model's own; null for programs without."
-        ),
-    ]
+    dataset: str | None
+    """The recipe's dataset, or else the model's own; null for programs without."""
     seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
     trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
     per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
@@ -249,10 +245,8 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     communication: str
     sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
     repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
-    model_parameters: Annotated[
-        dict[str, ParameterValue],
-        Meta(description="What the user's function of the model is given."),
-    ] = {}
+    model_parameters: dict[str, ParameterValue] = {}
+    """What the user's function of the model is given."""
     benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
 
     VERSION = "benchmark_version"

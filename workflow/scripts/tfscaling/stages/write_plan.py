@@ -24,14 +24,10 @@ from tfscaling.plan import (
     libraries,
     plan_rows,
     preflight,
-    run_estimates,
-    submission,
     sweep_jobs,
-    sweep_refusals,
-    turnaround,
 )
 from tfscaling.plan.plan_rows import PointRow
-from tfscaling.plan.submission import Submission
+from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import expected_runs
 from tfscaling.spec.config import Budget, Config
@@ -85,7 +81,7 @@ def answered(
     made: plan_rows.Plan, config: Config, how: Submission
 ) -> tuple[list[PointRow], list[str]]:
     """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
-    rows = submission.added(plan_rows.of_points(made.rows), config, how)
+    rows = sweep_jobs.submitted(plan_rows.of_points(made.rows), config, how)
     if how.executor not in sweep_jobs.SLURM:
         return rows, []
     try:
@@ -256,7 +252,7 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
     found.append(
         "duration: of one run: median wall time, from launch to teardown, of the valid runs of the "
         "same point, "
-        f"else the platform's runtime_min ({run_estimates.TIME_LIMIT}). "
+        f"else the platform's runtime_min ({plan_rows.TIME_LIMIT}). "
         "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
         "are processes of one machine."
     )
@@ -265,8 +261,8 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
             "starts: when Slurm would start one run of the row, if nothing else were submitted "
             "(`sbatch --test-only`); local time."
         )
-        found += turnaround.sentences(points)
-    assumed = (row for row in points if row.duration_from == run_estimates.TIME_LIMIT)
+        found += plan_rows.soonest(points)
+    assumed = (row for row in points if row.duration_from == plan_rows.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
     if unpriced := plan_rows.total(made.runs).unpriced:
@@ -274,8 +270,8 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
     if made.benchmarks:
         number, hours, dollars, _ = sums(plan_rows.total(made.benchmarks))
         more = f"{number} benchmarks to do, at most {hours} node-hours and {dollars} US dollars"
-        found.append(f"Not in the sums, but in the budget: {more} ({run_estimates.TIME_LIMIT}).")
-    if problems := sweep_refusals.budget_problems(config, made.runs, made.benchmarks):
+        found.append(f"Not in the sums, but in the budget: {more} ({plan_rows.TIME_LIMIT}).")
+    if problems := costed_plan.budget_problems(config, made.runs, made.benchmarks):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]

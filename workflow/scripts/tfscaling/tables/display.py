@@ -147,11 +147,6 @@ def with_unit(name: str, unit: str | None) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def counted(points: Sequence[object], one: str, several: str) -> str:
-    """`1 point has` or `2 points have`, with `one` for has and `several` for have."""
-    return f"{count(len(points), 'point')} {one if len(points) == 1 else several}"
-
-
 def listed(names: Sequence[str]) -> str:
     """`a; b; c and 2 more`."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
@@ -349,24 +344,6 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
 def all_share(fixed: str, noun: str = "points") -> str:
     """A sentence before a table: what all its rows share; empty without such facts."""
     return f"All {noun}: {fixed}." if fixed else ""
-
-
-def of_points(
-    table: pd.DataFrame,
-    title: str,
-    cells: Callable[[dict[str, object], Sequence[str]], dict[str, str]],
-    notes: Sequence[str],
-    if_empty: str,
-) -> TextTable:
-    """One row per point: `cells` gives it, heads and texts, from the row and the axes to show.
-
-    The axes that all rows share are named above. An empty table has a note alone.
-    """
-    if table.empty:
-        return TextTable(title, pd.DataFrame(), (if_empty,))
-    axes, fixed = naming(table)
-    shown = pd.DataFrame([cells(row, axes) for row in rows_of(table)], dtype=object)
-    return TextTable(title, shown, tuple(notes), all_share(fixed))
 
 
 # Markdown, LaTeX, HTML

@@ -10,29 +10,44 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tfscaling.search.looks import USUAL, decide, lacking
-from tfscaling.search.terms import (
+from msgspec import structs
+from tfscaling.record.metrics import QUALITY
+from tfscaling.search import interim
+from tfscaling.search.candidates import (
     KEPT_RUNS,
-    LOOKS,
     Allowed,
     Candidate,
-    Claim,
-    Constraint,
     Decision,
-    Goal,
-    Left,
+    Elimination,
+    Reason,
     Run,
-    Settings,
-    Why,
 )
+from tfscaling.search.interim import BOUNDS_SHARE, SCREEN_SHARE, lacking
+from tfscaling.spec.config import LOOKS, Search, SearchLimit
 
-TIME = Goal("time", "time_s")
-#: Medians of candidates that take several looks to tell apart.
+TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
+USUAL = Search()
+#: Medians of candidates that take several interim analyses to decide.
 TIMES_S = (100.0, 103.0, 107.0, 112.0, 150.0, 300.0)
 
 
+def decide(
+    candidates: Sequence[Candidate],
+    goals: Sequence[str],
+    search: Search = USUAL,
+    limit: SearchLimit | None = None,
+) -> Decision:
+    constraint = {QUALITY: limit} if limit else {}
+    asked = structs.replace(search, goal=tuple(goals), constraint=constraint)
+    return interim.decide(candidates, asked)
+
+
 def candidate(name: str, *times_s: float | None, cost: float | None = None) -> Candidate:
-    return Candidate(name, tuple(None if t is None else {"time_s": t} for t in times_s), cost=cost)
+    return Candidate(
+        name,
+        tuple(None if t is None else {TIME: t, COST: t, TO_TARGET: t} for t in times_s),
+        cost=cost,
+    )
 
 
 def measured(scatter: float = 0.04, seed: int = 0) -> list[Candidate]:
@@ -52,13 +67,13 @@ def test_two_candidates_by_hand() -> None:
     # scatter of 4 % about 100 and 200; at two runs each a gap of 1.45 is the least that counts
     (verdict,) = decide([candidate("a", 100, 104), candidate("b", 200, 208)], [TIME]).verdicts
     assert (verdict.best, verdict.bound, verdict.is_decided) == ("a", 0, True)
-    (left,) = verdict.left
-    assert left == Left("b", 1, Why.NOT_THE_BEST, "a", pytest.approx(1.0))
+    (left,) = verdict.eliminated
+    assert left == Elimination("b", 1, Reason.NOT_THE_BEST, "a", pytest.approx(1.0))
 
 
 def test_the_bound_by_hand() -> None:
     (verdict,) = decide([candidate("a", 100, 104), candidate("b", 110, 114.4)], [TIME]).verdicts
-    assert (verdict.best, verdict.is_decided, verdict.left) == ("a", False, ())
+    assert (verdict.best, verdict.is_decided, verdict.eliminated) == ("a", False, ())
     assert verdict.bound == pytest.approx(1.45 / 1.1 - 1)
 
 
@@ -68,11 +83,13 @@ def test_a_claim_by_hand() -> None:
     (found,) = decide(
         [candidate("a", *times), candidate("b", *(1.25 * t for t in times))], [TIME]
     ).verdicts
-    assert [left.round for left in found.left] == [3]
+    assert [left.round for left in found.eliminated] == [3]
     variance = (4 / 3) * 1e-4  # of each, and the pooled one
     quantile = 4.6979  # of t with 6 degrees of freedom at 1 - 0.05 · (0.4 / 6) / 2
     at_least = 1.25 * math.exp(-quantile * math.sqrt(2 * variance / 4)) - 1
-    assert found.claims == (Claim("a", "b", pytest.approx(at_least, rel=1e-4)),)
+    (behind,) = found.eliminated
+    assert (behind.name, behind.rival) == ("b", "a")
+    assert behind.at_least == pytest.approx(at_least, rel=1e-4)
 
 
 def test_the_order_of_candidates_does_not_matter() -> None:
@@ -82,7 +99,7 @@ def test_the_order_of_candidates_does_not_matter() -> None:
 
 
 def run_all(
-    planned: Sequence[Candidate], goals: Sequence[Goal], settings: Settings = USUAL
+    planned: Sequence[Candidate], goals: Sequence[str], settings: Search = USUAL
 ) -> tuple[list[Decision], int]:
     """Every round of a search that makes the runs it asks for: (decisions, rounds)."""
     made: list[Candidate] = [replace(each, runs=()) for each in planned]
@@ -107,50 +124,29 @@ def test_a_search_that_goes_on_after_any_round_decides_the_same() -> None:
         assert set(after.wanted) <= set(before.wanted)
 
 
-def test_a_round_that_was_interrupted_is_finished() -> None:
-    candidates = measured()
-    first = decide([replace(each, runs=each.runs[:2]) for each in candidates], [TIME])
-    some, *others = first.wanted
-    made = [replace(each, runs=each.runs[: 3 if each.name == some else 2]) for each in candidates]
-    assert decide(made, [TIME]) == first
-    assert lacking(first, made) == [(2, name) for name in sorted(others)]
-
-
 def test_another_indifference_needs_no_other_runs() -> None:
     strict, usual, loose = (
-        decide(measured(), [TIME], Settings(indifference)) for indifference in (0.01, 0.05, 0.3)
+        decide(measured(), [TIME], Search(indifference=indifference))
+        for indifference in (0.01, 0.05, 0.3)
     )
     assert loose.verdicts[0].rounds < usual.verdicts[0].rounds < strict.verdicts[0].rounds
-    again = decide(with_runs(measured(), usual), [TIME], Settings(0.3))
+    again = decide(with_runs(measured(), usual), [TIME], Search(indifference=0.3))
     assert again == loose
     # those that left, and when, are the same as far as both went
-    left = usual.verdicts[0].left
-    assert strict.verdicts[0].left[: len(left)] == left
+    left = usual.verdicts[0].eliminated
+    assert strict.verdicts[0].eliminated[: len(left)] == left
 
 
 def test_fewer_repeats_have_fewer_looks_with_all_of_the_error() -> None:
-    settings = Settings(repeats_max=7)
+    settings = Search(repeats_max=7)
     assert settings.looks == (2, 3, 4, 6)
-    assert sum(map(settings.error, range(4))) == pytest.approx(0.05)
     (verdict,) = decide(measured(0.2), [TIME], settings).verdicts
     assert (verdict.has_ended, verdict.is_decided, verdict.rounds) == (True, False, 4)
     assert 0.05 < verdict.bound < math.inf
 
 
-def test_claims_are_made_from_four_runs_on() -> None:
-    (verdict,) = decide(measured(), [TIME]).verdicts
-    rounds = {left.name: left.round for left in verdict.left}
-    assert "c5" in rounds and rounds["c5"] < 3
-    assert verdict.claims and all(rounds[claim.worse] >= 3 for claim in verdict.claims)
-
-
-def test_two_runs_far_apart_are_in_doubt() -> None:
-    others = [candidate(f"b{n}", 200 + n, 201 + n) for n in range(8)]
-    (verdict,) = decide([candidate("a", 100, 300), *others], [TIME]).verdicts
-    assert "a" in verdict.survivors and verdict.best != "a"
-
-
 INFINITE = math.inf
+MISSED = {TIME: INFINITE, COST: INFINITE}
 
 
 @pytest.mark.parametrize(
@@ -168,28 +164,27 @@ def test_a_candidate_that_misses_the_target_leaves_and_may_be_better(
 ) -> None:
     others = [candidate(f"b{n}", *(100 + n, 101 + n, 100 + n) * 2) for n in range(5)]
     (verdict,) = decide([candidate("a", *times_s), *others], [TIME]).verdicts
-    left = {each.name: each.why for each in verdict.left}
+    left = {each.name: each.reason for each in verdict.eliminated}
     is_behind = times_s[0] == 190.0
-    assert left["a"] is (Why.NOT_THE_BEST if is_behind else Why.NOT_REACHED)
+    assert left["a"] is (Reason.NOT_THE_BEST if is_behind else Reason.NOT_REACHED)
     assert verdict.best == "b0" and verdict.unresolved == unresolved
 
 
 def test_what_left_behind_a_candidate_that_then_missed_the_target_runs_again() -> None:
     """`a` is the fastest in two runs, lets all leave, and fails in its third."""
-    target = replace(TIME, has_target=True)
     others = [candidate(f"b{n}", *(200.0 + n, 201.0 + n) * 10) for n in range(3)]
-    begun = decide([candidate("a", 100.0, 101.0), *others], [target])
+    begun = decide([candidate("a", 100.0, 101.0), *others], [TO_TARGET])
     assert begun.wanted == ("a",) and not begun.verdicts[0].is_decided
-    found = decide([candidate("a", 100.0, 101.0, INFINITE), *others], [target])
+    found = decide([candidate("a", 100.0, 101.0, INFINITE), *others], [TO_TARGET])
     (verdict,) = found.verdicts
     assert verdict.best == "b0" and verdict.is_decided and verdict.unresolved == ("a",)
-    assert "b0" not in {each.name for each in verdict.left}
+    assert "b0" not in {each.name for each in verdict.eliminated}
 
 
 def test_with_a_target_a_candidate_is_named_from_enough_runs_on() -> None:
     times = [candidate(f"c{n}", *(100.0 * 2**n, 101.0 * 2**n) * 10) for n in range(3)]
     decided = {
-        has_target: decide(times, [replace(TIME, has_target=has_target)])
+        has_target: decide(times, [TO_TARGET if has_target else TIME])
         for has_target in (False, True)
     }
     assert decided[False].runs["c0"] < KEPT_RUNS <= decided[True].runs["c0"]
@@ -218,14 +213,6 @@ def test_of_fewer_than_two_candidates_nothing_is_decided() -> None:
         assert verdict.best == "a"
 
 
-def test_no_candidate_reaches_the_target() -> None:
-    names = "ab"
-    found = decide([candidate(name, INFINITE, INFINITE) for name in names], [TIME])
-    (verdict,) = found.verdicts
-    assert (verdict.best, verdict.has_ended, verdict.is_decided) == (None, True, False)
-    assert found.wanted == ()
-
-
 def test_what_the_infrastructure_ended_is_run_again_in_its_block() -> None:
     others = [candidate(f"b{n}", 100 + n, 101 + n) for n in range(3)]
     failed = candidate("a", None, 50)
@@ -236,7 +223,9 @@ def test_what_the_infrastructure_ended_is_run_again_in_its_block() -> None:
     assert (again.verdicts[0].best, again.verdicts[0].is_decided) == ("a", True)
     never = replace(failed, failed_blocks=frozenset({0}))
     (verdict,) = decide([never, *others], [TIME]).verdicts
-    assert verdict.left == (Left("a", 1, Why.DOES_NOT_RUN),) and verdict.best == "b0"
+    assert (
+        verdict.eliminated == (Elimination("a", 1, Reason.DOES_NOT_RUN),) and verdict.best == "b0"
+    )
 
 
 def test_the_cheapest_of_those_shown_to_be_near() -> None:
@@ -251,9 +240,14 @@ def test_the_cheapest_of_those_shown_to_be_near() -> None:
 
 def test_two_goals_share_the_runs() -> None:
     # c5 is slow and the cheapest; c0 is fast and dear
-    cost = Goal("cost", "time_s", {f"c{n}": 2.0 ** (6 - 2 * n) for n in range(6)})
-    decisions, _ = run_all(measured(), [TIME, cost])
-    assert decisions[-1] == decide(measured(), [TIME, cost])  # whatever runs there are besides
+    both = [
+        replace(each, runs=tuple({TIME: t, COST: t * 2.0 ** (6 - 2 * n)} for t in times_s))
+        for n, each in enumerate(measured())
+        for times_s in [[run[TIME] for run in each.runs if run]]
+    ]
+    goals = [TIME, COST]
+    decisions, _ = run_all(both, goals)
+    assert decisions[-1] == decide(both, goals)  # whatever runs there are besides
     time, dollars = decisions[-1].verdicts
     assert (time.best, time.is_decided, dollars.best) == ("c0", True, "c5")
     assert dollars.rounds < time.rounds
@@ -264,7 +258,7 @@ def test_two_goals_share_the_runs() -> None:
 def with_quality(times_s: float, quality: float, name: str) -> Candidate:
     dice = np.random.default_rng([*name.encode()])
     runs = tuple(
-        {"time_s": times_s * math.exp(0.02 * a), "accuracy": quality + 0.001 * b}
+        {TIME: times_s * math.exp(0.02 * a), QUALITY: quality + 0.001 * b}
         for a, b in dice.standard_normal((LOOKS[-1], 2))
     )
     return Candidate(name, runs)
@@ -276,14 +270,14 @@ def test_only_what_keeps_the_constraint_is_named() -> None:
         with_quality(100, 0.99, "good"),
         with_quality(200, 0.99, "slow"),
     ]
-    constraint = Constraint("accuracy", 0.98, 0.002)
-    found = decide(candidates, [TIME], constraint=constraint)
+    limit = SearchLimit(at_least=0.98, indifference=0.002)
+    found = decide(candidates, [TIME], limit=limit)
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.is_decided) == ("good", True)
     assert (found.allowed["fast"], found.allowed["good"]) == (Allowed.OUT, Allowed.IN)
-    assert {left.name: left.why for left in verdict.left}["fast"] is Why.NOT_ALLOWED
-    at_most = replace(constraint, is_most=True)
-    assert decide(candidates, [TIME], constraint=at_most).verdicts[0].best == "fast"
+    assert {left.name: left.reason for left in verdict.eliminated}["fast"] is Reason.NOT_ALLOWED
+    at_most = SearchLimit(at_most=0.98, indifference=0.002)
+    assert decide(candidates, [TIME], limit=at_most).verdicts[0].best == "fast"
 
 
 def test_a_run_that_misses_the_limit_is_not_averaged_away() -> None:
@@ -291,26 +285,27 @@ def test_a_run_that_misses_the_limit_is_not_averaged_away() -> None:
     good = with_quality(100, 0.99, "good")
     fast = with_quality(50, 0.995, "fast")
     runs = [dict(run or {}) for run in fast.runs]
-    runs[4]["accuracy"] = 0.96
-    constraint = Constraint("accuracy", 0.98, 0.002)
-    found = decide([replace(fast, runs=tuple(runs)), good], [TIME], constraint=constraint)
+    runs[4][QUALITY] = 0.96
+    limit = SearchLimit(at_least=0.98, indifference=0.002)
+    found = decide([replace(fast, runs=tuple(runs)), good], [TIME], limit=limit)
     assert found.allowed["fast"] is Allowed.OUT and found.verdicts[0].best == "good"
-    whole = decide([fast, good], [TIME], constraint=constraint)
+    whole = decide([fast, good], [TIME], limit=limit)
     assert (whole.verdicts[0].best, whole.runs["fast"]) == ("fast", KEPT_RUNS)
 
 
 def test_what_is_open_goes_on_and_nothing_is_named() -> None:
     def of(name: str, times_s: float, *accuracies: float) -> Candidate:
-        return Candidate(name, tuple({"time_s": times_s, "accuracy": a} for a in accuracies))
+        return Candidate(name, tuple({TIME: times_s, QUALITY: a} for a in accuracies))
 
-    constraint, settings = Constraint("accuracy", 0.98, 1e-9), Settings(repeats_max=3)
+    limit = SearchLimit(at_least=0.98, indifference=1e-9)
+    settings = Search(repeats_max=3)
     fast, slow = of("a", 50, 0.981, 0.984, 0.9815), of("b", 100, 0.982, 0.983, 0.981)
-    found = decide([fast, slow], [TIME], settings, constraint)
+    found = decide([fast, slow], [TIME], settings, limit)
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.bound, verdict.is_decided) == (None, math.inf, False)
     assert verdict.has_ended and set(found.allowed.values()) == {Allowed.OPEN}
     # nor is one that is open named where a slower one is in; it stays in the race
-    found = decide([fast, of("b", 100, 0.999, 0.998, 0.999)], [TIME], settings, constraint)
+    found = decide([fast, of("b", 100, 0.999, 0.998, 0.999)], [TIME], settings, limit)
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.is_decided) == ("b", False) and "a" in verdict.survivors
 
@@ -322,22 +317,20 @@ def test_one_candidate_is_the_best_and_what_cannot_be_compared_is_refused() -> N
     with pytest.raises(ValueError, match="above zero"):
         decide([candidate("a", 0.0, 1.0)], [TIME])
     with pytest.raises(ValueError, match="of every run"):
-        decide([candidate("a", 1.0, 1.0)], [Goal("cost", "cost_usd")])
-    with pytest.raises(ValueError, match="repeats_max"):
-        Settings(repeats_max=1)
+        decide([candidate("a", 1.0, 1.0)], ["cost_to_target_usd"])
 
 
-SCREENED = Settings(is_screened=True)
+SCREENED = Search(screen=True)
 
 
 def test_a_screen_lets_leave_what_is_far_behind_in_its_only_run() -> None:
     firsts = {"a": 100.0, "b": 300.0, "c": 600.0, "d": INFINITE}
     found = decide([candidate(name, t) for name, t in firsts.items()], [TIME], SCREENED)
     (verdict,) = found.verdicts
-    assert verdict.left == (Left("c", 0, Why.SCREENED, "a", pytest.approx(5.0)),)
+    assert verdict.eliminated == (Elimination("c", 0, Reason.SCREENED, "a", pytest.approx(5.0)),)
     assert (found.wanted, found.runs_next, found.runs["c"]) == (("a", "b", "d"), 2, 1)
     usual = decide([candidate(name, t) for name, t in firsts.items()], [TIME])
-    assert usual.verdicts[0].left == () and len(usual.wanted) == 4
+    assert usual.verdicts[0].eliminated == () and len(usual.wanted) == 4
 
 
 def test_a_screen_waits_for_the_first_run_of_each_and_the_search_goes_on_after_it() -> None:
@@ -347,27 +340,20 @@ def test_a_screen_waits_for_the_first_run_of_each_and_the_search_goes_on_after_i
     after = [candidate("a", 100.0, 101.0), candidate("b", 900.0), candidate("c", 200.0, 202.0)]
     (verdict,) = decide(after, [TIME], SCREENED).verdicts
     assert (verdict.best, verdict.is_decided, verdict.rounds) == ("a", True, 1)
-    assert [left.round for left in verdict.left] == [0, 1]
+    assert [left.round for left in verdict.eliminated] == [0, 1]
 
 
-def test_a_screen_takes_its_share_of_the_error() -> None:
-    looks = range(len(SCREENED.looks))
-    assert sum(map(SCREENED.error, looks)) == pytest.approx(0.8 * 0.05)
-    assert 3 < SCREENED.screen_factor(6) < SCREENED.screen_factor(200) < 6
+BOUNDED = Search(at_most_linear=True)
 
 
-BOUNDED = Settings(is_bounded=True)
-COST = Goal("cost", "time_s", is_cost=True)
-
-
-def on_lines(times_s: dict[str, dict[int, float]], goal: Goal = TIME) -> list[Candidate]:
+def on_lines(times_s: dict[str, dict[int, float]], goal: str = TIME) -> list[Candidate]:
     """Candidates by line and nodes, with all the runs that a search may ask for, by a goal."""
     dice = np.random.default_rng(3)
     return [
         replace(
             candidate(
                 f"{line}{nodes}",
-                *(t * (nodes if goal.is_cost else 1) * np.exp(0.005 * dice.standard_normal(20))),
+                *(t * (nodes if goal == COST else 1) * np.exp(0.005 * dice.standard_normal(20))),
             ),
             line=line,
             nodes=nodes,
@@ -386,15 +372,15 @@ def test_bounds_leave_out_what_linear_speed_up_would_not_make_the_best() -> None
     first, second, *_ = decisions
     assert (first.due, first.waiting) == (("fast1", "slow1"), ("fast2", "fast4", "slow2", "slow4"))
     # 800 s on one node are at least 200 s on four: twice what `fast` takes on one
-    bounded = {left.name: left for left in second.verdicts[0].left}
+    bounded = {left.name: left for left in second.verdicts[0].eliminated}
     assert set(bounded) == {"slow2", "slow4"}
-    assert (bounded["slow4"].rival, bounded["slow4"].why) == ("fast1", Why.BOUNDED)
+    assert (bounded["slow4"].rival, bounded["slow4"].reason) == ("fast1", Reason.BOUNDED)
     assert bounded["slow4"].gap == pytest.approx(1.0, rel=0.1)
     assert second.due == ("fast1", "fast4", "slow1") and second.waiting == ("fast2",)
     (verdict,) = decisions[-1].verdicts
     assert (verdict.best, verdict.is_decided) == ("fast4", True)
     # 100 s on one node are at least 50 s on two
-    assert [left.why for left in verdict.left if left.name == "fast2"] == [Why.BOUNDED]
+    assert [left.reason for left in verdict.eliminated if left.name == "fast2"] == [Reason.BOUNDED]
     assert {name for name, runs in decisions[-1].runs.items() if not runs} == {
         "fast2", "slow2", "slow4",
     }  # fmt: skip
@@ -406,37 +392,39 @@ def test_on_cost_the_smallest_of_each_line_run_alone() -> None:
     (verdict,) = decisions[-1].verdicts
     assert (verdict.best, verdict.is_decided, rounds) == ("fast1", True, 1)
     assert {name for name, runs in decisions[-1].runs.items() if runs} == {"fast1", "slow1"}
-    assert {left.rival for left in verdict.left if left.name in ("fast2", "fast4")} == {"fast1"}
+    assert {left.rival for left in verdict.eliminated if left.name in ("fast2", "fast4")} == {
+        "fast1"
+    }
 
 
 def test_a_point_that_may_not_be_named_leaves_out_no_larger_one() -> None:
     unreached = [
-        replace(each, runs=({"time_s": INFINITE},) * 20) if each.name == "fast1" else each
+        replace(each, runs=(MISSED,) * 20) if each.name == "fast1" else each
         for each in on_lines(LINES, COST)
     ]
     assert decide(unreached, [COST], BOUNDED).verdicts[0].best == "fast2"
     once = [
-        replace(each, runs=({"time_s": INFINITE}, *each.runs[1:])) if each.name == "fast1" else each
+        replace(each, runs=(MISSED, *each.runs[1:])) if each.name == "fast1" else each
         for each in on_lines(LINES, COST)
     ]
-    left = {each.name: each.why for each in decide(once, [COST], BOUNDED).verdicts[0].left}
-    assert left.get("fast2") is not Why.BOUNDED and left["slow2"] is Why.BOUNDED
+    left = {each.name: each.reason for each in decide(once, [COST], BOUNDED).verdicts[0].eliminated}
+    assert left.get("fast2") is not Reason.BOUNDED and left["slow2"] is Reason.BOUNDED
     dead = [
         replace(each, runs=(), failed_blocks=frozenset({0})) if each.name == "fast1" else each
         for each in on_lines(LINES, COST)
     ]
     assert decide(dead, [COST], BOUNDED).verdicts[0].best == "fast2"
     poor = [
-        replace(each, runs=tuple({**(run or {}), "accuracy": quality} for run in each.runs))
+        replace(each, runs=tuple({**(run or {}), QUALITY: quality} for run in each.runs))
         for each in on_lines(LINES, COST)
         for quality in [0.9 if each.nodes == 1 else 0.99]
     ]
-    found = decide(poor, [COST], BOUNDED, Constraint("accuracy", 0.98, 0.002))
+    found = decide(poor, [COST], BOUNDED, SearchLimit(at_least=0.98, indifference=0.002))
     assert found.verdicts[0].best == "fast2" and found.allowed["fast1"] is Allowed.OUT
 
 
 @pytest.mark.parametrize("goals", [[TIME], [COST], [TIME, COST]])
-def test_a_bounded_search_depends_on_its_runs_alone(goals: list[Goal]) -> None:
+def test_a_bounded_search_depends_on_its_runs_alone(goals: list[str]) -> None:
     lines = {**LINES, "near": {1: 105.0, 2: 62.0, 4: 34.0}}
     candidates = on_lines(lines)
     decisions, _ = run_all(candidates, goals, BOUNDED)
@@ -446,6 +434,17 @@ def test_a_bounded_search_depends_on_its_runs_alone(goals: list[Goal]) -> None:
         assert decide(with_runs(candidates, before), goals, BOUNDED) == before
 
 
-def test_bounds_take_their_share_of_the_error() -> None:
-    looks = range(len(BOUNDED.looks))
-    assert sum(map(BOUNDED.error, looks)) + 2 * BOUNDED.bounds_error == pytest.approx(0.05)
+@pytest.mark.parametrize(
+    ("settings", "before"),
+    [
+        (USUAL, 0.0),
+        (Search(repeats_max=7), 0.0),
+        (SCREENED, SCREEN_SHARE * 0.05),
+        (BOUNDED, BOUNDS_SHARE * 0.05),
+    ],
+)
+def test_the_analyses_have_what_screens_and_bounds_leave_of_the_error(
+    settings: Search, before: float
+) -> None:
+    errors = [interim.error(settings, number) for number in range(len(settings.looks))]
+    assert sum(errors) + before == pytest.approx(0.05)

