@@ -11,7 +11,7 @@ rule plot:
         search=f"{RESULTS}/tables/search.csv",
         config=f"{RESULTS}/config.json",
         manifest=f"{RESULTS}/manifest.json",
-        code=code_of("draw_plots"),
+        code=code_of("write_page"),
     output:
         svg=[
             report(

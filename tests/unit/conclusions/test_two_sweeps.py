@@ -19,7 +19,7 @@ from tfscaling.conclusions import two_sweeps
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.conclusions.two_sweeps import judge
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.stages import check_regressions as regressions
+from tfscaling.stages import for_programs as regressions
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import comparison_table
 

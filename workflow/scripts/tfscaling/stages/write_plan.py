@@ -1,8 +1,8 @@
-"""Write and print what a sweep would still do, at what price, and how it is submitted.
+"""What to run next: the plan with its price and how it is submitted, and rounds of extra repeats.
 
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
-OUTPUTS  plan.csv: one row per configuration with runs still to do and per excluded one, with the
+OUTPUTS  repeats/round=<n>.json of a round; plan.csv: one row per configuration with runs still to do and per excluded one, with the
          answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses, then the
          configurations, the sbatch lines, the sums and the budget
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pandas as pd
@@ -21,6 +22,7 @@ from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
     costed_plan,
+    extra_repeats,
     libraries,
     plan_rows,
     preflight,
@@ -28,6 +30,7 @@ from tfscaling.plan import (
 )
 from tfscaling.plan.plan_rows import PointRow
 from tfscaling.plan.sweep_jobs import Submission
+from tfscaling.record import run_record
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import expected_runs
 from tfscaling.spec.config import Budget, Config
@@ -275,3 +278,32 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]
+
+
+def assess_repeats(study: StudyFolder) -> None:
+    """Write the file of the round and print what it decides."""
+    number = study.round
+    previous = extra_repeats.read(file_of_round(study, number - 1)) if number > 1 else None
+    before = previous.runs if previous else ()
+    made = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
+    for point in made.points:
+        width = point.relative_interval
+        shown = "no interval" if width is None else f"interval {width:.1%} of the median"
+        axes = f"platform {point.platform}, recipe {point.recipe}, nodes {point.nodes}"
+        diverged = f", {point.diverged} diverged" if point.diverged else ""
+        print(f"{axes}: {point.repeats} runs{diverged}, {shown}: {point.verdict}")
+    for search in made.searches:
+        more = (
+            f", {len(search.wanted)} are run {search.runs_next} times each" if search.wanted else ""
+        )
+        ended = "decided" if search.is_decided else "undecided"
+        print(
+            f"search, {search.model}, {search.recipe}: {len(search.left)} of {search.points} "
+            f"points have left{more or f'; {ended}'}"
+        )
+    print(f"round {number}: {made.added} extra repeats")
+    run_record.write_json(file_of_round(study, number), made)
+
+
+def file_of_round(study: StudyFolder, number: int) -> Path:
+    return study.folder / "repeats" / f"round={number}.json"
