@@ -75,4 +75,4 @@ rule partial:
         f"{RESULTS}/logs/partial.log",
     localrule: True
     run:
-        partial_tables.make(SCRIPTS / "tfscaling", Path(STUDY), CONFIG_TEXT, MANIFEST, str(log))
+        OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST, str(log))

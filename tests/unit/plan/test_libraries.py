@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import manifest_of, raw_config
-from tfscaling.plan import libraries
+from tfscaling.plan import local_checks as libraries
 from tfscaling.spec import configuration
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import manifest_of, valid_config
-from tfscaling.plan import model_checks
+from tfscaling.plan import local_checks as model_checks
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import RunSpec
 

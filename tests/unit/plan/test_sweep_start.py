@@ -14,7 +14,7 @@ from snakemake_executor_plugin_slurm_sweep import Executor, NoSweep, queue
 from snakemake_executor_plugin_slurm_sweep.queue import QueuedJob
 from snakemake_interface_common.exceptions import WorkflowError
 from tfscaling.plan import preflight
-from tfscaling.plan.slurm_sweep import SlurmSweep
+from tfscaling.plan.retries import SlurmSweep
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import MISSING, SweepStart
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfscaling.console import text_lines
 from tfscaling.console.sweep_outcome import NewFiles
-from tfscaling.plan import lasting_failures
+from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import RunRecord
@@ -284,7 +284,7 @@ class SweepProgress:
         self.failures[key] += 1
         number, cause = self.failures[key], job.cause
         left = max(0, self.retries + 1 - number)
-        if self.gives_up and cause and lasting_failures.lasts(cause):
+        if self.gives_up and cause and retries.lasts(cause):
             left = 0
         why = cause.sentence if cause else message or _error_in(job.logs)
         name = self._named(job) if job.spec else job.text

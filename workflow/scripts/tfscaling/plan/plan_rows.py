@@ -210,23 +210,16 @@ def soonest(rows: Iterable[PointRow]) -> Iterator[str]:
 
 
 def _compared(points: list[PointRow]) -> str:
-    shortest = min(points, key=lambda row: (_run_s(row), row.nodes))
-    first = min(points, key=lambda row: (_end_s(row), row.nodes))
-    of_shortest = f"the shortest run is that of {_name(shortest)} ({_about(_run_s(shortest))})"
-    if _end_s(shortest) - _end_s(first) < _SECONDS_MIN:
+    times = [(row.duration_s or 0.0, row.ends_in_s or 0.0, row) for row in points]
+    run_s, end_s, shortest = min(times, key=lambda each: (each[0], each[2].nodes))
+    _, first_s, first = min(times, key=lambda each: (each[1], each[2].nodes))
+    of_shortest = f"the shortest run is that of {_name(shortest)} ({_about(run_s)})"
+    if end_s - first_s < _SECONDS_MIN:
         return f"{of_shortest}; with the queue as it is now it would end first, too."
     return (
         f"{of_shortest}, but with the queue as it is now {_name(first)} would end first: in "
-        f"{_about(_end_s(first))}, that one in {_about(_end_s(shortest))}."
+        f"{_about(first_s)}, that one in {_about(end_s)}."
     )
-
-
-def _run_s(row: PointRow) -> float:
-    return row.duration_s or 0.0
-
-
-def _end_s(row: PointRow) -> float:
-    return row.ends_in_s or 0.0
 
 
 def _name(row: PointRow) -> str:

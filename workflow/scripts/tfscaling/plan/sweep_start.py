@@ -16,7 +16,7 @@ from tfscaling.spec import grid, user_code, variants
 from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
 from tfscaling.spec.configuration import Sources, problem
 from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.spec.run_spec import JobSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (
@@ -44,10 +44,6 @@ class SweepStart:
     @property
     def _runs_dir(self) -> Path:
         return Path(self.jobs.results, "runs")
-
-    @property
-    def _runs(self) -> list[RunSpec]:
-        return [run.spec for run in self.jobs.runs.values()]
 
     @property
     def _is_on_slurm(self) -> bool:
@@ -109,13 +105,13 @@ class SweepStart:
 
     def _missing_libraries(self) -> list[str]:
         """Why the GPUs of runs to do would not be used, and why ranks could not use MPI."""
-        from tfscaling.plan import libraries
+        from tfscaling.plan import local_checks
 
         if self.jobs.workflow.deployment_settings.deployment_method:
             return []
         runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
-        by_mpi = libraries.mpi_problem(self.jobs.specs_to_do(), self.config)
-        return [libraries.cuda_problem(runs, self.config), by_mpi or ""]
+        by_mpi = local_checks.mpi_problem(self.jobs.specs_to_do(), self.config)
+        return [local_checks.cuda_problem(runs, self.config), by_mpi or ""]
 
     def _unseen_jobs(self) -> str:
         """Why nobody would see that jobs end, or ""."""
@@ -162,37 +158,36 @@ class SweepStart:
         how = sweep_jobs.describe(self.jobs.workflow, self.rule)
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
-        run_states.write_queue_notes(self._runs_dir, self._runs, said)
+        runs = [run.spec for run in self.jobs.runs.values()]
+        run_states.write_queue_notes(self._runs_dir, runs, said)
         for line in verdict.outlook:
             print(line, file=sys.stderr)
         return verdict.refusal
 
     def _unbuildable(self) -> str:
         """Why the user's models cannot be built, or "" and it is told what was not checked."""
-        from tfscaling.plan import model_checks
+        from tfscaling.plan import local_checks
 
         if not self.config.check_models or self.jobs.workflow.deployment_settings.deployment_method:
             return ""
         runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
-        outcome = model_checks.check(runs, Path(self.jobs.results))
+        outcome = local_checks.check(runs, Path(self.jobs.results))
         if outcome.warning:
             print(outcome.warning, file=sys.stderr)
         return outcome.refusal
-
-    def _clusters(self, specs: Iterable[JobSpec]) -> set[str | None]:
-        """The clusters to name to Slurm's programs; None: that of this machine."""
-        platforms = [self.config.platforms[spec.point.platform] for spec in specs]
-        return {platform.cluster if platform.multi_cluster else None for platform in platforms}
 
     def _follow_jobs(self, logger: logging.Logger) -> None:
         """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
         from snakemake_executor_plugin_slurm_sweep import Executor
         from snakemake_interface_common.exceptions import WorkflowError
 
-        from tfscaling.plan.slurm_sweep import SlurmSweep
+        from tfscaling.plan.retries import SlurmSweep
 
         sweep = SlurmSweep(self.jobs.specs, self._runs_dir)
-        clusters = {None} | self._clusters(self.jobs.specs_to_do())
+        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        platforms = [self.config.platforms[name] for name in used]
+        # None: the cluster of this machine
+        clusters = {None, *(each.cluster for each in platforms if each.multi_cluster)}
         try:
             Executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
         except WorkflowError as error:

@@ -2,9 +2,9 @@
 
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
-OUTPUTS  repeats/round=<n>.json of a round; plan.csv: one row per configuration with runs still to do and per excluded one, with the
+OUTPUTS  plan.csv: one row per configuration with runs still to do and per excluded one, with the
          answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses, then the
-         configurations, the sbatch lines, the sums and the budget
+         configurations, the sbatch lines, the sums and the budget; repeats/round=<n>.json
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
     costed_plan,
     extra_repeats,
-    libraries,
+    local_checks,
     plan_rows,
     preflight,
     sweep_jobs,
@@ -63,8 +63,8 @@ def run(study: StudyFolder) -> None:
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
         specs = [run.spec for run in planned.runs if run.spec.point in due]
-        problem = libraries.cuda_problem(specs, config)
-        without = {spec.point for spec in libraries.runs_without_cuda(specs, config)}
+        problem = local_checks.cuda_problem(specs, config)
+        without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
         points = [refused(row) if row.point in without else row for row in points]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(plan_rows.COLUMNS), dtype=object)
@@ -90,22 +90,14 @@ def answered(
     try:
         rows = preflight.added(rows, config, how)
     except preflight.NoSlurmError as error:
-        was_asked = isinstance(error, preflight.SilentError)
-        return rows, [f"{error}." if was_asked else f"Slurm was not asked: {error}."]
+        return rows, [f"Without Slurm's answer: {error}."]
     waiting = [row for row in rows if not row.is_refused]
     return rows, [f"Slurm would let wait {line}" for line in said_by_slurm(waiting)]
 
 
 def said_by_slurm(rows: Iterable[PointRow]) -> list[str]:
-    """Slurm's words about points, one line for all points of a platform with the same."""
-    said: dict[tuple[str, str], list[PointRow]] = {}
-    for row in rows:
-        if row.slurm:
-            said.setdefault((row.platform, row.slurm), []).append(row)
-    return [
-        f"{platform}, {preflight.shapes(group)}: {words}"
-        for (platform, words), group in said.items()
-    ]
+    """Slurm's words about points, one line for all points of a platform with the same words."""
+    return [line for line, _ in preflight.by_words((row, row.slurm) for row in rows if row.slurm)]
 
 
 def markdown(
@@ -122,8 +114,8 @@ def markdown(
     parts = []
     if refused := said_by_slurm(row for row in points if row.is_refused):
         head = "Slurm refuses what these points ask for; nothing of this plan would be submitted:"
-        keys = f"Change the platform ({preflight.KEYS}), or leave the points out (`exclude`)."
-        parts.append("\n".join([head, "", *(f"- {line}" for line in refused), "", keys, ""]))
+        listed = [f"- {line}" for line in refused]
+        parts.append("\n".join([head, "", *listed, "", preflight.ADVICE, ""]))
     parts += [display.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
     for line, number in lines.items():
         parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
