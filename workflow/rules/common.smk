@@ -14,7 +14,7 @@ from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
-from tfscaling.files.source_files import source_files
+from tfscaling.files.python_code import source_files
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.record.metrics import METRICS

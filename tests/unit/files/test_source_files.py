@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from builders import SCRIPTS
 from test_packages import house_imports
-from tfscaling.files.source_files import source_files
+from tfscaling.files.python_code import source_files
 
 
 def names(paths: list[Path]) -> set[str]:

@@ -9,6 +9,5 @@ __all__ = [
     "atomic",
     "program_errors",
     "python_code",
-    "source_files",
     "strict_json",
 ]

@@ -60,8 +60,11 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     """
     from tfscaling.conclusions import communication  # loads SciPy
 
+    def is_selected(point: Point) -> bool:
+        return config.is_selected(point.platform)
+
     platforms.check_cluster(config)
-    selected = [run for run in planned.runs if config.is_selected(run.spec.point.platform)]
+    selected = [run for run in planned.runs if is_selected(run.spec.point)]
     # an extra repeat, too, has a row although it is not there
     wanted = tuple(replace(run, extra_repeat=False) for run in selected)
     table, _ = runs_table.run_tables(wanted, runs_dir)
@@ -85,22 +88,16 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             estimates[point] = _estimate(run, config, runs_dir, shorts.get(point))
         rows.append(_row(run, f"{status}: {one_line(reason)}", estimates[point]))
     finished = len(selected) - len(rows) - kept - unneeded
-    for out in planned.excluded:
-        if config.is_selected(out.point.platform):
-            rows.append(_excluded_row(out, config))
-    benchmarks = communication.to_do(
-        planned.all_reduce_benchmarks,
-        benchmark_record.folder_beside(runs_dir),
-        config.rerun == "stale",
-    )
-    elsewhere = len(planned.runs) - len(selected)
+    rows += [_excluded_row(out, config) for out in planned.excluded if is_selected(out.point)]
+    folder = benchmark_record.folder_beside(runs_dir)
+    benchmarks = communication.to_do(planned.all_reduce_benchmarks, folder, config.rerun == "stale")
     due = {run.spec.point: run for run in planned.runs} if searches else {}
     takes = {p: estimates.get(p) or _estimate(due[p], config, runs_dir) for p in searched}
     return Plan(
         rows,
         finished,
-        elsewhere,
-        _benchmarks(config, benchmarks),
+        len(planned.runs) - len(selected),
+        [_benchmark_row(each, config) for each in benchmarks if is_selected(each.point)],
         kept,
         FailedSum(*runs_table.failed_attempts(table)),
         [_cost_of(search, due, takes) for search in searches],
@@ -114,22 +111,16 @@ def _estimate(
     return estimate(run.spec, runs_dir, limit_s, short)
 
 
-def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[BenchmarkRow]:
-    """Rows of these benchmarks, the platform's time limit as their duration."""
-    rows = []
-    for benchmark in benchmarks:
-        platform, nodes = benchmark.point.platform, benchmark.point.nodes
-        if config.is_selected(platform):
-            limit_s = 60.0 * config.platforms[platform].runtime_min
-            rows.append(
-                BenchmarkRow(
-                    platform=platform,
-                    duration_s=limit_s,
-                    node_hours=nodes * limit_s / 3600.0,
-                    cost_usd=platforms.run_cost_usd(benchmark.usd_per_node_hour, nodes, limit_s),
-                )
-            )
-    return rows
+def _benchmark_row(benchmark: PlannedBenchmark, config: Config) -> BenchmarkRow:
+    """The row of a benchmark, the platform's time limit as its duration."""
+    platform, nodes = benchmark.point.platform, benchmark.point.nodes
+    limit_s = 60.0 * config.platforms[platform].runtime_min
+    return BenchmarkRow(
+        platform=platform,
+        duration_s=limit_s,
+        node_hours=nodes * limit_s / 3600.0,
+        cost_usd=platforms.run_cost_usd(benchmark.usd_per_node_hour, nodes, limit_s),
+    )
 
 
 def _row(run: PlannedRun, reason: str, estimated: Estimate) -> PlanRow:
@@ -174,11 +165,8 @@ def estimate(
     if times_s := measured_s(spec, runs_dir):
         number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
         return Estimate(statistics.median(times_s), f"measured, {number}")
-    found = (
-        [step_estimates.projected(record) for record in _records(short, runs_dir)] if short else []
-    )
-    times_s = [whole.phases.wall_time_s for whole in found if whole is not None]
-    if times_s:
+    found = map(step_estimates.projected, _records(short, runs_dir) if short else ())
+    if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
         number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"
         return Estimate(statistics.median(times_s), f"projected, {number}")
     return Estimate(limit_s, TIME_LIMIT)
@@ -197,7 +185,7 @@ def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
 
 
 def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
-    """Those of the valid runs of a planned run's point, whatever their seed."""
+    """The records of the valid runs of a planned run's point, whatever their seed."""
     requested = {**spec.parameters, "seed": None}
     for path in sorted((runs_dir / spec.path).parent.glob(f"repeat=*/{run_record.RECORD}")):
         try:
@@ -206,7 +194,7 @@ def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
             continue
         if record is None or not record.is_valid or record.axes.point != spec.point:
             continue
-        if record.resumed is not None:  # its last attempt did a part only
+        if record.resumed is not None:  # its last attempt trained only a part
             continue
         if {**record.parameters, "seed": None} == requested:
             yield record
@@ -288,25 +276,22 @@ def budget_problems(
     found = []
     if budget.usd is not None and sums.unpriced:
         name = sums.unpriced[0]
-        path = ["platforms", name, "usd_per_node_hour"]
         reason = (
             f"budget.usd {budget.usd:g} needs the price of platform {name}, which has runs to do"
         )
-        found.append(problem(path, None, reason, sources))
+        found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
     for key, limit, unit, value in (
         ("usd", budget.usd, "US dollars", 0.0 if sums.unpriced else sums.cost_usd),
         ("node_hours", budget.node_hours, "node-hours", sums.node_hours),
     ):
+        if limit is None or round(value, 6) <= limit:
+            continue
         estimated = math.ceil(round(100 * value, 6)) / 100
-        if limit is not None and round(value, 6) > limit:
-            reason = (
-                f"the {len(runs)} runs{more} still to do are estimated at {estimated:.2f} {unit} "
-                f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
-                "budget, or fewer runs in the grid"
-            )
-            found.append(
-                problem(
-                    ["budget", key], int(limit) if limit.is_integer() else limit, reason, sources
-                )
-            )
+        reason = (
+            f"the {len(runs)} runs{more} still to do are estimated at {estimated:.2f} {unit} "
+            f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
+            "budget, or fewer runs in the grid"
+        )
+        shown = int(limit) if limit.is_integer() else limit
+        found.append(problem(["budget", key], shown, reason, sources))
     return found

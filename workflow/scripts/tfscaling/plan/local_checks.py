@@ -82,8 +82,8 @@ _LOAD = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI"
 _TIMEOUT_S = 60.0
 
 
-def mpi_problem(specs: Iterable[JobSpec], config: Config) -> str | None:
-    """Why the ranks of these jobs could not talk by MPI, or None.
+def mpi_problem(specs: Iterable[JobSpec], config: Config) -> str:
+    """Why the ranks of these jobs could not use MPI, or "".
 
     Nothing is said of platforms that have a `setup`, which may load a module, or an `env`, which
     may name the library.
@@ -96,7 +96,7 @@ def mpi_problem(specs: Iterable[JobSpec], config: Config) -> str | None:
         and not config.platforms[spec.point.platform].env
     ]
     if not wanting or (error := _loading_error()) is None:
-        return None
+        return ""
     names = ", ".join(dict.fromkeys(wanting))
     return (
         f"Runs need an MPI library ({len(wanting)} of platform {names}), and none can be loaded: "
