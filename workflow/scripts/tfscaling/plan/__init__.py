@@ -1,4 +1,4 @@
-"""What to run next: plan with cost, budget, extra repeats, what is made again, merges."""
+"""What to run next: plan with cost, budget, extra repeats, reruns, merges."""
 
 #: Modules that other packages may import.
 __all__ = [

@@ -1,7 +1,7 @@
 """Results of another cluster, taken into these: all of what is planned here, or nothing.
 
 A record is taken if it is whole, of the parameters that are planned here, of the same data and of
-the same code of the user's. Nothing here is overwritten: a run that both have, measured twice, is a
+the same user code. Nothing here is overwritten: a run that both have, measured twice, is a
 conflict. Failed attempts stay where they are.
 """
 
@@ -42,7 +42,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class _Found:
-    """A record that is there and not here; `problem` says why it cannot be taken."""
+    """A record of the other results that is missing here; `problem`: why it cannot be taken."""
 
     folder: str
     problem: str = ""
@@ -101,7 +101,7 @@ def take(merge: Merge, here: Path, there: Path) -> None:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
         try:
             shutil.copytree(there / folder, temporary)
-            os.rename(temporary, target)  # refuses a folder that is there and not empty
+            os.rename(temporary, target)  # refuses a folder that exists and is not empty
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -136,7 +136,7 @@ def _in_the_way(folder: Path, record: str) -> str:
 
 
 def _no_plain_files(folder: Path) -> str:
-    """What of a folder is no file of its own: a copy would take what a link names, or hang."""
+    """Name a link or special file in a folder, which a copy would follow or hang on, or ""."""
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             return f"{path.relative_to(folder)} is a link or no plain file: remove it there"

@@ -122,7 +122,7 @@ class Total:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """What a whole search takes, the runs that there are included, and the full grid beside it.
+    """Cost of a whole search, finished runs included, and of the full grid.
 
     The least if it is decided at its next look, the most if no point leaves before its last one.
     """
@@ -142,7 +142,7 @@ class Plan:
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     `benchmarks` still to do are no rows of the plan, nor are runs that a search no longer needs.
-    `stale` runs of other code or data are made again only with `rerun: stale`. `failed`
+    `stale` runs of other code or data are rerun only with `rerun: stale`. `failed`
     attempts at any of the runs are paid for.
     """
 

@@ -101,7 +101,7 @@ class SweepJobs:
         return list(self.workflow.dag.needrun_jobs())
 
     def outputs_to_do(self) -> list[str]:
-        """The files that are to be made, or made anew."""
+        """The files to make or to regenerate."""
         return [str(path) for job in self.to_do() for path in job.output]
 
     def records_to_do(self) -> dict[str, JobSpec]:
@@ -139,7 +139,7 @@ class SweepJobs:
 HERE = "runs on this machine"
 NO_PLUGIN = "submitted by Snakemake's Slurm executor, which is not in this environment"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
-#: They stand for what only exists at submission, RUN for the name of the run.
+#: Placeholders for what only exists at submission; RUN is the name of the run.
 UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<run>"
 _UUID, _RUN = "RUN-UUID", "RUN-NAME"  # the same as words that no shell quotes
 

@@ -97,7 +97,7 @@ class SweepStart:
             if made_again and spec.path not in self.reruns.runs_of_changed_data:
                 (file,) = made_again
                 return (
-                    f"{file} is missing, and finished runs would be made again with it; make it "
+                    f"{file} is missing, and finished runs would be rerun with it; make it "
                     f"first by the same command: snakemake {shlex.quote(str(file))} …"
                 )
         return ""
@@ -184,7 +184,7 @@ class SweepStart:
 def batch_problem(
     config: Config, runs: Iterable[PlannedRun], datasets_dir: Path, sources: Sources = ()
 ) -> str | None:
-    """Why a run's global batch is larger than the data of a function of the user's, or None.
+    """Why a run's global batch is larger than the data of a custom function, or None.
 
     Only of data that is prepared already: nothing else says how much there is. What is known of
     datasets with a name has excluded such points before.

@@ -182,7 +182,7 @@ def totals_shown(
 
 
 def searches_shown(searches: Sequence[plan_rows.SearchCost]) -> TextTable:
-    """What each search takes, at least, expected and at most, and the full grid beside it."""
+    """The least, expected and highest cost of each search, and the cost of the full grid."""
     kinds = ("made", "least", "expected", "most", "full_grid")
     rows = [
         [search.work, kind.replace("_", " "), *sums(getattr(search, kind))[:3]]
