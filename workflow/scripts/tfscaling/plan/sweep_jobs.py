@@ -177,19 +177,16 @@ def describe(workflow: Any, rule: str = "train") -> Submission:
 
 def submitted(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
     """The rows with the `submission` of their runs: the sbatch line, or that there is none."""
-    return [row if row.runs is None else _submitted(row, config, how) for row in rows]
 
+    def line(row: PointRow) -> str:
+        platform = config.platforms[row.platform]
+        if how.executor in SLURM:
+            return sbatch_line(platforms.slurm_resources(platform, row.geometry), RUN, how)
+        if how.executor == "local":
+            return HERE if platform.launcher == "local" else NO_SLURM
+        return f"by Snakemake's executor {how.executor}"
 
-def _submitted(row: PointRow, config: Config, how: Submission) -> PointRow:
-    platform = config.platforms[row.platform]
-    if how.executor in SLURM:
-        resources = platforms.slurm_resources(platform, row.geometry)
-        line = sbatch_line(resources, RUN, how)
-    elif how.executor == "local":
-        line = HERE if platform.launcher == "local" else NO_SLURM
-    else:
-        line = f"by Snakemake's executor {how.executor}"
-    return replace(row, submission=line)
+    return [row if row.runs is None else replace(row, submission=line(row)) for row in rows]
 
 
 class _Resources(dict[str, Resource | float | None]):
