@@ -109,9 +109,9 @@ class SweepOutcome:
         """Whether this start made a plan of which Slurm refuses a point."""
         if not self._files.has("plan.csv"):
             return False
-        from tfscaling.plan import plan_rows  # loads pandas
+        from tfscaling.plan import costed_plan  # loads pandas
 
-        return any(row["starts"] == plan_rows.REFUSED for row in _rows(self.study / "plan.csv"))
+        return any(row["starts"] == costed_plan.REFUSED for row in _rows(self.study / "plan.csv"))
 
     def _without_result(self, rows: Sequence[dict[str, str]]) -> list[str]:
         """That no run counts and why, and how to rerun stale ones; empty if a run counts."""

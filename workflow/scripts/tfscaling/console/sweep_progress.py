@@ -343,11 +343,11 @@ class SweepProgress:
     def _estimate(self, spec: RunSpec) -> tuple[float | None, bool]:
         """How long a run takes according to the plan, and whether that is its time limit."""
         if spec.point not in self._estimates:
-            from tfscaling.plan import costed_plan, plan_rows  # loads pandas
+            from tfscaling.plan import costed_plan  # loads pandas
 
             limit_s = self._limit_s(spec)
             found = costed_plan.estimate(spec, self.runs_dir, limit_s or 0.0)
-            is_limit = found.source == plan_rows.TIME_LIMIT
+            is_limit = found.source == costed_plan.TIME_LIMIT
             self._estimates[spec.point] = (limit_s if is_limit else found.duration_s, is_limit)
         return self._estimates[spec.point]
 

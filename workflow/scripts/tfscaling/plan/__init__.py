@@ -7,7 +7,6 @@ __all__ = [
     "extra_repeats",
     "local_checks",
     "merging",
-    "plan_rows",
     "preflight",
     "reruns",
     "retries",

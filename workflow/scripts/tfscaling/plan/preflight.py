@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from tfscaling.plan import sweep_jobs
-from tfscaling.plan.plan_rows import REFUSED, PointRow
+from tfscaling.plan.costed_plan import REFUSED, PointRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Config

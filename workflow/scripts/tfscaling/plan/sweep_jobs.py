@@ -14,12 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from tfscaling.plan.plan_rows import PointRow
 from tfscaling.plan.reruns import Reruns
 from tfscaling.record import run_record
 from tfscaling.spec import platforms
@@ -27,6 +26,9 @@ from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.platforms import Resource
 from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec
+
+if TYPE_CHECKING:
+    from tfscaling.plan.costed_plan import PointRow  # loads pandas
 
 #: Names of executors: the project's own plugin, and all that submit to Slurm.
 SLURM_SWEEP = "slurm-sweep"
