@@ -20,7 +20,7 @@ from tfscaling.conclusions import communication
 from tfscaling.record import benchmark_record, run_record, run_states
 from tfscaling.record.run_record import RunRecord
 from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, RunSpec
+from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
 
 RUNS, BENCHMARKS = "runs", "all_reduce"
 
@@ -56,7 +56,9 @@ def compare(manifest: Manifest, here: Path, there: Path) -> Merge:
     Both are folders of results, with `runs`, `datasets` and `all_reduce`. The user's code is that
     of the working directory.
     """
-    specs: dict[str, JobSpec] = {f"{RUNS}/{run.spec.path}": run.spec for run in manifest.runs}
+    specs: dict[str, RunSpec | BenchmarkSpec] = {
+        f"{RUNS}/{run.spec.path}": run.spec for run in manifest.runs
+    }
     benchmarks = [each.spec for each in manifest.all_reduce_benchmarks if each.spec]
     specs |= {f"{BENCHMARKS}/{spec.path}": spec for spec in benchmarks}
     offered: list[_Found] = []
