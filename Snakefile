@@ -50,6 +50,6 @@ onerror:
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
         # the tables of an earlier sweep are not those of this one
-        partial_tables.remove_outdated(unfinished, Path(STUDY))
-        partial_tables.make(SCRIPTS / "tfscaling", Path(STUDY), CONFIG_TEXT, MANIFEST)
+        OUTCOME.remove_outdated(unfinished)
+        OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)
         say([*CONSOLE.other_failures, *OUTCOME.lines(is_partial=True)])

@@ -10,7 +10,7 @@ import snakemake_executor_plugin_slurm as plugin
 import yaml
 from builders import REPOSITORY, manifest_of, raw_config
 from snakemake.resources import Resources
-from tfscaling.plan import costed_plan, plan_rows, sweep_jobs
+from tfscaling.plan import costed_plan, sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Config
@@ -26,7 +26,7 @@ def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform
     return configuration.validate(raw)
 
 
-def plan_of(config: Config, runs_dir: Path) -> plan_rows.Plan:
+def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
     return costed_plan.make(config, manifest_of(config), runs_dir)
 
 

@@ -25,9 +25,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def written(**given: str) -> dict[str, Any]:
     """The overlay of these variables."""
-    path = make_sweep.write(make_sweep.read({**DEFAULTS, **given}))
-    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    content: dict[str, Any] = yaml.safe_load(path_of(**given).read_text())
     return content
+
+
+def path_of(**given: str) -> Path:
+    variables = {**DEFAULTS, **given}
+    return make_sweep.write(variables["study"], make_sweep.overlay_of(variables))
 
 
 def test_the_grid_is_what_was_asked_for() -> None:
@@ -43,7 +47,7 @@ def test_the_grid_is_what_was_asked_for() -> None:
 
 
 def test_editors_find_the_schema_that_the_overlay_passes() -> None:
-    path = make_sweep.write(make_sweep.read({**DEFAULTS, "nodes": "1"}))
+    path = path_of(nodes="1")
     (named,) = re.findall(r"\$schema=(.+)", path.read_text())
     schema = yaml.safe_load((path.parent / named).read_text())
     assert Draft202012Validator(schema).is_valid(yaml.safe_load(path.read_text()))
@@ -79,7 +83,7 @@ def test_a_recipe_of_the_configuration_is_taken_as_it_is() -> None:
 )
 def test_a_wrong_variable_is_named_with_its_value(given: dict[str, str], named: str) -> None:
     with pytest.raises(SweepError) as error:
-        make_sweep.read({**DEFAULTS, **given})
+        make_sweep.overlay_of({**DEFAULTS, **given})
     assert str(error.value).startswith(named)
 
 
@@ -98,8 +102,3 @@ def test_it_writes_over_its_own_files_alone(folder: Path) -> None:
     with pytest.raises(SweepError, match="STUDY"):
         written(nodes="1")
     assert (folder / "sweeps/sweep.yaml").read_text() == "study: sweep\n"
-
-
-@pytest.mark.parametrize(("text", "yes"), [("y", True), (" Yes ", True), ("", False), ("n", False)])
-def test_only_yes_is_yes(text: str, yes: bool) -> None:
-    assert make_sweep.answer(text) == yes

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from generator import write_dataset_facts
 from project import BIN, TINY, Project
+from tfscaling.plan import preflight
 from tfscaling.spec.config import AXES
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
@@ -171,7 +172,7 @@ def test_without_sbatch_the_slurm_profile_says_where_it_belongs(
     assert "no sbatch" in done.stdout and "login node" in done.stdout
     assert "Traceback" not in done.stdout
     out = project.snakemake("plan", profile="slurm", environ=environ).stdout
-    assert "Slurm was not asked: " in out
+    assert preflight.NO_SBATCH in out
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:

@@ -14,7 +14,7 @@ from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
-from tfscaling.files.source_files import source_files
+from tfscaling.files.python_code import source_files
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.record.metrics import METRICS
@@ -23,7 +23,7 @@ from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import drivers, partial_tables, sweep_jobs
+from tfscaling.plan import drivers, sweep_jobs
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart

@@ -46,9 +46,9 @@ def eliminated():
     """The runs of searches that failed too often, whose points are eliminated."""
     if not MANIFEST.searches:
         return frozenset()
-    from tfscaling.plan import lasting_failures
+    from tfscaling.plan import retries
 
-    return lasting_failures.given_up(MANIFEST, Path(ROOT, "runs"))
+    return retries.given_up(MANIFEST, Path(ROOT, "runs"))
 
 
 def round_of_repeats(number):

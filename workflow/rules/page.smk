@@ -11,7 +11,7 @@ rule plot:
         search=f"{RESULTS}/tables/search.csv",
         config=f"{RESULTS}/config.json",
         manifest=f"{RESULTS}/manifest.json",
-        code=code_of("draw_plots"),
+        code=code_of("write_page"),
     output:
         svg=[
             report(
@@ -75,4 +75,4 @@ rule partial:
         f"{RESULTS}/logs/partial.log",
     localrule: True
     run:
-        partial_tables.make(SCRIPTS / "tfscaling", Path(STUDY), CONFIG_TEXT, MANIFEST, str(log))
+        OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST, str(log))

@@ -14,7 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -26,32 +26,24 @@ PLATFORMS = Path("config/platforms.yaml")
 SWEEPS = Path("sweeps")
 #: How a file of this program begins: it may be written over.
 HEAD = "# Written by `make sweep`, which writes over it: copy it to keep changes.\n"
-#: By it editors check and complete the keys.
+#: Editors check and complete the keys by this schema.
 SCHEMA = PROJECT / "workflow/schemas/overlay.schema.yaml"
 #: A study's name is that of its file here and of its folder of results.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-#: What trains a built-in model unless RECIPE is given; a model of the user's brings its own.
+#: What trains a built-in model unless RECIPE is given; user-provided models bring their own.
 OPTIMIZER = {"optimizer": "adam", "learning_rate": 0.003}
+#: Variable in small letters → its value if it is not given.
+DEFAULTS = {
+    "nodes": "", "gpus": "0", "platform": "laptop", "model": "mnist_cnn", "dataset": "",
+    "recipe": "", "epochs": "", "batch": "", "repeats": "6", "study": "sweep",
+}  # fmt: skip
 
 
 class SweepError(program_errors.InputError):
     """A variable is wrong: names it, the value and what is allowed."""
 
-
-@dataclass(frozen=True)
-class Wanted:
-    """What to vary. `recipe` is one of the configuration, or None for one of `epochs`, `batch`."""
-
-    nodes: tuple[int, ...]
-    gpus: tuple[int, ...]
-    platform: str
-    model: str
-    dataset: str | None
-    recipe: str | None
-    epochs: int | None
-    batch: int | None
-    repeats: int
-    study: str
+    def __init__(self, name: str, value: str, rule: str) -> None:
+        super().__init__(f'{name.upper()}: "{value}" is not allowed; {rule}')
 
 
 def main() -> None:
@@ -59,71 +51,66 @@ def main() -> None:
     for name, default in DEFAULTS.items():
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--yes", default="", help="anything: run it without a question")
-    args = parser.parse_args()
-    wanted = read({name: getattr(args, name) for name in DEFAULTS})
-    launcher = launcher_of(wanted.platform)
-    overlay = write(wanted)
-    words = ["--profile", profile_of(launcher), "--configfile", str(overlay)]
+    given = vars(parser.parse_args())
+    overlay = overlay_of(given)
+    launcher = launcher_of(given["platform"])
+    path = write(given["study"], overlay)
+    words = ["--profile", profile_of(launcher), "--configfile", str(path)]
     words += [] if Path("Snakefile").exists() else ["--snakefile", str(PROJECT / "Snakefile")]
-    print(f"{overlay}:\n{overlay.read_text()}", flush=True)
+    print(f"{path}:\n{path.read_text()}", flush=True)
     planned = subprocess.run(["snakemake", "plan", *words, "--quiet", "all"], check=False)
     if planned.returncode:
         sys.exit("Nothing was run.")
-    if args.yes or is_wanted(f".venv/bin/snakemake {shlex.join(words)}"):
+    if given["yes"] or is_wanted(f".venv/bin/snakemake {shlex.join(words)}"):
         sys.exit(subprocess.run(["snakemake", *words], check=False).returncode)
 
 
-#: Variable in small letters → what it is if it is not given.
-DEFAULTS = {
-    "nodes": "", "gpus": "0", "platform": "laptop", "model": "mnist_cnn", "dataset": "",
-    "recipe": "", "epochs": "", "batch": "", "repeats": "6", "study": "sweep",
-}  # fmt: skip
-
-
-def read(given: dict[str, str]) -> Wanted:
-    """The variables with their types; raises SweepError for the first that is wrong."""
-    recipe = given["recipe"] or None
+def overlay_of(given: Mapping[str, str]) -> dict[str, object]:
+    """The overlay of these variables; raises SweepError for the first one that is wrong."""
+    model, dataset, recipe = given["model"], given["dataset"], given["recipe"]
+    is_custom = user_code.is_reference(model)
     if not NAME.fullmatch(given["study"]):
         rule = "allowed: letters, digits and . _ -, a letter or digit first"
-        raise SweepError(problem("study", given["study"], rule))
+        raise SweepError("study", given["study"], rule)
     for name in ("epochs", "batch", "dataset"):
         if recipe and given[name]:
-            rule = f"the recipe {recipe} says it; leave RECIPE or {name.upper()} out"
-            raise SweepError(problem(name, given[name], rule))
-    if user_code.is_reference(given["model"]) and not (recipe or given["dataset"]):
-        rule = "a model of yours needs DATASET=package.module:function, or a RECIPE that names one"
-        raise SweepError(problem("model", given["model"], rule))
-    return Wanted(
-        nodes=numbers("nodes", given["nodes"], 1),
-        gpus=numbers("gpus", given["gpus"], 0),
-        platform=given["platform"],
-        model=given["model"],
-        dataset=given["dataset"] or None,
-        recipe=recipe,
-        epochs=None if recipe else number("epochs", given["epochs"] or "2", 1),
-        batch=None if recipe else number("batch", given["batch"] or "64", 1),
-        repeats=number("repeats", given["repeats"], 1),
-        study=given["study"],
-    )
+            rule = f"the recipe {recipe} has its own; leave RECIPE or {name.upper()} out"
+            raise SweepError(name, given[name], rule)
+    if is_custom and not (recipe or dataset):
+        rule = "a custom model needs DATASET=package.module:function, or a RECIPE that names one"
+        raise SweepError("model", model, rule)
+    content: dict[str, object] = {"study": given["study"]}
+    block = {
+        "platform": given["platform"],
+        "model": model,
+        "recipe": recipe,
+        "nodes": numbers("nodes", given["nodes"], 1),
+        "gpus_per_node": numbers("gpus", given["gpus"], 0),
+        "repeats": number("repeats", given["repeats"], 1),
+    }
+    content["grid"] = [block]
+    if not recipe:
+        epochs = number("epochs", given["epochs"] or "2", 1)
+        batch = number("batch", given["batch"] or "64", 1)
+        # runs are shared by all studies: what is trained differently has another name
+        data = f"{dataset.replace(':', '-')}-" if dataset else ""
+        block["recipe"] = f"{data}epochs-{epochs}-batch-{batch}"
+        trained = {"per_replica_batch_size": batch, "epochs": epochs}
+        trained |= {"dataset": dataset} if dataset else {}
+        content["recipes"] = {block["recipe"]: trained | ({} if is_custom else OPTIMIZER)}
+    return {**content, "comparison": {"title": f"{model} on {given['platform']}"}}
 
 
-def numbers(name: str, text: str, least: int) -> tuple[int, ...]:
+def numbers(name: str, text: str, least: int) -> list[int]:
     """`1,2,4` as numbers in the order given."""
-    if not text:
-        raise SweepError(f"{name.upper()} is missing; allowed: whole numbers as in 1,2,4")
-    return tuple(number(name, each.strip(), least) for each in text.split(","))
+    return [number(name, each.strip(), least) for each in text.split(",")]
 
 
 def number(name: str, text: str, least: int) -> int:
     """A whole number of at least `least`; the configuration has the rest of its rules."""
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= least):
-        raise SweepError(problem(name, text, f"allowed: whole numbers from {least}"))
+        raise SweepError(name, text, f"allowed: whole numbers from {least}, such as 1,2,4")
     return int(text)
-
-
-def problem(name: str, value: str, rule: str) -> str:
-    """As errors of the configuration are: what, its value, what is allowed."""
-    return f'{name.upper()}: "{value}" is not allowed; {rule}'
 
 
 def launcher_of(platform: str) -> str:
@@ -131,10 +118,10 @@ def launcher_of(platform: str) -> str:
     platforms = config_files.read(str(PLATFORMS)).get("platforms")
     if not isinstance(platforms, dict) or platform not in platforms:
         known = configuration.known(platforms or (), platform)
-        raise SweepError(problem("platform", platform, f"{known} (in {PLATFORMS})"))
+        raise SweepError("platform", platform, f"{known} (in {PLATFORMS})")
     entry = platforms[platform]
     if not isinstance(entry, dict) or "launcher" not in entry:
-        raise SweepError(problem("platform", platform, f"it has no launcher in {PLATFORMS}"))
+        raise SweepError("platform", platform, f"it has no launcher in {PLATFORMS}")
     return str(entry["launcher"])
 
 
@@ -144,38 +131,16 @@ def profile_of(launcher: str) -> str:
     return str(path if path.exists() else PROJECT / path)
 
 
-def write(wanted: Wanted) -> Path:
-    """Write the overlay; raises SweepError rather than write over a file of the user's."""
-    path = SWEEPS / f"{wanted.study}.yaml"
+def write(study: str, overlay: Mapping[str, object]) -> Path:
+    """Write the overlay; raises SweepError rather than write over the user's file."""
+    path = SWEEPS / f"{study}.yaml"
     if path.exists() and not (path.is_file() and path.read_bytes().startswith(HEAD.encode())):
-        raise SweepError(problem("study", wanted.study, f"{path} is a file of yours"))
+        raise SweepError("study", study, f"{path} was not written by `make sweep`")
     path.parent.mkdir(exist_ok=True)
     schema = f"# yaml-language-server: $schema={os.path.relpath(SCHEMA, path.parent)}\n"
-    atomic.write_text(path, HEAD + schema + text_of(wanted))
+    text = yaml.safe_dump(overlay, sort_keys=False, default_flow_style=None, width=100)
+    atomic.write_text(path, HEAD + schema + text)
     return path
-
-
-def text_of(wanted: Wanted) -> str:
-    """The overlay as YAML."""
-    # runs are shared by all studies: what is trained differently has another name
-    data = f"{wanted.dataset.replace(':', '-')}-" if wanted.dataset else ""
-    recipe = wanted.recipe or f"{data}epochs-{wanted.epochs}-batch-{wanted.batch}"
-    block = {
-        "platform": wanted.platform,
-        "model": wanted.model,
-        "recipe": recipe,
-        "nodes": list(wanted.nodes),
-        "gpus_per_node": list(wanted.gpus),
-        "repeats": wanted.repeats,
-    }
-    content: dict[str, object] = {"study": wanted.study, "grid": [block]}
-    if wanted.recipe is None:
-        trained = {"per_replica_batch_size": wanted.batch, "epochs": wanted.epochs}
-        trained |= {"dataset": wanted.dataset} if wanted.dataset else {}
-        own = user_code.is_reference(wanted.model)
-        content["recipes"] = {recipe: {**trained, **({} if own else OPTIMIZER)}}
-    content["comparison"] = {"title": f"{wanted.model} on {wanted.platform}"}
-    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
 
 
 def is_wanted(command: str) -> bool:
@@ -183,13 +148,9 @@ def is_wanted(command: str) -> bool:
     if not sys.stdin.isatty():
         sys.exit(f"Nothing was run, for no terminal can answer. Run it by YES=1, or: {command}")
     try:
-        return answer(input("Run it? [y/N] "))
+        return input("Run it? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
-
-
-def answer(text: str) -> bool:
-    return text.strip().lower() in ("y", "yes")
 
 
 if __name__ == "__main__":

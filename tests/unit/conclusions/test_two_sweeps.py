@@ -19,7 +19,7 @@ from tfscaling.conclusions import two_sweeps
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.conclusions.two_sweeps import judge
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.stages import check_regressions as regressions
+from tfscaling.stages import for_programs
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import comparison_table
 
@@ -105,7 +105,7 @@ def test_a_point_of_which_most_runs_fail_now_is_failing(tmp_path: Path) -> None:
     rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
     assert verdicts(rows) == ["failing", "failing", "same"]
     assert "5 of 6 runs" in rows[0]["reason"] and "0 of 6 there" in rows[0]["reason"]
-    assert regressions.refusal(pd.DataFrame(rows))
+    assert for_programs.refusal(pd.DataFrame(rows))
 
 
 def test_a_point_that_failed_as_often_before_is_not_failing(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_the_exit_status(found: list[str], is_refused: bool) -> None:
     ends = dict.fromkeys(["runs_failed", "reference_runs_failed"], 0)
     ends |= dict.fromkeys(["runs_ended", "reference_runs_ended"], 6)
     table = pd.DataFrame([{"verdict": verdict, **ends} for verdict in found])
-    assert bool(regressions.refusal(table)) is is_refused
+    assert bool(for_programs.refusal(table)) is is_refused
 
 
 MANY: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 3, 4, 6, 8, 12)}
@@ -248,7 +248,7 @@ def test_failures_that_are_spread_over_the_points_are_a_regression_together(
     assert (failures.points, failures.here, failures.there) == (7, (points, 42), (0, 42))
     assert failures.are_more is are_more
     assert failures.text in two_sweeps.as_text(found).above
-    assert regressions.refusal(found) == (failures.text if are_more else "")
+    assert for_programs.refusal(found) == (failures.text if are_more else "")
 
 
 def test_runs_that_failed_as_often_before_are_no_regression(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 from builders import REGISTRIES, SCRIPTS, raw_config
 from tfscaling.launch import heartbeat, user_program
-from tfscaling.plan.lasting_failures import lasts
+from tfscaling.plan.retries import lasts
 from tfscaling.record import run_record
 from tfscaling.record.attempts import Cause
 from tfscaling.spec import configuration, grid, run_spec

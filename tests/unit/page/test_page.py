@@ -293,7 +293,7 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
         (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "results" / name).touch()
     study_of_page.plot("speedup").write_bytes(SVG)
-    write_page.run(study_of_page)
+    write_page.page(study_of_page)
     output = tmp_path / "results" / "report.html"
     assert sorted(path.name for path in output.parent.iterdir()) == [
         "config.json",

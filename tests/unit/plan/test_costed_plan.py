@@ -13,7 +13,7 @@ import searched
 from builders import REGISTRIES, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import costed_plan, plan_rows, sweep_jobs, sweep_start
+from tfscaling.plan import costed_plan, sweep_jobs, sweep_start
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -137,16 +137,16 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
 
 def test_totals(tmp_path: Path) -> None:
     runs = plan_of(config_of(**PRICE), tmp_path).runs
-    assert plan_rows.total(runs) == plan_rows.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
+    assert costed_plan.total(runs) == costed_plan.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
     unpriced = plan_of(config_of(), tmp_path).runs
-    assert plan_rows.total(unpriced) == plan_rows.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
-    assert plan_rows.total([]) == plan_rows.Total(0, 0.0, 0.0, 0.0, ())
+    assert costed_plan.total(unpriced) == costed_plan.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
+    assert costed_plan.total([]) == costed_plan.Total(0, 0.0, 0.0, 0.0, ())
 
 
 def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path) -> None:
     config = config_of(repeats=3, **PRICE)
     write_failure(tmp_path, planned_runs(config)[1])
-    rows = plan_rows.of_points(plan_of(config, tmp_path).rows)
+    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
     assert [(row.nodes, row.runs, row.reason.split(":")[0]) for row in rows] == [
         (1, 2, "missing"), (1, 1, "failed"), (2, 3, "missing"),
         (9, None, "9 nodes exceed nodes_max 8"),
@@ -199,7 +199,7 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    rows = sweep_jobs.submitted(plan_rows.of_points(made.rows), config, described(executor))
+    rows = sweep_jobs.submitted(costed_plan.of_points(made.rows), config, described(executor))
     return script.markdown(made, rows, config)
 
 
@@ -228,8 +228,8 @@ def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
     config = config_of(repeats=2, **PRICE)
     made = plan_of(config, tmp_path)
-    one, two, excluded = sweep_jobs.submitted(plan_rows.of_points(made.rows), config, described())
-    refused = replace(two, starts=plan_rows.REFUSED, slurm="no node has it")
+    one, two, excluded = sweep_jobs.submitted(costed_plan.of_points(made.rows), config, described())
+    refused = replace(two, starts=costed_plan.REFUSED, slurm="no node has it")
     text = script.markdown(made, [one, refused, excluded], config)
     before, _, after = text.partition("# Plan of the runs")
     assert "- cluster, nodes 2: no node has it" in before and "nodes 1" not in before
@@ -396,8 +396,8 @@ def test_recipes_that_train_more_on_more_nodes_are_named(
     sizes = {"per_replica_batch_size": None, **recipe}
     recipes = {"weak": replace(config.recipes["weak"], **sizes)}
     rows = [
-        plan_rows.PlanRow(**run.spec.point.axes, devices="CPU", feasibility="runs", reason="")
+        costed_plan.PlanRow(**run.spec.point.axes, devices="CPU", feasibility="runs", reason="")
         for run in grid.expand(config, REGISTRIES).runs
     ]
-    assert plan_rows.of_other_work(rows, recipes) == named
-    assert plan_rows.of_other_work(rows[:1], recipes) == []
+    assert costed_plan.of_other_work(rows, recipes) == named
+    assert costed_plan.of_other_work(rows[:1], recipes) == []

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure
-from tfscaling.plan.lasting_failures import given_up, is_lasting, lasts
+from tfscaling.plan.retries import given_up, is_lasting, lasts
 from tfscaling.record import attempts
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport, Kind
 from tfscaling.record.run_record import FAILURE

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 from builders import manifest_of, raw_config
-from tfscaling.plan import libraries
+from tfscaling.plan import local_checks
 from tfscaling.spec import configuration
 
 
 @pytest.fixture(autouse=True)
 def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if neither packages nor the system had them."""
-    monkeypatch.setattr(libraries.metadata, "distributions", lambda: iter(()))
+    monkeypatch.setattr(local_checks.metadata, "distributions", lambda: iter(()))
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 
 
-def cuda_problem(gpus: int = 2, **platform: Any) -> str | None:
+def cuda_problem(gpus: int = 2, **platform: Any) -> str:
     raw = raw_config((("grid", 0, "gpus_per_node"), gpus))
     raw["platforms"]["cluster"].update(platform)
     config = configuration.validate(raw)
-    return libraries.cuda_problem((run.spec for run in manifest_of(config).runs), config)
+    return local_checks.cuda_problem((run.spec for run in manifest_of(config).runs), config)
 
 
 def test_runs_on_gpus_need_the_libraries() -> None:
@@ -56,11 +56,11 @@ def test_the_systems_libraries_are_enough(tmp_path: Path, monkeypatch: pytest.Mo
     assert not cuda_problem()
 
 
-def mpi_problem(strategy: str = "mpi_all_reduce", **platform: Any) -> str | None:
+def mpi_problem(strategy: str = "mpi_all_reduce", **platform: Any) -> str:
     raw = raw_config((("grid", 0, "strategy"), strategy), (("grid", 0, "gpus_per_node"), 0))
     raw["platforms"]["cluster"].update(platform)
     config = configuration.validate(raw)
-    return libraries.mpi_problem((run.spec for run in manifest_of(config).runs), config)
+    return local_checks.mpi_problem((run.spec for run in manifest_of(config).runs), config)
 
 
 @pytest.fixture
@@ -71,17 +71,17 @@ def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_runs_by_mpi_need_a_library_that_can_be_loaded(broken: None) -> None:
-    found = mpi_problem() or ""
+    found = mpi_problem()
     assert "of platform cluster" in found.splitlines()[0]
     places = [found.index(way) for way in ("make setup", "`setup`", "MPI4PY_LIBMPI")]
     assert places == sorted(places)
 
 
 def test_nothing_is_said_where_none_is_needed_or_it_may_be_elsewhere(broken: None) -> None:
-    assert mpi_problem("multi_worker_mirrored") is None
-    assert mpi_problem(setup=["module load mpich"]) is None
-    assert mpi_problem(env={"MPI4PY_LIBMPI": "/opt/mpich/lib/libmpi.so"}) is None
+    assert mpi_problem("multi_worker_mirrored") == ""
+    assert mpi_problem(setup=["module load mpich"]) == ""
+    assert mpi_problem(env={"MPI4PY_LIBMPI": "/opt/mpich/lib/libmpi.so"}) == ""
 
 
 def test_the_environments_own_library_can_be_loaded() -> None:
-    assert mpi_problem() is None
+    assert mpi_problem() == ""

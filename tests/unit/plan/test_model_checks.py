@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import manifest_of, valid_config
-from tfscaling.plan import model_checks
+from tfscaling.plan import local_checks
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import RunSpec
 
@@ -81,47 +81,47 @@ def specs(*models: str, **recipe: Any) -> list[RunSpec]:
 
 def test_models_are_built_with_their_data_and_loss_and_those_that_can_be_are_built_once() -> None:
     planned = specs("nets:good", "nets:unbuilt", "nets:untrained")
-    outcome = model_checks.check(planned, RESULTS)
+    outcome = local_checks.check(planned, RESULTS)
     wrong = [line for line in outcome.refusal.splitlines() if line.startswith("  ")]
     assert len(wrong) == 2
     first = Path("nets.py").read_text().splitlines().index('    raise ValueError("no such width")')
     assert f"nets.py:{first + 1} in unbuilt: ValueError: no such width" in wrong[0]
     assert "nets:untrained" in wrong[1]
     assert "in distance: NameError: name 'missing' is not defined" in wrong[1]
-    assert "Traceback" in (RESULTS / model_checks.LOG).read_text()
-    left = model_checks.to_build(planned, RESULTS)
+    assert "Traceback" in (RESULTS / local_checks.LOG).read_text()
+    left = local_checks.to_build(planned, RESULTS)
     assert [model.spec.point.model for model in left.values()] == ["nets:unbuilt", "nets:untrained"]
-    assert model_checks.check(specs("nets:good"), RESULTS) == ("", "")
+    assert local_checks.check(specs("nets:good"), RESULTS) == ("", "")
 
     Path("nets.py").write_text(MODELS.replace("Dense(3)", "Dense(4)"))
-    assert len(model_checks.to_build(specs("nets:good"), RESULTS)) == 1
+    assert len(local_checks.to_build(specs("nets:good"), RESULTS)) == 1
 
 
 def test_one_run_of_the_fewest_nodes_is_built_for_those_alike() -> None:
-    (model,) = model_checks.to_build(specs("nets:good"), RESULTS).values()
+    (model,) = local_checks.to_build(specs("nets:good"), RESULTS).values()
     assert (model.spec.point.model, model.spec.geometry.nodes) == ("nets:good", 1)
     assert model.on_several_replicas
     axes = specs("nets:good", parameters={"width": [1, 2]})
-    assert len(model_checks.to_build(axes, RESULTS)) == 2
+    assert len(local_checks.to_build(axes, RESULTS)) == 2
 
 
 def test_a_model_of_the_workflow_is_built_with_custom_data_only() -> None:
-    assert model_checks.check(specs("mnist_cnn", dataset="mnist"), RESULTS) == ("", "")
+    assert local_checks.check(specs("mnist_cnn", dataset="mnist"), RESULTS) == ("", "")
     assert not RESULTS.exists()
-    assert "mnist_cnn with recipe weak" in model_checks.check(specs("mnist_cnn"), RESULTS).refusal
+    assert "mnist_cnn with recipe weak" in local_checks.check(specs("mnist_cnn"), RESULTS).refusal
 
 
 def test_a_check_that_takes_too_long_is_said_and_holds_up_nothing() -> None:
-    outcome = model_checks.check(specs("nets:good"), RESULTS, limit_s=0.01)
+    outcome = local_checks.check(specs("nets:good"), RESULTS, limit_s=0.01)
     assert outcome.refusal == ""
     assert "nets:good: not checked" in outcome.warning
-    assert len(model_checks.to_build(specs("nets:good"), RESULTS)) == 1
+    assert len(local_checks.to_build(specs("nets:good"), RESULTS)) == 1
 
 
 def test_a_loss_that_several_replicas_cannot_split_is_refused_where_runs_have_several() -> None:
     planned = specs("nets:summed")
-    assert "has the reduction sum" in model_checks.check(planned, RESULTS).refusal
+    assert "has the reduction sum" in local_checks.check(planned, RESULTS).refusal
     alone = [spec for spec in planned if spec.replicas == 1]
     assert alone
-    assert model_checks.check(alone, RESULTS) == ("", "")
-    assert len(model_checks.to_build(planned, RESULTS)) == 1
+    assert local_checks.check(alone, RESULTS) == ("", "")
+    assert len(local_checks.to_build(planned, RESULTS)) == 1

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from submitted import config_of, described
-from tfscaling.plan import plan_rows, preflight
-from tfscaling.plan.plan_rows import TIME_LIMIT, PointRow
+from tfscaling.plan import costed_plan, preflight
+from tfscaling.plan.costed_plan import TIME_LIMIT, PointRow
 from tfscaling.plan.preflight import Answer, Node, Request
 from tfscaling.spec.run_spec import Point
 
@@ -267,16 +267,16 @@ def test_the_end_is_the_wait_and_the_run() -> None:
 
 
 def test_a_larger_geometry_that_waits_longer_does_not_end_first() -> None:
-    (text,) = plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 7200.0)])
+    (text,) = costed_plan.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 7200.0)])
     assert text.index("8 nodes") < text.index("(10 min)") < text.index("1 node on")
     assert text.index("60 min") < text.index("130 min")
 
 
 def test_where_the_shortest_run_ends_first_it_says_so() -> None:
-    (text,) = plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 10.0)])
+    (text,) = costed_plan.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 10.0)])
     assert "8 nodes" in text and "would end first, too" in text
 
 
 def test_assumed_durations_and_single_points_are_not_compared() -> None:
-    assert not list(plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 3600.0, 9.0, False)]))
-    assert not list(plan_rows.soonest([row(1, 3600.0, 0.0), row(8, 60.0, None)]))
+    assert not list(costed_plan.soonest([row(1, 3600.0, 0.0), row(8, 3600.0, 9.0, False)]))
+    assert not list(costed_plan.soonest([row(1, 3600.0, 0.0), row(8, 60.0, None)]))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import manifest_of, record_of, valid_config
-from tfscaling.plan.slurm_sweep import SlurmSweep
+from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record import attempts, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.spec import run_spec

@@ -16,8 +16,8 @@ from builders import raw_config
 from msgspec.structs import replace
 from slurm_executor import Job, Resources, Started, Sweep
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of
-from tfscaling.plan import plan_rows, sweep_jobs
-from tfscaling.plan.plan_rows import PlanRow
+from tfscaling.plan import costed_plan, sweep_jobs
+from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import configuration, platforms
 from tfscaling.spec.config import AXES
@@ -133,7 +133,7 @@ def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
 def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
     config = config_of(repeats=2)
     rows = sweep_jobs.submitted(
-        plan_rows.of_points(plan_of(config, tmp_path).rows), config, described()
+        costed_plan.of_points(plan_of(config, tmp_path).rows), config, described()
     )
     assert [row.is_sbatch for row in rows] == [True, True, False]
     assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
@@ -142,7 +142,7 @@ def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = configuration.validate(raw)
-    rows = plan_rows.of_points(plan_of(config, tmp_path).rows)
+    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
     local = sweep_jobs.submitted(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {
         "laptop": "runs on this machine", "cluster": sweep_jobs.NO_SLURM,

@@ -14,18 +14,14 @@ from snakemake_executor_plugin_slurm_sweep import Executor, NoSweep, queue
 from snakemake_executor_plugin_slurm_sweep.queue import QueuedJob
 from snakemake_interface_common.exceptions import WorkflowError
 from tfscaling.plan import preflight
-from tfscaling.plan.slurm_sweep import SlurmSweep
+from tfscaling.plan.retries import SlurmSweep
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import MISSING, SweepStart
 
 CONFIG = valid_config()
 MANIFEST = manifest_of(CONFIG)
-UNSEEN_JOBS = SweepStart._unseen_jobs
 #: What may refuse a sweep: each has tests of its own.
-REFUSALS = (
-    *("beyond_budget", "_missing_data", "_missing_libraries", "_unseen_jobs", "_in_arrays"),
-    *("_refused_by_slurm", "_unbuildable"),
-)
+REFUSALS = ("beyond_budget", "_missing_data", "_local_problems", "_slurm_problems")
 
 
 def sweep(folder: Path, executor: str = "slurm-sweep", **settings: Any) -> SweepStart:
@@ -46,7 +42,7 @@ def sweep(folder: Path, executor: str = "slurm-sweep", **settings: Any) -> Sweep
 def nothing_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """And Slurm has no jobs."""
     for name in REFUSALS:
-        nothing = [] if name == "_missing_libraries" else ""
+        nothing = [] if name.endswith("problems") else ""
         monkeypatch.setattr(SweepStart, name, lambda _, nothing=nothing: nothing)
     monkeypatch.setattr(queue, "answers", lambda: True)
     for name, value in (
@@ -94,8 +90,8 @@ def test_a_sweep_that_does_not_see_the_queue_ends(
 
 
 def test_all_obstacles_are_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SweepStart, "_missing_libraries", lambda _: ["", "no MPI"])
-    monkeypatch.setattr(SweepStart, "_refused_by_slurm", lambda _: "no partition")
+    monkeypatch.setattr(SweepStart, "_local_problems", lambda _: ["", "no MPI"])
+    monkeypatch.setattr(SweepStart, "_slurm_problems", lambda _: ["no partition"])
     with pytest.raises(SystemExit) as ended:
         sweep(tmp_path).begin(logging.getLogger())
     assert str(ended.value).splitlines()[:-1] == ["no MPI", "no partition"]
@@ -112,7 +108,6 @@ def test_all_obstacles_are_named_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_sweep_that_would_never_see_its_jobs_end_is_refused(
     asks: str, kind: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SweepStart, "_unseen_jobs", UNSEEN_JOBS)
     monkeypatch.setattr(SweepJobs, "specs_to_do", lambda _: [])
     shown = [f"AccountingStorageType   = {kind}"]
     monkeypatch.setattr(preflight, "ask_slurm", lambda *_, **__: shown)

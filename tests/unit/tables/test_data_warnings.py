@@ -18,7 +18,7 @@ from tfscaling.page.plot_registry import PLOTS
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.stages import make_partial
+from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
@@ -244,8 +244,8 @@ def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, st
     """All outputs about these runs."""
     written(config, folder / "runs", *changes)
     study = study_folder(folder / "out", config)
-    for stage in make_partial.STAGES:
-        stage.run(study)
+    for stage in write_page.STAGES:
+        stage(study)
     return outputs(folder / "out")
 
 

@@ -1,6 +1,6 @@
 """The command line: one stage per rule; each reads and writes the folder of a study.
 
-A stage is a module of `stages` with `run(study)`. What it depends on is its import statements.
+A stage is a function of a module of `stages`. What it depends on is the module's imports.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pathlib import Path
 from tfscaling.files import program_errors
 from tfscaling.stages.study_folder import StudyFolder
 
-#: Name on the command line → module of `stages`.
+#: Name on the command line → module of `stages`, and its function.
 STAGES = {
-    "analyse": "analyse",
-    "assess-repeats": "assess_repeats",
-    "collect": "collect",
-    "compare": "compare",
-    "partial": "make_partial",
-    "plan": "write_plan",
-    "plot": "draw_plots",
-    "regressions": "check_regressions",
-    "report": "write_page",
-    "tensorboard": "write_tensorboard",
+    "analyse": ("analyse", "run"),
+    "assess-repeats": ("write_plan", "assess_repeats"),
+    "collect": ("collect", "run"),
+    "compare": ("compare", "run"),
+    "partial": ("write_page", "partial"),
+    "plan": ("write_plan", "run"),
+    "plot": ("write_page", "plots"),
+    "regressions": ("for_programs", "regressions"),
+    "report": ("write_page", "page"),
+    "tensorboard": ("for_programs", "tensorboard"),
 }
 
 
@@ -40,4 +40,5 @@ def main() -> None:
 
 def run(stage: str, study: StudyFolder) -> None:
     """Run a stage. Raises InputError and OSError."""
-    importlib.import_module(f"tfscaling.stages.{STAGES[stage]}").run(study)
+    module, function = STAGES[stage]
+    getattr(importlib.import_module(f"tfscaling.stages.{module}"), function)(study)

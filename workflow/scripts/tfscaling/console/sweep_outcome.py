@@ -6,13 +6,17 @@ import csv
 import itertools
 import os
 import shlex
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.console import text_lines
+from tfscaling.files import atomic
 from tfscaling.record.run_states import RERUN_STALE, RunState
+from tfscaling.spec.manifest import Manifest
 
 #: Beginning of the reason of a run that somebody stopped.
 _CANCELLED = "cancelled: "
@@ -70,6 +74,29 @@ class SweepOutcome:
         table = _table(_lines(folder, "comparison.md"))
         return [*table, *_spent(rows), *said, f"page: {page}"]
 
+    def remove_outdated(self, paths: Iterable[str]) -> None:
+        """Remove the files of the study that the next sweep makes again, and no runs or data."""
+        for path in map(Path, paths):
+            if self.study in path.parents:
+                path.unlink(missing_ok=True)
+
+    def make_partial(
+        self, program: Path, config: str, manifest: Manifest, log: str | None = None
+    ) -> None:
+        """Make tables, plots and the page of the finished runs in the folder `partial`.
+
+        `program` is the folder of this library, `config` the text of the configuration's file.
+        Output is copied to `log`. Raises subprocess.CalledProcessError.
+        """
+        folder = self.study / "partial"
+        folder.mkdir(parents=True, exist_ok=True)
+        # not the outputs of rules: without its memory Snakemake would not notice outdated ones
+        atomic.write_text(folder / "config.json", config)
+        manifest.write(folder / "manifest.json")
+        command = shlex.join([sys.executable, str(program), "partial", "--study", str(self.study)])
+        command += f" 2>&1 | tee {shlex.quote(log)}" if log else ""
+        subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
+
     def has_result(self) -> bool:
         """Whether a run of the table of runs counts; True without a table."""
         rows = _rows(self.study / "tables/runs.csv")  # of large studies only the first are read
@@ -82,9 +109,9 @@ class SweepOutcome:
         """Whether this start made a plan of which Slurm refuses a point."""
         if not self._files.has("plan.csv"):
             return False
-        from tfscaling.plan import plan_rows  # loads pandas
+        from tfscaling.plan import costed_plan  # loads pandas
 
-        return any(row["starts"] == plan_rows.REFUSED for row in _rows(self.study / "plan.csv"))
+        return any(row["starts"] == costed_plan.REFUSED for row in _rows(self.study / "plan.csv"))
 
     def _without_result(self, rows: Sequence[dict[str, str]]) -> list[str]:
         """That no run counts and why, and how to rerun stale ones; empty if a run counts."""

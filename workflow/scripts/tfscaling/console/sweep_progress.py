@@ -14,7 +14,7 @@ from typing import Any
 
 from tfscaling.console import text_lines
 from tfscaling.console.sweep_outcome import NewFiles
-from tfscaling.plan import lasting_failures
+from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import RunRecord
@@ -284,7 +284,7 @@ class SweepProgress:
         self.failures[key] += 1
         number, cause = self.failures[key], job.cause
         left = max(0, self.retries + 1 - number)
-        if self.gives_up and cause and lasting_failures.lasts(cause):
+        if self.gives_up and cause and retries.lasts(cause):
             left = 0
         why = cause.sentence if cause else message or _error_in(job.logs)
         name = self._named(job) if job.spec else job.text
@@ -343,11 +343,11 @@ class SweepProgress:
     def _estimate(self, spec: RunSpec) -> tuple[float | None, bool]:
         """How long a run takes according to the plan, and whether that is its time limit."""
         if spec.point not in self._estimates:
-            from tfscaling.plan import costed_plan, plan_rows  # loads pandas
+            from tfscaling.plan import costed_plan  # loads pandas
 
             limit_s = self._limit_s(spec)
             found = costed_plan.estimate(spec, self.runs_dir, limit_s or 0.0)
-            is_limit = found.source == plan_rows.TIME_LIMIT
+            is_limit = found.source == costed_plan.TIME_LIMIT
             self._estimates[spec.point] = (limit_s if is_limit else found.duration_s, is_limit)
         return self._estimates[spec.point]
 

@@ -10,6 +10,5 @@ __all__ = [
     "descriptions",
     "program_errors",
     "python_code",
-    "source_files",
     "strict_json",
 ]

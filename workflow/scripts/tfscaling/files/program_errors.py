@@ -16,7 +16,7 @@ _ROOM = "make room and start the same command again"
 _RIGHTS = "give the right and start the same command again"
 #: Error of the operating system → what to do.
 REMEDIES = {
-    errno.ENOENT: "name a file that is there",
+    errno.ENOENT: "name a file that exists",
     errno.EISDIR: "name a file",
     errno.ENOTDIR: "name a folder",
     errno.ENOSPC: _ROOM,
@@ -26,7 +26,7 @@ REMEDIES = {
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
     errno.EIO: "have the file system checked; then start the same command again",
-    errno.ESTALE: "mount the file system anew; then start the same command again",
+    errno.ESTALE: "mount the file system again; then start the same command again",
 }
 
 

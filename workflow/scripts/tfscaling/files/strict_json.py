@@ -1,7 +1,7 @@
 """JSON as the standard has it: NaN and infinity are neither written nor read.
 
 Python's own functions write `NaN` and `Infinity`, which no other reader takes, and read them back
-without a word: a number that is none would take part in a table.
+without a word: a number that is none would enter a table.
 """
 
 from __future__ import annotations

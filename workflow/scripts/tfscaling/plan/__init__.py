@@ -1,17 +1,15 @@
-"""What to run next: plan with cost, budget, extra repeats, what is made again, merges."""
+"""What to run next: plan with cost, budget, extra repeats, reruns, merges."""
 
 #: Modules that other packages may import.
 __all__ = [
     "costed_plan",
     "drivers",
     "extra_repeats",
-    "lasting_failures",
-    "libraries",
+    "local_checks",
     "merging",
-    "partial_tables",
-    "plan_rows",
     "preflight",
     "reruns",
+    "retries",
     "sweep_jobs",
     "sweep_start",
 ]

@@ -41,7 +41,7 @@ class Driver(msgspec.Struct, frozen=True):
 
     @property
     def lives(self) -> bool:
-        """Whether it goes on; to be asked of processes of this host."""
+        """Whether the process still runs; for processes of this host only."""
         return self.boot == _boot() and self.ticks == _ticks(self.pid)
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Driver(msgspec.Struct, frozen=True):
 
 
 def enter(folder: Path = FOLDER) -> None:
-    """Tell that this process works here until it ends; what ended without a goodbye is cleared."""
+    """Register this process as a driver of the folder; remove registrations of dead processes."""
     for path, driver in _found(folder):
         if driver.is_here and not driver.lives:
             path.unlink(missing_ok=True)

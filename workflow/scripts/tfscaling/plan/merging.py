@@ -1,18 +1,19 @@
 """Results of another cluster, taken into these: all of what is planned here, or nothing.
 
 A record is taken if it is whole, of the parameters that are planned here, of the same data and of
-the same code of the user's. Nothing here is overwritten: a run that both have, measured twice, is a
+the same user code. Nothing here is overwritten: a run that both have, measured twice, is a
 conflict. Failed attempts stay where they are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfscaling.conclusions import communication
@@ -41,7 +42,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class _Found:
-    """A record that is there and not here; `problem` says why it cannot be taken."""
+    """A record of the other results that is missing here; `problem`: why it cannot be taken."""
 
     folder: str
     problem: str = ""
@@ -52,41 +53,38 @@ class _Found:
 def compare(manifest: Manifest, here: Path, there: Path) -> Merge:
     """What of the results `there` is taken into those `here`, for what the manifest plans.
 
-    Both are folders of results, with `runs`, `datasets` and `all_reduce`. The code of the user's is
-    that of the working directory.
+    Both are folders of results, with `runs`, `datasets` and `all_reduce`. The user's code is that
+    of the working directory.
     """
-    specs = [run.spec for run in manifest.runs]
+    specs: dict[str, RunSpec | BenchmarkSpec] = {
+        f"{RUNS}/{run.spec.path}": run.spec for run in manifest.runs
+    }
+    benchmarks = [each.spec for each in manifest.all_reduce_benchmarks if each.spec]
+    specs |= {f"{BENCHMARKS}/{spec.path}": spec for spec in benchmarks}
     offered: list[_Found] = []
     alike = 0
     records_here: list[RunRecord | None] = []
-    for spec in specs:
-        folder = f"{RUNS}/{spec.path}"
-        mine, others = (each / folder / run_record.RECORD for each in (here, there))
-        if mine.exists():
-            records_here.append(_whole(mine))
-        if not others.exists():
-            continue
-        if mine.exists() and mine.read_bytes() == others.read_bytes():
-            alike += 1
-        else:
-            offered.append(_run(spec, folder, here, there))
-    offered = _without_other_data(offered, records_here, here)
-    benchmarks = [each.spec for each in manifest.all_reduce_benchmarks if each.spec]
-    for benchmark in benchmarks:
-        folder = f"{BENCHMARKS}/{benchmark.path}"
-        mine, others = (each / folder / benchmark_record.RECORD for each in (here, there))
+    for folder, spec in specs.items():
+        name = run_record.RECORD if isinstance(spec, RunSpec) else benchmark_record.RECORD
+        mine, others = here / folder / name, there / folder / name
+        if mine.exists() and isinstance(spec, RunSpec):
+            with contextlib.suppress(run_record.RecordError):
+                records_here.append(run_record.read(mine))
         if mine.exists() and others.exists() and mine.read_bytes() == others.read_bytes():
             alike += 1
         elif others.exists():
-            offered.append(_benchmark(benchmark, folder, here, there))
-    planned = {f"{RUNS}/{spec.path}" for spec in specs}
-    planned |= {f"{BENCHMARKS}/{benchmark.path}" for benchmark in benchmarks}
+            problem = _in_the_way(here / folder, name) or _no_plain_files(there / folder)
+            if isinstance(spec, RunSpec):
+                offered.append(_run(spec, folder, there, problem))
+            else:
+                offered.append(_benchmark(spec, folder, there, problem))
+    offered = _without_other_data(offered, records_here, here)
     taken = [found for found in offered if not found.problem]
     commits = Counter(found.commit or "unknown" for found in taken)
     return Merge(
         taken=tuple(found.folder for found in taken),
         alike=alike,
-        unplanned=sum(folder not in planned for folder in _records(there)),
+        unplanned=sum(folder not in specs for folder in _records(there)),
         conflicts=tuple(f"{found.folder}: {found.problem}" for found in offered if found.problem),
         commits=tuple(commits.most_common()),
     )
@@ -105,12 +103,12 @@ def take(merge: Merge, here: Path, there: Path) -> None:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
         try:
             shutil.copytree(there / folder, temporary)
-            os.rename(temporary, target)  # refuses a folder that is there and not empty
+            os.rename(temporary, target)  # refuses a folder that exists and is not empty
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _run(spec: RunSpec, folder: str, here: Path, there: Path) -> _Found:
+def _run(spec: RunSpec, folder: str, there: Path, problem: str) -> _Found:
     path = there / folder / run_record.RECORD
     try:
         record = run_record.read(path)
@@ -119,20 +117,14 @@ def _run(spec: RunSpec, folder: str, here: Path, there: Path) -> _Found:
     assert record is not None, "it was there a moment ago"
     if record.axes.axes != spec.axes:
         return _Found(folder, "its record is of another run; the folder was moved")
-    problem = (
-        run_states.other_parameters(spec, record)
-        or run_states.other_code(spec, record)
-        or _in_the_way(here / folder, run_record.RECORD)
-        or _no_plain_files(there / folder)
-    )
-    return _Found(folder, problem, record, record.environment.git_commit)
+    other = run_states.other_parameters(spec, record) or run_states.other_code(spec, record)
+    return _Found(folder, other or problem, record, record.environment.git_commit)
 
 
-def _benchmark(spec: BenchmarkSpec, folder: str, here: Path, there: Path) -> _Found:
+def _benchmark(spec: BenchmarkSpec, folder: str, there: Path, problem: str) -> _Found:
     found = communication.read(spec, there / BENCHMARKS)
     if found.record is None:
         return _Found(folder, found.reason)
-    problem = _in_the_way(here / folder, benchmark_record.RECORD) or _no_plain_files(there / folder)
     return _Found(folder, problem, commit=found.record.environment.git_commit)
 
 
@@ -146,7 +138,7 @@ def _in_the_way(folder: Path, record: str) -> str:
 
 
 def _no_plain_files(folder: Path) -> str:
-    """What of a folder is no file of its own: a copy would take what a link names, or hang."""
+    """Name a link or special file in a folder, which a copy would follow or hang on, or ""."""
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             return f"{path.relative_to(folder)} is a link or no plain file: remove it there"
@@ -156,21 +148,14 @@ def _no_plain_files(folder: Path) -> str:
 def _without_other_data(
     offered: list[_Found], here: list[RunRecord | None], results: Path
 ) -> list[_Found]:
-    """The same, where runs of other data have a problem."""
+    """The offered records, where runs of other data have a problem."""
     records = [*here, *(found.record if not found.problem else None for found in offered)]
     used = [record.environment.dataset if record else None for record in records]
     reasons = run_states.other_data(used, results / "datasets")[len(here) :]
     return [
-        _Found(found.folder, found.problem or reason, found.record, found.commit)
+        replace(found, problem=found.problem or reason)
         for found, reason in zip(offered, reasons, strict=True)
     ]
-
-
-def _whole(path: Path) -> RunRecord | None:
-    try:
-        return run_record.read(path)
-    except run_record.RecordError:
-        return None
 
 
 def _records(results: Path) -> Iterator[str]:

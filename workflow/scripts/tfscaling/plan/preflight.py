@@ -16,12 +16,12 @@ import subprocess
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from tfscaling.plan import sweep_jobs
-from tfscaling.plan.plan_rows import REFUSED, PointRow
+from tfscaling.plan.costed_plan import REFUSED, PointRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Config
@@ -32,8 +32,11 @@ NO_SBATCH = (
     "this machine has no sbatch: start the sweep on a login node of the cluster, or on this "
     "machine alone with --profile profiles/local"
 )
-#: By which a platform asks for what Slurm refuses.
-KEYS = "partition, cpus_per_node, gpu_gres, runtime_min, account, …"
+#: What to do about points that Slurm refuses.
+ADVICE = (
+    "Change the platform (partition, cpus_per_node, gpu_gres, runtime_min, account, …), or leave "
+    "the points out (`exclude`)."
+)
 #: Requests asked at the same time.
 _AT_ONCE = 4
 #: What of a submission does not change whether and when Slurm starts it; those with a value.
@@ -46,13 +49,13 @@ _STARTS = re.compile(r"to start at (\S+) using")
 _NOT_AVAILABLE = "Requested node configuration is not available"
 #: Slurm's commands wait for a silent controller for about a minute.
 TIMEOUT_S = 15.0
-#: What answers if the controller is there, and then at once.
-PING = ("scontrol", "ping")
 PING_TIMEOUT_S = 5.0
 #: In the states of a node on which Slurm starts nothing now, though perhaps later.
 _OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unk", "maint", "reboot")
 #: A part of `gpu:v100:4(S:0-1),nvme:1`: name, type, number.
 _GRES = re.compile(r"([^:,()]+)(?::([^:,()\d][^:,()]*))?(?::(\d+))?(?:\([^)]*\))?")
+
+_PointT = TypeVar("_PointT", bound=Point)
 
 
 class Request(NamedTuple):
@@ -84,10 +87,6 @@ class Answer(NamedTuple):
 
 class NoSlurmError(RuntimeError):
     """sbatch is not on this machine, or Slurm does not answer."""
-
-
-class SilentError(NoSlurmError):
-    """Slurm was asked, and does not answer."""
 
 
 def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[Point, Request]:
@@ -135,12 +134,11 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
     if silent := silence():
-        raise SilentError(silent)
+        raise NoSlurmError(silent)
     answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers |= zip(others, pool.map(_answer, others), strict=True)
-    clusters = {each.cluster for each in answers}
-    limits = {cluster: partitions_of(cluster) for cluster in clusters}
+    limits = {cluster: partitions_of(cluster) for cluster in {each.cluster for each in answers}}
     for request, answer in answers.items():
         limit = problem(request, limits[request.cluster])
         if limit and not answer.refusal:
@@ -154,12 +152,11 @@ def _answer(request: Request) -> Answer:
     try:
         done = run(*shlex.split(request.question))
     except subprocess.TimeoutExpired:
-        raise SilentError(
-            f"Slurm does not answer: sbatch said nothing for {TIMEOUT_S:g} s"
-        ) from None
+        said = f"Slurm does not answer: sbatch said nothing for {TIMEOUT_S:g} s"
+        raise NoSlurmError(said) from None
     answer = read(done.returncode, done.stderr)
     if any(words in answer.refusal for words in _NO_CONTACT):
-        raise SilentError(f"Slurm does not answer: {answer.refusal}")
+        raise NoSlurmError(f"Slurm does not answer: {answer.refusal}")
     if _NOT_AVAILABLE in answer.refusal:
         nodes = nodes_of(request)
         if waits_for := out_of_service(request, nodes):
@@ -199,25 +196,23 @@ def verdict(points: Iterable[Point], config: Config, how: Submission) -> Verdict
         return Verdict(str(error))
     of_points = {point: answers[request] for point, request in asked.items()}
     refused = {point: a.refusal for point, a in of_points.items() if a.refusal}
-    if refused:
-        return Verdict(_refusal(refused, asked), refused=refused)
-    return Verdict(outlook=tuple(outlook(of_points, datetime.datetime.now())))
-
-
-def _refusal(refused: Mapping[Point, str], asked: Mapping[Point, Request]) -> str:
-    """A line for each platform and each of Slurm's reasons.
-
-    Each with the first question of its kind, to be tried by hand.
-    """
-    groups: dict[tuple[str, str], list[Point]] = {}
-    for point, words in refused.items():
-        groups.setdefault((point.platform, words), []).append(point)
+    if not refused:
+        return Verdict(outlook=tuple(outlook(of_points, datetime.datetime.now())))
     lines = ["Slurm refuses what these points request:"]
-    for (platform, words), points in groups.items():
-        lines.append(f"  {platform}, {shapes(points)}: {words}")
-        lines.append(f"    {asked[points[0]].question}")
-    lines.append(f"Change the platform ({KEYS}), or leave the points out (`exclude`).")
-    return "\n".join(lines)
+    for line, point in by_words(refused.items()):
+        lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
+    return Verdict("\n".join([*lines, ADVICE]), refused=refused)
+
+
+def by_words(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
+    """`platform, nodes 1, 2: words` and its first point, for each platform and Slurm's words."""
+    groups: dict[tuple[str, str], list[_PointT]] = {}
+    for point, words in said:
+        groups.setdefault((point.platform, words), []).append(point)
+    return [
+        (f"{platform}, {shapes(points)}: {words}", points[0])
+        for (platform, words), points in groups.items()
+    ]
 
 
 def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
@@ -289,13 +284,12 @@ def run(*command: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProc
 @functools.cache
 def silence() -> str:
     """That Slurm's controller does not answer a ping, or ""; it is asked once."""
-    command = " ".join(PING)
     try:
-        said = run(*PING, timeout_s=PING_TIMEOUT_S).stdout
+        said = run("scontrol", "ping", timeout_s=PING_TIMEOUT_S).stdout
     except OSError:
         return ""
     except subprocess.TimeoutExpired:
-        return f"Slurm does not answer: {command} said nothing for {PING_TIMEOUT_S:g} s"
+        return f"Slurm does not answer: scontrol ping said nothing for {PING_TIMEOUT_S:g} s"
     is_down = " is DOWN" in said and " is UP" not in said  # one of several controllers is enough
     return f"Slurm does not answer: {' '.join(said.split())}" if is_down else ""
 
@@ -372,9 +366,8 @@ def nodes_of(request: Request) -> list[Node]:
     """All nodes of the partition; none if sinfo fails."""
     options = ["--noheader", "--Node", "--format=%N|%T|%c|%G|%m"]
     options += [f"--partition={request.partition}"] if request.partition else []
-    rows = [
-        line.strip().split("|") for line in ask_slurm("sinfo", *options, cluster=request.cluster)
-    ]
+    lines = ask_slurm("sinfo", *options, cluster=request.cluster)
+    rows = [line.strip().split("|") for line in lines]
     return [
         Node(name, state, int(cpus.rstrip("+")), gres, int(mem_mb.rstrip("+")))
         for name, state, cpus, gres, mem_mb in (row for row in rows if len(row) == 5)

@@ -16,6 +16,8 @@ from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
 
+OK, STALE = run_states.RunState.OK, run_states.RunState.STALE
+
 
 @dataclass(frozen=True)
 class Reruns:
@@ -36,7 +38,8 @@ class Reruns:
         data = {f"datasets/{variants.data_of(self.runs[path].spec)}.npz" for path in changed}
         records = {f"runs/{path}/{run_record.RECORD}" for path in self._stale_runs}
         stale = self.benchmarks if self._makes_stale else ()
-        benchmarks = {str(self._benchmark(path)) for path in stale if self._is_stale(path)}
+        made = {path: self._benchmark(path) for path in stale}
+        benchmarks = {str(r) for path, r in made.items() if self._status(path, r) == STALE}
         return frozenset({f"{self.results}/{file}" for file in data | records} | benchmarks)
 
     @functools.cached_property
@@ -83,19 +86,15 @@ class Reruns:
 
     def _is_to_bring_back(self, path: str) -> bool:
         record = self._benchmark(path)
-        if record.exists() or not attempts.backup_of(record).exists():
-            return False
+        kept = attempts.backup_of(record)
+        return not record.exists() and kept.exists() and self._status(path, kept) == OK
+
+    def _status(self, path: str, record: Path) -> str:
+        """The status of a benchmark by this record."""
         from tfscaling.conclusions import communication  # loads pandas
 
-        kept = attempts.backup_of(record).name
-        found = communication.read(self.benchmarks[path], self.results / "all_reduce", kept)
-        return found.status == communication.OK
-
-    def _is_stale(self, path: str) -> bool:
-        from tfscaling.conclusions import communication  # loads pandas
-
-        found = communication.read(self.benchmarks[path], self.results / "all_reduce")
-        return found.status == communication.STALE
+        folder = self.results / "all_reduce"
+        return communication.read(self.benchmarks[path], folder, record.name).status
 
     @functools.cached_property
     def runs_of_changed_data(self) -> frozenset[str]:

@@ -14,12 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from tfscaling.plan.plan_rows import PointRow
 from tfscaling.plan.reruns import Reruns
 from tfscaling.record import run_record
 from tfscaling.spec import platforms
@@ -27,6 +26,9 @@ from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.platforms import Resource
 from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec
+
+if TYPE_CHECKING:
+    from tfscaling.plan.costed_plan import PointRow  # loads pandas
 
 #: Names of executors: the project's own plugin, and all that submit to Slurm.
 SLURM_SWEEP = "slurm-sweep"
@@ -101,7 +103,7 @@ class SweepJobs:
         return list(self.workflow.dag.needrun_jobs())
 
     def outputs_to_do(self) -> list[str]:
-        """The files that are to be made, or made anew."""
+        """The files to make or to regenerate."""
         return [str(path) for job in self.to_do() for path in job.output]
 
     def records_to_do(self) -> dict[str, JobSpec]:
@@ -139,7 +141,7 @@ class SweepJobs:
 HERE = "runs on this machine"
 NO_PLUGIN = "submitted by Snakemake's Slurm executor, which is not in this environment"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
-#: They stand for what only exists at submission, RUN for the name of the run.
+#: Placeholders for what only exists at submission; RUN is the name of the run.
 UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<run>"
 _UUID, _RUN = "RUN-UUID", "RUN-NAME"  # the same as words that no shell quotes
 
@@ -177,19 +179,16 @@ def describe(workflow: Any, rule: str = "train") -> Submission:
 
 def submitted(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
     """The rows with the `submission` of their runs: the sbatch line, or that there is none."""
-    return [row if row.runs is None else _submitted(row, config, how) for row in rows]
 
+    def line(row: PointRow) -> str:
+        platform = config.platforms[row.platform]
+        if how.executor in SLURM:
+            return sbatch_line(platforms.slurm_resources(platform, row.geometry), RUN, how)
+        if how.executor == "local":
+            return HERE if platform.launcher == "local" else NO_SLURM
+        return f"by Snakemake's executor {how.executor}"
 
-def _submitted(row: PointRow, config: Config, how: Submission) -> PointRow:
-    platform = config.platforms[row.platform]
-    if how.executor in SLURM:
-        resources = platforms.slurm_resources(platform, row.geometry)
-        line = sbatch_line(resources, RUN, how)
-    elif how.executor == "local":
-        line = HERE if platform.launcher == "local" else NO_SLURM
-    else:
-        line = f"by Snakemake's executor {how.executor}"
-    return replace(row, submission=line)
+    return [row if row.runs is None else replace(row, submission=line(row)) for row in rows]
 
 
 class _Resources(dict[str, Resource | float | None]):

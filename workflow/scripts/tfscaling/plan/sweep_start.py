@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tfscaling.spec import grid, user_code, variants
 from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
 from tfscaling.spec.configuration import Sources, problem
 from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.spec.run_spec import JobSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (
@@ -46,10 +46,6 @@ class SweepStart:
         return Path(self.jobs.results, "runs")
 
     @property
-    def _runs(self) -> list[RunSpec]:
-        return [run.spec for run in self.jobs.runs.values()]
-
-    @property
     def _is_on_slurm(self) -> bool:
         return self.jobs.workflow.executor_plugin.name in SLURM
 
@@ -61,9 +57,8 @@ class SweepStart:
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
         refusals = [
-            *(self.beyond_budget(), self._missing_data(), *self._missing_libraries()),
-            *(self._unseen_jobs(), self._in_arrays(), self._refused_by_slurm()),
-            self._unbuildable(),
+            *(self.beyond_budget(), self._missing_data()),
+            *(*self._local_problems(), *self._slurm_problems()),
         ]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
@@ -102,25 +97,54 @@ class SweepStart:
             if made_again and spec.path not in self.reruns.runs_of_changed_data:
                 (file,) = made_again
                 return (
-                    f"{file} is missing, and finished runs would be made again with it; make it "
+                    f"{file} is missing, and finished runs would be rerun with it; make it "
                     f"first by the same command: snakemake {shlex.quote(str(file))} …"
                 )
         return ""
 
-    def _missing_libraries(self) -> list[str]:
-        """Why the GPUs of runs to do would not be used, and why ranks could not use MPI."""
-        from tfscaling.plan import libraries
+    def _local_problems(self) -> Iterator[str]:
+        """Why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
+        from tfscaling.plan import local_checks
 
         if self.jobs.workflow.deployment_settings.deployment_method:
-            return []
-        runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
-        by_mpi = libraries.mpi_problem(self.jobs.specs_to_do(), self.config)
-        return [libraries.cuda_problem(runs, self.config), by_mpi or ""]
+            return
+        due = self.jobs.specs_to_do()
+        runs = [spec for spec in due if isinstance(spec, RunSpec)]
+        yield local_checks.cuda_problem(runs, self.config)
+        yield local_checks.mpi_problem(due, self.config)
+        if self.config.check_models:
+            outcome = local_checks.check(runs, Path(self.jobs.results))
+            if outcome.warning:
+                print(outcome.warning, file=sys.stderr)
+            yield outcome.refusal
+
+    def _slurm_problems(self) -> Iterator[str]:
+        """Why Slurm can never start a job, or nobody would see its end.
+
+        Prints when Slurm would start jobs. Its reasons are kept for the tables.
+        """
+        if not self._is_on_slurm:
+            return
+        from tfscaling.plan import preflight, sweep_jobs
+
+        yield self._unseen_jobs()
+        if rules := self.jobs.workflow.executor_settings.array_jobs:
+            yield (
+                f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
+                "of the first one; leave it out"
+            )
+        points = dict.fromkeys(spec.point for spec in self.jobs.specs_to_do())
+        how = sweep_jobs.describe(self.jobs.workflow, self.rule)
+        verdict = preflight.verdict(points, self.config, how)
+        said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
+        runs = [run.spec for run in self.jobs.runs.values()]
+        run_states.write_queue_notes(self._runs_dir, runs, said)
+        for line in verdict.outlook:
+            print(line, file=sys.stderr)
+        yield verdict.refusal
 
     def _unseen_jobs(self) -> str:
         """Why nobody would see that jobs end, or ""."""
-        if not self._is_on_slurm:
-            return ""
         from tfscaling.plan import preflight
 
         used = {spec.point.platform for spec in self.jobs.specs_to_do()}
@@ -139,60 +163,18 @@ class SweepStart:
             "because squeue shows no jobs of other clusters"
         )
 
-    def _in_arrays(self) -> str:
-        """Why jobs that Slurm would start as an array have the wrong nodes, or ""."""
-        rules = self.jobs.workflow.executor_settings.array_jobs if self._is_on_slurm else None
-        if not rules:
-            return ""
-        return (
-            f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
-            "of the first one; leave it out"
-        )
-
-    def _refused_by_slurm(self) -> str:
-        """Why Slurm can never start what a job to do asks for, or "" and it is told when it would.
-
-        Its reasons are kept for the tables.
-        """
-        if not self._is_on_slurm:
-            return ""
-        from tfscaling.plan import preflight, sweep_jobs
-
-        points = dict.fromkeys(spec.point for spec in self.jobs.specs_to_do())
-        how = sweep_jobs.describe(self.jobs.workflow, self.rule)
-        verdict = preflight.verdict(points, self.config, how)
-        said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
-        run_states.write_queue_notes(self._runs_dir, self._runs, said)
-        for line in verdict.outlook:
-            print(line, file=sys.stderr)
-        return verdict.refusal
-
-    def _unbuildable(self) -> str:
-        """Why the user's models cannot be built, or "" and it is told what was not checked."""
-        from tfscaling.plan import model_checks
-
-        if not self.config.check_models or self.jobs.workflow.deployment_settings.deployment_method:
-            return ""
-        runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
-        outcome = model_checks.check(runs, Path(self.jobs.results))
-        if outcome.warning:
-            print(outcome.warning, file=sys.stderr)
-        return outcome.refusal
-
-    def _clusters(self, specs: Iterable[JobSpec]) -> set[str | None]:
-        """The clusters to name to Slurm's programs; None: that of this machine."""
-        platforms = [self.config.platforms[spec.point.platform] for spec in specs]
-        return {platform.cluster if platform.multi_cluster else None for platform in platforms}
-
     def _follow_jobs(self, logger: logging.Logger) -> None:
         """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
         from snakemake_executor_plugin_slurm_sweep import Executor
         from snakemake_interface_common.exceptions import WorkflowError
 
-        from tfscaling.plan.slurm_sweep import SlurmSweep
+        from tfscaling.plan.retries import SlurmSweep
 
         sweep = SlurmSweep(self.jobs.specs, self._runs_dir)
-        clusters = {None} | self._clusters(self.jobs.specs_to_do())
+        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        platforms = [self.config.platforms[name] for name in used]
+        # None: the cluster of this machine
+        clusters = {None, *(each.cluster for each in platforms if each.multi_cluster)}
         try:
             Executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
         except WorkflowError as error:
@@ -202,7 +184,7 @@ class SweepStart:
 def batch_problem(
     config: Config, runs: Iterable[PlannedRun], datasets_dir: Path, sources: Sources = ()
 ) -> str | None:
-    """Why a run's global batch is larger than the data of a function of the user's, or None.
+    """Why a run's global batch is larger than the data of a custom function, or None.
 
     Only of data that is prepared already: nothing else says how much there is. What is known of
     datasets with a name has excluded such points before.

@@ -1,8 +1,8 @@
-"""Write one self-contained page: the answer, the tables, the plots, and what they rest on.
+"""Plots and the page of a study; tables, plots and page of finished runs alone.
 
-INPUTS   config.json, manifest.json, tables/*.csv, tables/warnings.json, plots/<plot>.svg
-OUTPUTS  report.html, which loads nothing from the network; partial/ and plots that the
-         configuration no longer names are removed
+INPUTS   config.json, manifest.json, tables/*.csv, tables/warnings.json
+OUTPUTS  plots/<plot>.svg, with the warnings at its foot; report.html, which loads nothing from the
+         network; all of this and the tables below partial/
 """
 
 from __future__ import annotations
@@ -11,15 +11,37 @@ import shutil
 
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic
+from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
-from tfscaling.page.plot_registry import PLOTS
-from tfscaling.stages.draw_plots import titles_of
+from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.page.plot_series import Tables
+from tfscaling.stages import analyse, collect, compare
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
 
 
-def run(study: StudyFolder) -> None:
-    """Write the page; its links to records are relative to the study's folder."""
+def plots(study: StudyFolder) -> None:
+    """Draw the plots of the configuration, one SVG each."""
+    tables = Tables(
+        study.read("comparison"),
+        study.read("epochs"),
+        study.read("published", ()),
+        data_warnings.footnotes(data_warnings.read(study.tables / "warnings.json")),
+        study.read("search", ()),
+    )
+    (study.folder / "plots").mkdir(exist_ok=True)
+    for name, title in titles_of(study).items():
+        plot_figure.save(PLOTS[name].draw(tables, title), study.plot(name))
+
+
+def titles_of(study: StudyFolder) -> dict[str, str]:
+    """Name → title of the plots that the configuration names."""
+    manifest = study.manifest
+    return titles(study.config.plots, manifest.qualities.values(), bool(manifest.searches))
+
+
+def page(study: StudyFolder) -> None:
+    """Write the page; remove the folder `partial` and plots that the page does not show."""
     comparison, shown = study.read("comparison"), titles_of(study)
     results = Results(
         study.manifest,
@@ -34,14 +56,25 @@ def run(study: StudyFolder) -> None:
         ],
     )
     text = study.config.comparison
-    page = render(results, text.title, text.columns, study.folder)
-    atomic.write_text(study.folder / "report.html", page)
-    remove_superseded(study, set(shown))
-
-
-def remove_superseded(study: StudyFolder, plots: set[str]) -> None:
-    """Remove the partial results and the plots that the page does not show."""
+    html = render(results, text.title, text.columns, study.folder)
+    atomic.write_text(study.folder / "report.html", html)
     shutil.rmtree(study.folder / "partial", ignore_errors=True)
     for path in (study.folder / "plots").glob("*.svg"):
-        if path.stem not in plots:
+        if path.stem not in shown:
             path.unlink()
+
+
+#: The stages that make a page from the run records, in this order.
+STAGES = (collect.run, compare.run, analyse.run, plots, page)
+
+
+def partial(study: StudyFolder) -> None:
+    """Run these stages with the records that exist, in the folder `partial` of the study."""
+    made = StudyFolder(study.folder / "partial", study.results or study.folder.parent)
+    for name in ("tables", "plots"):  # of platforms and plots that no longer exist
+        shutil.rmtree(made.folder / name, ignore_errors=True)
+    (made.folder / "report.html").unlink(missing_ok=True)
+    made.tables.mkdir()
+    for stage in STAGES:
+        stage(made)
+    print(f"tables, plots and report of what has finished: {made.folder}")

@@ -1,10 +1,10 @@
-"""Write and print what a sweep would still do, at what price, and how it is submitted.
+"""What to run next: the plan with its price and how it is submitted, and rounds of extra repeats.
 
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
 OUTPUTS  plan.csv: one row per configuration with runs still to do and per excluded one, with the
          answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses, then the
-         configurations, the sbatch lines, the sums and the budget
+         configurations, the sbatch lines, the sums and the budget; repeats/round=<n>.json
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pandas as pd
@@ -21,13 +22,14 @@ from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
     costed_plan,
-    libraries,
-    plan_rows,
+    extra_repeats,
+    local_checks,
     preflight,
     sweep_jobs,
 )
-from tfscaling.plan.plan_rows import PointRow
+from tfscaling.plan.costed_plan import PointRow
 from tfscaling.plan.sweep_jobs import Submission
+from tfscaling.record import run_record
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import expected_runs
 from tfscaling.spec.config import Budget, Config
@@ -60,11 +62,11 @@ def run(study: StudyFolder) -> None:
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
         specs = [run.spec for run in planned.runs if run.spec.point in due]
-        problem = libraries.cuda_problem(specs, config)
-        without = {spec.point for spec in libraries.runs_without_cuda(specs, config)}
+        problem = local_checks.cuda_problem(specs, config)
+        without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
         points = [refused(row) if row.point in without else row for row in points]
     rows = [msgspec.structs.asdict(row) for row in points]
-    table = pd.DataFrame(rows, columns=list(plan_rows.COLUMNS), dtype=object)
+    table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table_rows.write_csv(table, study.folder / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
     atomic.write_text(study.folder / "plan.md", text)
@@ -74,39 +76,31 @@ def run(study: StudyFolder) -> None:
 def refused(row: PointRow) -> PointRow:
     """The row of a point whose GPUs would not be used."""
     reason = "no CUDA libraries"
-    return replace(row, feasibility=plan_rows.REFUSED, reason=reason, starts=plan_rows.REFUSED)
+    return replace(row, feasibility=costed_plan.REFUSED, reason=reason, starts=costed_plan.REFUSED)
 
 
 def answered(
-    made: plan_rows.Plan, config: Config, how: Submission
+    made: costed_plan.Plan, config: Config, how: Submission
 ) -> tuple[list[PointRow], list[str]]:
     """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
-    rows = sweep_jobs.submitted(plan_rows.of_points(made.rows), config, how)
+    rows = sweep_jobs.submitted(costed_plan.of_points(made.rows), config, how)
     if how.executor not in sweep_jobs.SLURM:
         return rows, []
     try:
         rows = preflight.added(rows, config, how)
     except preflight.NoSlurmError as error:
-        was_asked = isinstance(error, preflight.SilentError)
-        return rows, [f"{error}." if was_asked else f"Slurm was not asked: {error}."]
+        return rows, [f"Without Slurm's answer: {error}."]
     waiting = [row for row in rows if not row.is_refused]
     return rows, [f"Slurm would let wait {line}" for line in said_by_slurm(waiting)]
 
 
 def said_by_slurm(rows: Iterable[PointRow]) -> list[str]:
-    """Slurm's words about points, one line for all points of a platform with the same."""
-    said: dict[tuple[str, str], list[PointRow]] = {}
-    for row in rows:
-        if row.slurm:
-            said.setdefault((row.platform, row.slurm), []).append(row)
-    return [
-        f"{platform}, {preflight.shapes(group)}: {words}"
-        for (platform, words), group in said.items()
-    ]
+    """Slurm's words about points, one line for all points of a platform with the same words."""
+    return [line for line, _ in preflight.by_words((row, row.slurm) for row in rows if row.slurm)]
 
 
 def markdown(
-    made: plan_rows.Plan,
+    made: costed_plan.Plan,
     points: Sequence[PointRow],
     config: Config,
     warnings: Sequence[str] = (),
@@ -119,8 +113,8 @@ def markdown(
     parts = []
     if refused := said_by_slurm(row for row in points if row.is_refused):
         head = "Slurm refuses what these points ask for; nothing of this plan would be submitted:"
-        keys = f"Change the platform ({preflight.KEYS}), or leave the points out (`exclude`)."
-        parts.append("\n".join([head, "", *(f"- {line}" for line in refused), "", keys, ""]))
+        listed = [f"- {line}" for line in refused]
+        parts.append("\n".join([head, "", *listed, "", preflight.ADVICE, ""]))
     parts += [display.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
     for line, number in lines.items():
         parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
@@ -146,14 +140,14 @@ def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
     if name == "feasibility" and row.is_refused:
         # Slurm's reasons are above the table
-        known = row.feasibility == plan_rows.REFUSED
-        return plan_rows.REFUSED + f" ({row.reason})" * known
+        known = row.feasibility == costed_plan.REFUSED
+        return costed_plan.REFUSED + f" ({row.reason})" * known
     if name == "feasibility":
         started = not row.reason.startswith("missing: ")
         return row.feasibility + f" ({row.reason})" * started
     value = getattr(row, "duration_s" if name == "duration" else name)
     if value is None:
-        unknown = name == "cost_usd" and row.feasibility != plan_rows.EXCLUDED
+        unknown = name == "cost_usd" and row.feasibility != costed_plan.EXCLUDED
         return "unknown" if unknown else MISSING
     if name == "submission" and value in lines:
         return f"sbatch {lines[value]}"
@@ -171,7 +165,7 @@ def clock(duration_s: float) -> Number:
 
 
 def totals_shown(
-    made: plan_rows.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
+    made: costed_plan.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
 ) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget.
 
@@ -180,14 +174,14 @@ def totals_shown(
     wanted = accepted(made, points)
     platforms = dict.fromkeys(row.platform for row in wanted)
     groups = {p: [row for row in wanted if row.platform == p] for p in platforms}
-    rows = [[name, *sums(plan_rows.total(runs))] for name, runs in groups.items()]
-    rows.append(["all", *sums(plan_rows.total(wanted))])
+    rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
+    rows.append(["all", *sums(costed_plan.total(wanted))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
     return TextTable.of("Totals", names, rows, [*warnings, *notes(made, points, config)])
 
 
-def searches_shown(searches: Sequence[plan_rows.SearchCost]) -> TextTable:
-    """What each search takes, at least, expected and at most, and the full grid beside it."""
+def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
+    """The least, expected and highest cost of each search, and the cost of the full grid."""
     kinds = ("made", "least", "expected", "most", "full_grid")
     rows = [
         [search.work, kind.replace("_", " "), *sums(getattr(search, kind))[:3]]
@@ -205,13 +199,13 @@ def searches_shown(searches: Sequence[plan_rows.SearchCost]) -> TextTable:
     return TextTable.of("The search and the full grid", names, rows, notes)
 
 
-def accepted(made: plan_rows.Plan, points: Sequence[PointRow]) -> list[plan_rows.PlanRow]:
+def accepted(made: costed_plan.Plan, points: Sequence[PointRow]) -> list[costed_plan.PlanRow]:
     """The runs to do without those that are refused."""
     refused = {row.point for row in points if row.is_refused}
     return [row for row in made.runs if row.point not in refused] if refused else made.runs
 
 
-def sums(total: plan_rows.Total) -> list[str]:
+def sums(total: costed_plan.Total) -> list[str]:
     """Runs, node-hours, US dollars, time if the runs follow one another."""
     known = rounded(total.cost_usd, 2)
     usd = Number(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
@@ -219,7 +213,7 @@ def sums(total: plan_rows.Total) -> list[str]:
     return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
-def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> list[str]:
+def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
@@ -235,7 +229,7 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
     found += [
         f"Recipe {name} trains more examples on more replicas (steps_per_epoch with a batch per "
         "replica): its configurations will not be compared; use global_batch_size."
-        for name in plan_rows.of_other_work(made.runs, config.recipes)
+        for name in costed_plan.of_other_work(made.runs, config.recipes)
     ]
     if made.stale:
         number = f"{made.stale} run{'s' if made.stale > 1 else ''}"
@@ -252,7 +246,7 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
     found.append(
         "duration: of one run: median wall time, from launch to teardown, of the valid runs of the "
         "same point, "
-        f"else the platform's runtime_min ({plan_rows.TIME_LIMIT}). "
+        f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
         "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
         "are processes of one machine."
     )
@@ -261,17 +255,46 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
             "starts: when Slurm would start one run of the row, if nothing else were submitted "
             "(`sbatch --test-only`); local time."
         )
-        found += plan_rows.soonest(points)
-    assumed = (row for row in points if row.duration_from == plan_rows.TIME_LIMIT)
+        found += costed_plan.soonest(points)
+    assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
-    if unpriced := plan_rows.total(made.runs).unpriced:
+    if unpriced := costed_plan.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
     if made.benchmarks:
-        number, hours, dollars, _ = sums(plan_rows.total(made.benchmarks))
+        number, hours, dollars, _ = sums(costed_plan.total(made.benchmarks))
         more = f"{number} benchmarks to do, at most {hours} node-hours and {dollars} US dollars"
-        found.append(f"Not in the sums, but in the budget: {more} ({plan_rows.TIME_LIMIT}).")
+        found.append(f"Not in the sums, but in the budget: {more} ({costed_plan.TIME_LIMIT}).")
     if problems := costed_plan.budget_problems(config, made.runs, made.benchmarks):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]
+
+
+def assess_repeats(study: StudyFolder) -> None:
+    """Write the file of the round and print what it decides."""
+    number = study.round
+    previous = extra_repeats.read(file_of_round(study, number - 1)) if number > 1 else None
+    before = previous.runs if previous else ()
+    made = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
+    for point in made.points:
+        width = point.relative_interval
+        shown = "no interval" if width is None else f"interval {width:.1%} of the median"
+        axes = f"platform {point.platform}, recipe {point.recipe}, nodes {point.nodes}"
+        diverged = f", {point.diverged} diverged" if point.diverged else ""
+        print(f"{axes}: {point.repeats} runs{diverged}, {shown}: {point.verdict}")
+    for search in made.searches:
+        more = (
+            f", {len(search.wanted)} are run {search.runs_next} times each" if search.wanted else ""
+        )
+        ended = "decided" if search.is_decided else "undecided"
+        print(
+            f"search, {search.model}, {search.recipe}: {len(search.left)} of {search.points} "
+            f"points have left{more or f'; {ended}'}"
+        )
+    print(f"round {number}: {made.added} extra repeats")
+    run_record.write_json(file_of_round(study, number), made)
+
+
+def file_of_round(study: StudyFolder, number: int) -> Path:
+    return study.folder / "repeats" / f"round={number}.json"

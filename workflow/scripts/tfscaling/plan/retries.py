@@ -1,0 +1,208 @@
+"""Which failed runs are tried again, and what the executor plugin slurm-sweep asks about jobs.
+
+Another attempt is for what may not be there next time: a lost node, a preemption, a time limit, a
+connection, a process that somebody killed. What it would only repeat is reported at once. How often
+a run is tried again is the profile's `retries`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfscaling.record import attempts, crashes, events, run_record, run_states
+from tfscaling.record.attempts import Cause, FailureReport, Kind
+from tfscaling.spec import run_spec
+from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.run_spec import JobSpec, RunSpec
+
+#: Causes of these kinds last: the run was given something else than it asks for, or too little.
+_LASTING: frozenset[Kind] = frozenset({"invalid", "out_of_memory"})
+#: Exceptions that another attempt may not meet, also in a user's code.
+_MAY_PASS = {
+    *("OSError", "IOError", "PermissionError", "FileNotFoundError", "BlockingIOError"),
+    *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
+    *("ConnectionAbortedError", "TimeoutError", "DistBackendError", "DistNetworkError"),
+    *("InterruptedError", "MemoryError", "ResourceExhaustedError", "NotFoundError"),
+    "DataLossError",
+}
+#: How a program ends that crashes of itself; other signals come from outside, or from a file system
+#: or memory that failed (SIGBUS).
+_CRASHES = ("SIGSEGV", "SIGFPE", "SIGILL")
+#: Libraries of communication raise errors of all names, in these words. The last two are SIGBUS, as
+#: Python and shells have it.
+_MAY_PASS_WORDS = re.compile(
+    r"connection (?:was )?(?:closed|reset|refused|aborted|timed out)|socket closed|timed? ?out"
+    r"|\bnccl|\bgloo|\bbus error\b|exit code 135\b",
+    re.IGNORECASE,
+)
+
+
+def is_lasting(record: Path) -> bool:
+    """Whether the run that was to leave this record failed for what will be there again."""
+    if record.name != run_record.RECORD:
+        return False
+    try:
+        failure = attempts.read_failure(record.parent)
+    except run_record.RecordError:
+        return False
+    if failure is None:
+        return False
+    return lasts(failure.cause) or _is_limit_too_short(record.parent, failure)
+
+
+def _is_limit_too_short(run: Path, failure: FailureReport) -> bool:
+    """Whether at its pace the attempt needed more than its time limit, and can't be resumed."""
+    checkpoints = run / attempts.CHECKPOINTS
+    if failure.cause.kind != "time_limit" or any(checkpoints.glob("steps=*")):
+        return False
+    attempt = attempts.path(run, failure.attempt)
+    try:
+        recipe = run_spec.read(attempt / attempts.SPEC, RunSpec).recipe
+        happened = events.read(attempt / "rank-0.events.jsonl")
+    except (run_spec.SpecError, OSError):
+        return False
+    first_s = [event["time_s"] for event in happened if event["event"] == "first_step"]
+    done = [event for event in happened if event["event"] == "epoch"]
+    if not first_s or not done or recipe.stop_after_steps or failure.wall_time_s is None:
+        return False
+    epoch_s = (done[-1]["time_s"] - first_s[0]) / done[-1]["epoch"]
+    needed_s = first_s[0] - happened[0]["time_s"] + recipe.epochs * epoch_s
+    return bool(needed_s > failure.wall_time_s)
+
+
+def lasts(cause: Cause) -> bool:
+    """Whether another attempt would meet this cause again."""
+    if cause.kind == "missing_gpus":  # of one host
+        return False
+    if cause.kind == "program_failed":
+        return _is_a_crash(cause)
+    if cause.kind in _LASTING or cause.error == "DeviceError":
+        return True
+    # a user's function that raises does so again; not so for what a file or a connection may do
+    return cause.place is not None and cause.error not in _MAY_PASS
+
+
+def _is_a_crash(cause: Cause) -> bool:
+    """Whether a user's program ended of itself, and of nothing that may pass."""
+    error = cause.error or ""
+    if crashes.is_abort(error):
+        return not crashes.has_lost_connection((cause.message, *cause.last_lines))
+    if error.startswith("killed by"):
+        return any(name in error for name in _CRASHES)
+    return error not in _MAY_PASS and not _MAY_PASS_WORDS.search(cause.message)
+
+
+def given_up(planned: Manifest, runs_dir: Path) -> frozenset[str]:
+    """The folders of the runs of searches that failed too often: their points are eliminated."""
+    searched = {each.point for search in planned.searches for each in search.points}
+    runs = (run.spec for run in planned.runs if run.spec.point in searched)
+    return frozenset(spec.path for spec in runs if _is_given_up(spec, runs_dir))
+
+
+def _is_given_up(spec: RunSpec, runs_dir: Path) -> bool:
+    folder = runs_dir / spec.path
+    if (folder / run_record.RECORD).exists() or not (folder / run_record.FAILURE).exists():
+        return False
+    return attempts.failed_too_often(folder, spec.parameters_hash)
+
+
+_KINDS: dict[str, Kind] = {
+    "BOOT_FAIL": "node_failed",
+    "CANCELLED": "cancelled",
+    "DEADLINE": "time_limit",
+    "NODE_FAIL": "node_failed",
+    "OUT_OF_MEMORY": "out_of_memory",
+    "PREEMPTED": "preempted",
+    "TIMEOUT": "time_limit",
+}
+#: Causes that lie in a node.
+_UNFIT: frozenset[Kind] = frozenset({"slow_node", "missing_gpus"})
+#: Clocks of hosts and file servers differ by less.
+_CLOCKS_S = 60.0
+
+
+@dataclass(frozen=True)
+class SlurmSweep:
+    """Records, failures and attempts of a study: the plugin's protocol `Sweep`.
+
+    `specs` are runs and benchmarks by the files of their records.
+    """
+
+    specs: Mapping[str, JobSpec]
+    runs_dir: Path
+
+    def is_finished(self, output: Path, number: str) -> bool:
+        """Whether the record was made by Slurm's job of this number.
+
+        Slurm may report a failure later: a lost node or a time limit while the job ended.
+        """
+        try:
+            record = run_record.read(output) if output.name == run_record.RECORD else None
+        except run_record.RecordError:
+            return False
+        job = None if record is None else record.environment.slurm_job
+        return job is not None and job.id == number
+
+    def failed(self, output: Path, number: str, state: str) -> None:
+        """Write a failure report with Slurm's state, unless the launcher has left its own."""
+        spec, folder = self.specs.get(str(output)), output.parent
+        last = _last_attempt(folder)
+        if spec is None or ((last or folder) / run_record.FAILURE).exists():
+            return
+        text = f"Slurm's job {number} ended as {state}, and its launcher left no report"
+        failure = FailureReport(
+            axes=spec.axes,
+            attempt=max(attempts.numbers(folder), default=1),
+            cause=Cause(kind=_KINDS.get(state, "launcher_failed"), message=text),
+            parameters_hash=spec.parameters_hash,
+        )
+        with contextlib.suppress(OSError):  # a full disk, which the console has reported
+            folder.mkdir(parents=True, exist_ok=True)
+            for place in filter(None, (last, folder)):
+                attempts.write_failure(place, failure)
+
+    def fails_again(self, output: Path) -> bool:
+        return is_lasting(output)
+
+    def unfit_nodes(self, output: Path) -> list[str]:
+        """The hosts that were too slow or lacked GPUs in an attempt at this run."""
+        hosts: set[str] = set()
+        folder = output.parent
+        for number in attempts.numbers(folder) if output.name == run_record.RECORD else ():
+            try:
+                failure = attempts.read_failure(attempts.path(folder, number))
+            except run_record.RecordError:
+                continue
+            if failure is not None and failure.cause.kind in _UNFIT and failure.cause.host:
+                hosts.add(failure.cause.host)
+        return sorted(hosts)
+
+    def has_other_settings(self, output: Path, since_s: float | None = None) -> bool:
+        planned, last = self.specs.get(str(output)), _last_attempt(output.parent)
+        spec = last / attempts.SPEC if last else None
+        if planned is None or spec is None or not spec.exists():
+            return False
+        if since_s is not None and spec.stat().st_mtime <= since_s - _CLOCKS_S:
+            return False
+        return spec.read_text() != run_spec.encode(planned)
+
+    def accept(self, output: Path) -> None:
+        """Drop the record that the output replaces."""
+        attempts.drop_backup(output)
+
+    def note(self, words: Mapping[Path, str]) -> None:
+        """Write the notes for the tables."""
+        runs = [spec for spec in self.specs.values() if isinstance(spec, RunSpec)]
+        named = {file: spec.path for file, spec in self.specs.items() if isinstance(spec, RunSpec)}
+        found = {named[str(file)]: said for file, said in words.items() if str(file) in named}
+        with contextlib.suppress(OSError):  # a full disk must not end the sweep
+            run_states.write_queue_notes(self.runs_dir, runs, found)
+
+
+def _last_attempt(folder: Path) -> Path | None:
+    begun = attempts.numbers(folder)
+    return attempts.path(folder, begun[-1]) if begun else None
