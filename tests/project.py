@@ -6,8 +6,10 @@ import csv
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,18 @@ class Project:
         """All failure reports of runs without a record."""
         paths = sorted(self.folder.glob("results/runs/**/repeat=*/failure.json"))
         return [json.loads(path.read_text()) for path in paths]
+
+    def drivers(self) -> list[int]:
+        """Process numbers of the sweeps that run here."""
+        files = self.folder.glob(".snakemake/drivers/*.json")
+        found = [int(json.loads(path.read_text())["pid"]) for path in files]
+        return [pid for pid in found if Path(f"/proc/{pid}").exists()]
+
+    def end_if_failed(self, happening: Future[None]) -> None:
+        """End the sweeps here if this failed, which they might wait for without end."""
+        if happening.exception():
+            for pid in self.drivers():
+                os.kill(pid, signal.SIGKILL)
 
 
 def axis(path: str, name: str) -> str:

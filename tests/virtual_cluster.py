@@ -29,14 +29,15 @@ class Cluster:
     def run(self, *command: str) -> str:
         """A Slurm command's output."""
         return subprocess.run(
-            command, env={**os.environ, **self.environ}, capture_output=True, text=True, check=True
-        ).stdout
+            command, env={**os.environ, **self.environ}, capture_output=True, text=True, check=True,
+            timeout=WAIT_S,
+        ).stdout  # fmt: skip
 
     def tool(self, verb: str, *arguments: str) -> str:
         """A command of provision/virtual/cluster on this cluster."""
         return subprocess.run(
             [str(TOOL), verb, "--root", str(self.root), *arguments],
-            capture_output=True, text=True, check=True,
+            capture_output=True, text=True, check=True, timeout=WAIT_S,
         ).stdout  # fmt: skip
 
     def stop_controller(self) -> None:

@@ -13,27 +13,32 @@ _PARALLELCLUSTER = """
 import sys, yaml
 from marshmallow.exceptions import ValidationError
 from pcluster.schemas.cluster_schema import ClusterSchema
-try:
-    ClusterSchema(cluster_name="scaling").load(yaml.safe_load(open(sys.argv[1])))
-except ValidationError as error:
-    sys.exit(str(error.messages))
+status = 0
+for path in sys.argv[1:]:
+    try:
+        ClusterSchema(cluster_name="scaling").load(yaml.safe_load(open(path)))
+    except ValidationError as error:
+        status = 1
+        print(path, error.messages, sep=": ")
+sys.exit(status)
 """
 
 
 def _output(*command: str) -> list[str]:
-    """The lines that a program printed if it failed, none if it did not."""
+    """The lines that a program printed if it failed, else none; each names a file."""
     environ = {**os.environ, "AWS_DEFAULT_REGION": "eu-central-1"}  # nothing is asked there
     done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
-    return (done.stdout + done.stderr).split("\n") if done.returncode else []
+    return (done.stdout + done.stderr).splitlines() if done.returncode else []
 
 
-def parallelcluster(path: Path) -> list[str]:
+def parallelcluster(*paths: Path) -> list[str]:
     """What ParallelCluster's schema refuses; it knows no instance types and no regions."""
     python = TOOLS / "aws-parallelcluster/bin/python"
-    return _output(str(python), "-c", _PARALLELCLUSTER, str(path))
+    return _output(str(python), "-c", _PARALLELCLUSTER, *map(str, paths))
 
 
 def cloudformation(*paths: Path) -> list[str]:
     """What cfn-lint refuses, by the resource types' own schemas."""
     lint = TOOLS / "cfn-lint/bin/cfn-lint"
-    return _output(str(lint), "--regions", "eu-central-1", "--", *map(str, paths))
+    options = ("--regions", "eu-central-1", "--format", "parseable")
+    return _output(str(lint), *options, "--", *map(str, paths))

@@ -16,6 +16,7 @@ _PROGRAMS = {
         "strategy_rank.py", "oracle_rank.py", "own_models_rank.py",
         "mpi_all_reduce_rank.py",
     },
+    "loaded": {"program.py"},
 }  # fmt: skip
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from project import REPOSITORY
-from virtual_cluster import Cluster, start
+from virtual_cluster import Cluster, start, wait_for
 
 BEGIN_S, BOOT_S = 4, 8
 #: What a job learns about itself, as train.py does.
@@ -36,13 +35,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.tool("down")
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
 
 
 def described(cluster: Cluster, folder: Path) -> dict[str, Any]:

@@ -116,6 +116,7 @@ def test_a_sweep_outlives_a_controller_that_is_away(
 
     with ThreadPoolExecutor(1) as pool:
         back = pool.submit(bring_back)
+        back.add_done_callback(project.end_if_failed)
         project.snakemake(
             "--until", "train", "--retries", "0", profile="slurm",
             environ={**cloud.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},

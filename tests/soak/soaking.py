@@ -173,7 +173,7 @@ class Soak:
         missing, changed_s = self.planned, time.monotonic()
         with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as faults:
             disturber = pool.submit(self._disturb, faults)
-            disturber.add_done_callback(self._end_driver_if_failed)
+            disturber.add_done_callback(self.project.end_if_failed)
             try:
                 while (self._to_come or self.missing()) and not self._is_broken(disturber):
                     self.starts += 1
@@ -239,7 +239,7 @@ class Soak:
                 fault, _, host = asked.name.partition("-")
                 asked.unlink()
                 self._faults.append(faults.submit(self._happen, fault, host))
-                self._faults[-1].add_done_callback(self._end_driver_if_failed)
+                self._faults[-1].add_done_callback(self.project.end_if_failed)
             self._start_requeued()
             if self._to_come and len(self.seen) >= self._to_come[0][0]:
                 name = self._to_come[0][1]
@@ -289,21 +289,10 @@ class Soak:
             words = ("sbatch", *shape, "--wrap=sleep 3")
             wait_for(lambda: bool(self.cluster.run(*words)), "sbatch to answer")
         else:
-            if not (drivers := self._drivers()):
+            if not (drivers := self.project.drivers()):
                 return False
             os.kill(drivers[0], signal.Signals[name])
         return True
-
-    def _drivers(self) -> list[int]:
-        """Process numbers of the running sweeps."""
-        found = map(_pid, self.project.folder.glob(".snakemake/drivers/*.json"))
-        return [pid for pid in found if Path(f"/proc/{pid}").exists()]
-
-    def _end_driver_if_failed(self, happening: Future[None]) -> None:
-        """End a sweep that would wait for a fault that could not be done or undone."""
-        if happening.exception():
-            for pid in self._drivers():
-                os.kill(pid, signal.SIGKILL)
 
     def _restart_controller(self, away_s: float) -> None:
         self.cluster.stop_controller()
@@ -366,10 +355,6 @@ def _kind(failure: Path) -> str | None:
     with contextlib.suppress(FileNotFoundError):
         return str(json.loads(failure.read_text())["cause"]["kind"])
     return None
-
-
-def _pid(path: Path) -> int:
-    return int(json.loads(path.read_text())["pid"])
 
 
 def _overlapping(folder: Path) -> list[str]:

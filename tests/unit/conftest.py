@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import loaded_python
 import pytest
-from builders import SCRIPTS
+from ranks import ranks_of
 from shared import made_once
-from tfscaling.launch.launchers import LAUNCHERS, Request
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES
@@ -62,32 +56,12 @@ def train(folder: Path, shapes: Shapes) -> None:
     """All processes of all trainings at the same time; each rank writes into `folder`/<name>."""
     import strategy_rank
 
-    processes: list[tuple[Path, subprocess.Popen[bytes]]] = []
-    with contextlib.ExitStack() as stack:
+    servers = strategy_rank.PARAMETERS["parameter_servers"]
+    with ranks_of(strategy_rank) as ranks:
         for name, (strategy, geometry) in shapes.items():
             (folder / name).mkdir()
-            spec, servers = STRATEGIES[strategy], strategy_rank.PARAMETERS["parameter_servers"]
+            spec = STRATEGIES[strategy]
             batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, servers)
-            jobs = spec.jobs(geometry, servers)
-            request = Request([], geometry, jobs, 1, folder / name, False, mpi="", held=stack)
-            for command in LAUNCHERS["local"](request):
-                output = folder / name / f"{command.rank}.json"
-                words = [strategy, str(geometry.gpus_per_task), str(batch), str(output)]
-                own_env = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
-                environ = loaded_python.environ({**os.environ, **command.env, **own_env})
-                with output.with_suffix(".log").open("w") as log:
-                    process = subprocess.Popen(
-                        [sys.executable, strategy_rank.__file__, *words],
-                        env=environ,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                    )
-                processes.append((output, process))
-        try:
-            for output, process in processes:
-                ended = process.wait(timeout=900)
-                assert ended == 0, output.with_suffix(".log").read_text()
-        finally:
-            for _, process in processes:
-                process.kill()
-                process.wait()
+            words = (strategy, str(geometry.gpus_per_task), str(batch))
+            ranks.start_job(folder / name, geometry, spec.jobs(geometry, servers), *words)
+        ranks.found()

@@ -1,6 +1,6 @@
 """A rank of the trainings of users' models and pipelines that test_own_models.py compares.
 
-Usage: own_models_rank.py OUTPUT STRATEGY, with TF_CONFIG as train.py sets it: one worker of two.
+Usage: own_models_rank.py STRATEGY OUTPUT, with TF_CONFIG as train.py sets it: one worker of two.
 Without STRATEGY: Keras's own `fit`, one replica, and two replicas in one process.
 """
 
@@ -464,9 +464,9 @@ def pipelines(single: Any, mirrored: Any) -> dict[str, Any]:
 
 def main() -> None:
     rank.load_tensorflow()
-    output, found = Path(sys.argv[1]), {}
+    output, found = Path(sys.argv[-1]), {}
     if len(sys.argv) > 2:
-        strategy = STRATEGIES[sys.argv[2]].build(
+        strategy = STRATEGIES[sys.argv[1]].build(
             strategies.configure(0, "logical", 1), Exchange("ring")
         )
         worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]

@@ -61,12 +61,6 @@ def test_the_picture_of_the_stages_has_rules_of_the_workflow() -> None:
     assert {name for arrow in stages.ARROWS for name in arrow[:2]} == set(stages.STAGES)
 
 
-def test_no_page_needs_a_script_from_elsewhere() -> None:
-    for page in PAGES:
-        languages = {fence.language for fence in documents.fences((REPOSITORY / page).read_text())}
-        assert "mermaid" not in languages, page
-
-
 def test_yaml_in_the_pages_is_valid() -> None:
     for page in PAGES:
         for fence in documents.fences((REPOSITORY / page).read_text()):

@@ -8,17 +8,19 @@ from tfscaling.train import models
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "classes", "parameters"),
+    ("name", "shape", "classes", "parameters", "normalizations"),
     [
-        ("mnist_cnn", (28, 28), 10, 2_770_634),
-        ("cifar10_cnn", (32, 32, 3), 10, 122_570),
-        ("resnet50", (224, 224, 3), 1000, 25_636_712),
+        ("mnist_cnn", (28, 28), 10, 2_770_634, 0),
+        ("cifar10_cnn", (32, 32, 3), 10, 122_570, 0),
+        ("resnet50", (224, 224, 3), 1000, 25_636_712, 53),
     ],
 )
 def test_shapes_and_numbers_of_parameters(
-    name: str, shape: tuple[int, ...], classes: int, parameters: int
+    name: str, shape: tuple[int, ...], classes: int, parameters: int, normalizations: int
 ) -> None:
     model = models.get(name).build()
+    normalized = [v for v in model.non_trainable_variables if "moving" in v.path]
+    assert len(normalized) == 2 * normalizations  # their means and variances
     assert model.input_shape == (None, *shape)
     assert model.output_shape == (None, classes)
     assert model.count_params() == parameters
@@ -26,8 +28,3 @@ def test_shapes_and_numbers_of_parameters(
     logits = np.asarray(model(images, training=False))
     assert logits.shape == (2, classes)
     assert not np.allclose(logits.sum(axis=1), 1.0)  # no softmax: the loss takes logits
-
-
-def test_resnet50_normalizes_its_batches() -> None:
-    model = models.get("resnet50").build()
-    assert len(model.non_trainable_variables) == 2 * 53

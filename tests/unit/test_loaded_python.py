@@ -67,7 +67,7 @@ def test_an_error_has_the_traceback_of_the_program_alone(
     _, said = process.communicate()
     assert process.returncode == 1
     lines = said.splitlines()
-    assert lines[0] == "Traceback (most recent call last):" and lines[-1] == "ValueError: wrong"
+    assert lines[0].startswith("Traceback") and lines[-1] == "ValueError: wrong"
     assert [line.split('"')[1] for line in lines if "File" in line] == [str(tmp_path / PROGRAM)]
 
 

@@ -9,22 +9,11 @@ without any strategy; and one replica with whole batches is still compared with 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
-
-import loaded_python
 import numpy as np
 import oracle_rank
 import pytest
-from builders import SCRIPTS
 from oracle_rank import PRECISIONS, SETTINGS, STEPS, UNEVEN, WHOLE
-from tfscaling.launch.launchers import LAUNCHERS, Request
+from ranks import Found, ranks_of
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES
@@ -42,55 +31,13 @@ TOLERANCE = {"float32": 1e-4, "mixed_bfloat16": 2e-2, "mixed_float16": 1e-2}
 #: Where batch normalization sees the few examples of a replica, roundings of float16 grow with each
 #: step: a training differed from its reference by 2 % in its fifth epoch, and not before.
 SAME_EPOCHS = {"float32": 5, "mixed_bfloat16": 5, "mixed_float16": 3}
-Found = dict[str, Any]
-
-
-@contextmanager
-def started(folder: Path, words: list[str], environ: dict[str, str]) -> Iterator[Any]:
-    """A rank as a process."""
-    own = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    with (folder / f"{words[-1].split('/')[-1]}.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, oracle_rank.__file__, *words],
-            env=loaded_python.environ({**os.environ, **environ, **own}),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-
-def train(folder: Path, strategy: str, geometry: Geometry) -> list[Found]:
-    """What each rank that trains found; one training at a time, for the sake of other tests."""
-    spec = STRATEGIES[strategy]
-    jobs = spec.jobs(geometry, SETTINGS["parameter_servers"])
-    with ExitStack() as held:
-        request = Request([], geometry, jobs, 1, folder, False, mpi="", held=held)
-        commands = LAUNCHERS["local"](request)
-        outputs = [folder / f"{command.rank}.json" for command in commands]
-        running = []
-        with ExitStack() as stack:
-            for command, output in zip(commands, outputs, strict=True):
-                words = [strategy, str(geometry.gpus_per_task), str(output)]
-                running.append(stack.enter_context(started(folder, words, dict(command.env))))
-            for process, output in zip(running, outputs, strict=True):
-                log = folder / f"{output.name}.log"
-                # a deadlock is a failure
-                assert process.wait(timeout=900) == 0, log.read_text()
-    found = [json.loads(output.read_text()) for output in outputs]
-    return [of_rank for of_rank in found if of_rank]
 
 
 @pytest.fixture(scope="module")
 def references(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("references")
-    words = ["references", "0", str(folder / "found.json")]
-    with started(folder, words, {}) as process:
-        assert process.wait(timeout=900) == 0, (folder / "found.json.log").read_text()
-    found: Found = json.loads((folder / "found.json").read_text())
+    with ranks_of(oracle_rank) as ranks:
+        ranks.start(tmp_path_factory.mktemp("references") / "found.json", "references", "0")
+        (found,) = ranks.found()
     return found
 
 
@@ -98,10 +45,14 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Found:
 def training(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[int, list[Found]]:
-    """Number of replicas, what each rank found."""
+    """Number of replicas, what each rank that trains found; one training at a time."""
     strategy, geometry, replicas = TRAININGS[request.param]
-    ranks = train(tmp_path_factory.mktemp("training"), strategy, geometry)
-    return replicas, ranks
+    folder = tmp_path_factory.mktemp("training")
+    jobs = STRATEGIES[strategy].jobs(geometry, SETTINGS["parameter_servers"])
+    with ranks_of(oracle_rank) as ranks:
+        ranks.start_job(folder, geometry, jobs, strategy, str(geometry.gpus_per_task))
+        found = ranks.found()
+    return replicas, [of_rank for of_rank in found if of_rank]
 
 
 def test_strategies_train_as_keras_does(

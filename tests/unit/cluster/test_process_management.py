@@ -41,7 +41,8 @@ def test_ranks_tell_each_other_their_addresses() -> None:
         assert clients[1].ask("barrier_in") == "cmd=barrier_out rc=0"
         waiting.join()
         told = clients[1].ask("get kvsname=ranks key=rank-0")
-        assert told == "cmd=get_result rc=0 msg=success value=host#one=1 two"
+        assert told.startswith("cmd=get_result rc=0 ")
+        assert told.endswith(" value=host#one=1 two")
         assert "rc=-1" in clients[1].ask("get kvsname=ranks key=rank-7")
         mapping = clients[1].ask("get kvsname=ranks key=PMI_process_mapping")
         assert mapping.endswith("value=(vector,(0,1,2))")

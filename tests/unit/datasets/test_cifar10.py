@@ -103,7 +103,7 @@ def test_a_pickle_that_is_not_the_published_one_is_never_opened(tmp_path: Path) 
             return Path.touch, (tmp_path / "sprung",)  # type: ignore[return-value]
 
     write(tmp_path, {**pickled_files(), "data_batch_1": pickle.dumps(Trap())})
-    with pytest.raises(ValueError, match="MD5 of data_batch_1 is not that of the published file"):
+    with pytest.raises(ValueError, match="MD5 of data_batch_1"):
         cifar10.read(tmp_path)
     assert not (tmp_path / "sprung").exists()
 
@@ -115,7 +115,7 @@ def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_any_form_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none of data_batch_1.bin, data_batch_1, data_b"):
+    with pytest.raises(FileNotFoundError, match=r"data_batch_1\.bin"):
         cifar10.read(tmp_path)
 
 
@@ -130,6 +130,6 @@ def test_a_pickle_of_the_right_checksum_calls_nothing(
     monkeypatch.setattr(cifar10, "PICKLE_MD5", names)
     for name in names:
         Path(name).write_bytes(content)
-    with pytest.raises(pickle.UnpicklingError, match="is no part of an array"):
+    with pytest.raises(pickle.UnpicklingError, match="no part of"):
         cifar10.read(tmp_path)
     assert not Path("touched").exists()

@@ -52,45 +52,83 @@ def test_a_training_of_which_a_rank_was_asked_to_end_is_cancelled(tmp_path: Path
     assert (cause.kind, cause.rank, cause.error) == ("cancelled", 0, asked["error"])
 
 
-def test_a_rank_that_died_before_its_first_event_comes_before_complaints(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, complaining(0, 3.0))
-    cause = failures.find_cause(folder, {0: 1, 1: -9}, {})
-    assert (cause.kind, cause.rank) == ("rank_died", 1)
-    assert cause.message == "killed by SIGKILL"
+EXITED = {rank: f"Exited with exit code 1 (on node{rank})" for rank in range(3)}
+KILLED = {rank: f"Killed (on node{rank})" for rank in range(3)}
+#: Events of the ranks, their exit codes, what srun says of them, silent ranks; the cause.
+CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[int], Any]] = {
+    "died_before_its_first_event": (
+        [complaining(0, 3.0)], {0: 1, 1: -9}, {}, set(), ("rank_died", 1, "killed by SIGKILL")),
+    "complained_while_another_runs": (
+        [running(0), complaining(1, 3.0)], {0: None, 1: 1}, {}, set(),
+        ("rank_failed", 1, "UnavailableError: Socket closed")),
+    "complained_first": (
+        [complaining(0, 5.0), complaining(1, 4.0), complaining(2, 6.0)], dict.fromkeys(range(3), 1),
+        {}, set(), ("rank_failed", 1, "UnavailableError: Socket closed")),
+    "out_of_memory_by_srun": (
+        [complaining(0, 3.0), running(1)], {}, {0: EXITED[0], 1: "Out Of Memory (on node1)"}, set(),
+        ("rank_died", 1, "Out Of Memory (on node1)")),
+    "node_is_lost": (
+        [running(0, end=9.0), running(1)], {}, {}, set(),
+        ("rank_died", 1, failures.exit_text(None))),
+    # alive when its peers end, or killed by srun because they did
+    "stopped": (
+        [complaining(0, 40.0), running(1, progress=9.0), running(2)], {0: 1}, {}, {1},
+        ("stalled", 1, None)),
+    "stopped_and_killed_by_srun": (
+        [complaining(0, 40.0), running(1, progress=9.0), running(2)], {0: 1}, {1: KILLED[1]}, {1},
+        ("stalled", 1, None)),
+    # Slurm sends SIGCONT before SIGTERM
+    "stopped_and_complains_last": (
+        [complaining(0, 40.0), complaining(1, 41.0)], {}, {0: EXITED[0], 1: EXITED[1]}, {1},
+        ("stalled", 1, None)),
+    "died_while_another_is_silent": (
+        [complaining(0, 40.0), running(1), running(2)], {0: 1, 2: -9}, {}, {1},
+        ("rank_died", 2, None)),
+    "killed_while_another_is_silent": (
+        [complaining(0, 40.0), running(1), running(2)], {}, {2: KILLED[2], 1: KILLED[1]}, {1},
+        ("rank_died", 2, None)),
+    "complains_itself_though_silent": (
+        [complaining(0, 3.0), running(1)], {0: 1, 1: None}, {}, {0}, ("rank_failed", 0, None)),
+}  # fmt: skip
 
 
-def test_a_rank_that_is_still_running_is_no_cause_if_another_complained(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, running(0), complaining(1, 3.0))
-    cause = failures.find_cause(folder, {0: None, 1: 1}, {})
-    assert (cause.kind, cause.rank) == ("rank_failed", 1)
-    assert cause.message == "UnavailableError: Socket closed"
-    assert cause.reached == "failed"
+@pytest.mark.parametrize(("ranks", "exits", "said", "silent", "expected"), CAUSES.values(),
+                         ids=list(CAUSES))  # fmt: skip
+def test_the_first_cause_is_found(
+    ranks: list[Any], exits: dict[int, int | None], said: dict[int, str], silent: set[int],
+    expected: tuple[str, int, str | None], tmp_path: Path,
+) -> None:  # fmt: skip
+    cause = failures.find_cause(folder_with(tmp_path, *ranks), exits, said, silent)
+    kind, rank, message = expected
+    assert (cause.kind, cause.rank, cause.host or f"node{rank}") == (kind, rank, f"node{rank}")
+    assert message in (None, cause.message)
 
 
-def test_the_earliest_complaint_is_the_cause(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, complaining(0, 5.0), complaining(1, 4.0), complaining(2, 6.0))
-    assert failures.find_cause(folder, {0: 1, 1: 1, 2: 1}, {}).rank == 1
-
-
-def test_words_of_srun_about_a_silent_rank_are_the_message(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, complaining(0, 3.0), running(1))
-    said = {0: "Exited with exit code 1 (on node0)", 1: "Out Of Memory (on node1)"}
-    cause = failures.find_cause(folder, {}, said)
-    assert (cause.rank, cause.message) == (1, "Out Of Memory (on node1)")
-    assert cause.exit_code is None
-
-
-def test_a_node_that_is_lost_without_a_word_leaves_its_rank_as_the_cause(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, running(0, end=9.0), running(1))
-    cause = failures.find_cause(folder, {}, {})
-    assert (cause.rank, cause.message) == (1, "the rank ended without a report")
+@pytest.mark.parametrize(
+    ("error", "kind", "rank"),
+    [
+        ({"error": "ValueError", "message": "too few examples"}, "rank_failed", 0),
+        ({"error": "ResourceExhaustedError", "message": "out of memory"}, "rank_failed", 0),
+        ({"error": "InvalidArgumentError", "message": "Collective ops is aborted by: "},
+         "stalled", 1),
+        ({"error": parameter_server.CoordinatorSilentError.__name__}, "stalled", 1),
+    ],
+)  # fmt: skip
+def test_a_late_heartbeat_is_no_cause_of_an_error_of_the_ranks_own(
+    tmp_path: Path, error: dict[str, str], kind: str, rank: int
+) -> None:
+    """A shared file system may show heartbeats ten seconds late."""
+    folder = folder_with(tmp_path, complaining(0, 40.0, **error), running(1), running(2))
+    cause = failures.find_cause(folder, {0: 1}, {}, {1})
+    assert (cause.kind, cause.rank) == (kind, rank)
 
 
 def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
-    (tmp_path / "srun.log").write_text("noise\nsrun: error: invalid partition specified: v100\n")
+    error = "srun: error: invalid partition specified: v100"
+    (tmp_path / "srun.log").write_text(f"noise\n{error}\n")
     cause = failures.find_cause(tmp_path, {}, {})
     assert (cause.kind, cause.rank) == ("launch_failed", None)
-    assert cause.message == "srun: error: invalid partition specified: v100"
+    assert cause.message == error
     assert cause.last_lines[0] == "noise"
 
 
@@ -128,61 +166,6 @@ def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> 
         tmp_path / "stalled", behind(running(0, progress=9.0), 3.0), running(1, progress=7.0)
     )
     assert failures.stalled(folder, "nothing moves").rank == 1
-
-
-@pytest.mark.parametrize("said", [{}, {1: "Killed (on node1)"}], ids=["local", "srun"])
-def test_a_stopped_rank_comes_before_those_that_complain_about_it(
-    tmp_path: Path, said: dict[int, str]
-) -> None:
-    """It is alive when its peers end, or killed by srun because they did."""
-    folder = folder_with(tmp_path, complaining(0, 40.0), running(1, progress=9.0), running(2))
-    cause = failures.find_cause(folder, {0: 1}, said, {1})
-    assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "node1")
-    assert "UnavailableError: Socket closed" in cause.message
-
-
-def test_a_stopped_rank_that_goes_on_and_complains_last_is_the_cause(tmp_path: Path) -> None:
-    """Slurm sends SIGCONT before SIGTERM."""
-    folder = folder_with(tmp_path, complaining(0, 40.0), complaining(1, 41.0))
-    said = {n: f"Exited with exit code 1 (on node{n})" for n in (0, 1)}
-    cause = failures.find_cause(folder, {}, said, {1})
-    assert (cause.kind, cause.rank) == ("stalled", 1)
-
-
-@pytest.mark.parametrize(
-    ("exits", "said"), [({0: 1, 2: -9}, {}), ({}, {2: "Killed (on node2)", 1: "Killed (on node1)"})]
-)
-def test_a_rank_that_died_comes_before_one_whose_heartbeat_is_late(
-    tmp_path: Path, exits: dict[int, int | None], said: dict[int, str]
-) -> None:
-    folder = folder_with(tmp_path, complaining(0, 40.0), running(1), running(2))
-    cause = failures.find_cause(folder, exits, said, {1})
-    assert (cause.kind, cause.rank) == ("rank_died", 2)
-
-
-def test_a_rank_that_complains_itself_is_not_taken_for_stopped(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, complaining(0, 3.0), running(1))
-    cause = failures.find_cause(folder, {0: 1, 1: None}, {}, {0})
-    assert (cause.kind, cause.rank) == ("rank_failed", 0)
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "rank"),
-    [
-        ({"error": "ValueError", "message": "too few examples"}, "rank_failed", 0),
-        ({"error": "ResourceExhaustedError", "message": "out of memory"}, "rank_failed", 0),
-        ({"error": "InvalidArgumentError", "message": "Collective ops is aborted by: "},
-         "stalled", 1),
-        ({"error": parameter_server.CoordinatorSilentError.__name__}, "stalled", 1),
-    ],
-)  # fmt: skip
-def test_a_late_heartbeat_is_no_cause_of_an_error_of_the_ranks_own(
-    tmp_path: Path, error: dict[str, str], kind: str, rank: int
-) -> None:
-    """A shared file system may show heartbeats ten seconds late."""
-    folder = folder_with(tmp_path, complaining(0, 40.0, **error), running(1), running(2))
-    cause = failures.find_cause(folder, {0: 1}, {}, {1})
-    assert (cause.kind, cause.rank) == (kind, rank)
 
 
 def test_an_exception_of_the_launcher_is_a_cause() -> None:

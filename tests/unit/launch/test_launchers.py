@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import run_python
+from ranks import run_tensorflow
 from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.launch import launchers
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
@@ -130,7 +130,7 @@ def test_local_ranks_use_only_the_gpus_that_are_given(given: list[str], visible:
 
 @pytest.mark.parametrize("given", [[], ["2"], ["2", "3", "4"]])
 def test_too_few_gpus_for_all_nodes_are_an_error_before_any_rank_starts(given: list[str]) -> None:
-    with pytest.raises(ClusterError, match=f"2 workers with 2 GPUs .* need 4 .* are {len(given)} "):
+    with pytest.raises(ClusterError, match=f"2 workers .* 2 GPUs .* need 4 .* {len(given)} "):
         gpus_of(Geometry(2, 1, 2), given)
 
 
@@ -247,6 +247,6 @@ print(server.target)
 def test_tensorflows_server_can_bind_a_port_while_it_is_held() -> None:
     with ReservedPorts(1) as ports:
         (port,) = ports.numbers
-        done = run_python(SERVER, str(port), CUDA_VISIBLE_DEVICES="-1")
+        done = run_tensorflow(SERVER, str(port))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"grpc://127.0.0.1:{port}"

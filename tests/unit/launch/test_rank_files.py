@@ -78,7 +78,7 @@ def test_ranks_whose_files_never_come_are_named(tmp_path: Path, name: str) -> No
     assert caught.value.ranks == [1, 3]
     text = str(caught.value)
     assert ("rank-1.json" if "report" in name else "rank-1.events.jsonl") in text
-    assert "rank 3: no rank-3.json and no rank-3.events.jsonl" in text
+    assert "rank-3.json" in text and "rank-3.events.jsonl" in text
     assert "rank 0" not in text and "rank 2" not in text
 
 

@@ -181,10 +181,8 @@ def test_accounting_answers_where_the_controller_does_not(
         queue_time_s=119.0,
         boot_time_s=None,
     )
-    assert (tmp_path / "asked").read_text() == (
-        "--allocations --noheader --parsable2"
-        " --format=JobIDRaw,Partition,NodeList,NNodes,NCPUS,Submit,Start,AllocTRES --jobs=4\n"
-    )
+    asked = (tmp_path / "asked").read_text().split()
+    assert {"--allocations", "--noheader", "--parsable2", "--jobs=4"} <= {*asked}
 
 
 @pytest.mark.parametrize("line", ["", "4", "4|cloud|cloud1|1|2|Unknown|Unknown|"])

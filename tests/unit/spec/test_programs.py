@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, manifest_of, raw_config
-from tfscaling.spec import configuration, grid, run_spec, variants
+from tfscaling.spec import configuration, grid, recipes, run_spec, variants
 from tfscaling.spec.config import OWN_STRATEGY, PROGRAM
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import OF_PROGRAM, Grid
@@ -147,8 +147,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize(("recipe", "key", "words"), WRONG.values(), ids=list(WRONG))
 def test_a_wrong_recipe_is_named_with_key_value_and_what_is_allowed(
-    recipe: dict[str, Any], key: str, words: str
+    recipe: dict[str, Any], key: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recipes, "_MATCH_S", 0.5)  # else a search of a pattern computes for longer
     with pytest.raises(ConfigError) as caught:
         expand(recipe)
     assert str(caught.value).startswith(f"config.yaml: recipes.script.{key}")

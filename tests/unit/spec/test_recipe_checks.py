@@ -72,7 +72,7 @@ def test_a_batch_that_cannot_be_computed_in_equal_parts_excludes_the_point() -> 
     assert [run.spec.per_replica_batch_size for run in expanded.runs] == [96]
     (excluded,) = expanded.excluded
     assert excluded.point.nodes == 2
-    assert "48 is not divisible by accumulate_steps 32" in excluded.reason
+    assert "accumulate_steps 32" in excluded.reason
 
 
 @pytest.mark.parametrize("strategy", ["mpi_all_reduce", "single"])

@@ -167,7 +167,7 @@ def test_a_baseline_names_a_variant_where_other_recipes_are_compared_with_it() -
         (("grid",), [{**MINIMAL["grid"][0], "model": "own:model"}, block]),
     ]
     check_baseline("weak+depth=18", *more)
-    with pytest.raises(ConfigError, match=r"baseline.recipe: .weak. .* weak\+depth=18, weak"):
+    with pytest.raises(ConfigError, match=r"baseline\.recipe: .* weak\+depth=18"):
         check_baseline("weak", *more)
 
 

@@ -78,5 +78,5 @@ def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence
     result = loop.train(log, lambda line: None)
     assert result.diverged == ""
     loop.evaluate(result, log, "evaluated")
-    assert result.diverged == "held-out loss is NaN from epoch 1"
+    assert result.diverged.startswith("held-out loss is NaN")
     assert result.test_loss is None and result.epochs[-1].test_loss is None

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
-from contextlib import ExitStack
 from typing import Any
 
-import loaded_python
 import mpi_all_reduce_rank
 import numpy as np
 import pytest
-from builders import SCRIPTS
 from mpi_all_reduce_rank import DTYPES, EXCHANGES, ROWS, WIDTH
-from tfscaling.launch.launchers import LAUNCHERS, Request
+from ranks import ranks_of
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.mpi.strategy import BUCKET_BYTES, Part, buckets
 from tfscaling.train.mpi.sums import aligned
@@ -56,27 +49,10 @@ def test_sums_lie_where_tensorflow_takes_them_without_a_copy(shape: tuple[int, .
 @pytest.fixture(scope="module")
 def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two ranks of an MPI job has of the other."""
-    folder, geometry = tmp_path_factory.mktemp("exchanged"), Geometry(RANKS, 1, 0)
-    own = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
-    with ExitStack() as all_:
-        request = Request([], geometry, {"worker": RANKS}, 1, folder, False, mpi="", held=all_)
-        running = []
-        for command in LAUNCHERS["local"](request):
-            output = folder / f"{command.rank}.json"
-            log = all_.enter_context(output.with_suffix(".log").open("w"))
-            process = subprocess.Popen(
-                [sys.executable, mpi_all_reduce_rank.__file__, str(output)],
-                env=loaded_python.environ({**os.environ, **command.env, **own}),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            all_.callback(process.wait)
-            all_.callback(process.kill)
-            running.append((output, process))
-        for output, process in running:
-            # a deadlock is a failure
-            assert process.wait(timeout=300) == 0, output.with_suffix(".log").read_text()
-        return [json.loads(output.read_text()) for output, _ in running]
+    with ranks_of(mpi_all_reduce_rank) as ranks:
+        folder = tmp_path_factory.mktemp("exchanged")
+        ranks.start_job(folder, Geometry(RANKS, 1, 0), {"worker": RANKS})
+        return ranks.found()
 
 
 @pytest.fixture(params=["in shared memory", "by messages"])

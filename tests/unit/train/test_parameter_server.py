@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import asynchronous_rank
 import numpy as np
 import pytest
-from builders import SCRIPTS, run_python
+from builders import SCRIPTS
 from oracle_rank import arrays_of
+from ranks import run_tensorflow
 from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
-from tfscaling.launch import heartbeat
 from tfscaling.launch.launchers import ReservedPorts
 
 Trainings = dict[str, list[dict[str, Any]]]
@@ -95,7 +92,7 @@ def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with ReservedPorts(3) as ports:
         words = [str(output), *map(str, ports.numbers)]
         path = f"{SCRIPTS}:{Path(asynchronous_rank.__file__).parent}"
-        done = run_python(code, *words, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=path)
+        done = run_tensorflow(code, *words, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(output.read_text())
     return found
@@ -113,56 +110,62 @@ def test_a_worker_divides_by_the_loss_scale_that_it_multiplied_by(
     np.testing.assert_allclose(asynchronous["weights"], expected, rtol=0.01, atol=1e-5)
 
 
+#: Servers beside coordinators that behave differently; whenever one looks, 500 s have passed.
 SERVE = """
 import json, os, pathlib, sys
-from tfscaling.cluster import resolver as cluster; from tfscaling.train import parameter_server
+from tfscaling.cluster import resolver
+from tfscaling.launch import heartbeat
 from tfscaling.record.events import EventLog
-parameter_server.COORDINATOR_TIMEOUT_S = 2.0
-folder = pathlib.Path(sys.argv[1])
-own = cluster.resolve(os.environ)
-print(parameter_server.serve(own, folder, EventLog(folder / "rank-1.events.jsonl", 1)), flush=True)
+from tfscaling.train import parameter_server
+
+class Clock:
+    def __init__(self, folder, live):
+        self.now, self.folder, self.live = 0.0, folder, live
+    def monotonic(self):
+        return self.now
+    def sleep(self, _):
+        self.now += 500
+        self.live(self.folder, self.now)
+
+def write(folder, event):
+    line = json.dumps({"event": event, "time_s": 1.0})
+    (folder / "rank-0.events.jsonl").write_text(line + chr(10))
+
+def beat(folder, now):
+    heartbeat.path(folder, 0).write_text(json.dumps([int(now), 1.0, 100]))
+    if now > 3 * parameter_server.COORDINATOR_TIMEOUT_S:
+        write(folder, "end")
+
+found = {}
+coordinators = {
+    "failed": ("failed", None),
+    "silent": ("built", lambda *_: None),
+    "beats": ("built", beat),
+}
+for port, (name, (event, live)) in zip(sys.argv[2:], coordinators.items()):
+    folder = pathlib.Path(sys.argv[1], name)
+    folder.mkdir()
+    write(folder, event)
+    parameter_server.time = Clock(folder, live)
+    cluster = {"cluster": {"ps": ["127.0.0.1:" + port]}, "task": {"type": "ps", "index": 0}}
+    own = resolver.resolve({"TF_CONFIG": json.dumps(cluster)})
+    try:
+        ended = parameter_server.serve(own, folder, EventLog(folder / "rank-1.events.jsonl", 1))
+    except parameter_server.CoordinatorSilentError:
+        ended = "silent"
+    log = (folder / "rank-1.events.jsonl").read_text()
+    found[name] = [ended, [json.loads(line)["event"] for line in log.splitlines()]]
+print(json.dumps(found), flush=True)
 os._exit(0)
 """
 
 
-def served(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What a parameter server says that ran beside a coordinator with the folder's files."""
-    config = '{"cluster": {"ps": ["127.0.0.1:PORT"]}, "task": {"type": "ps", "index": 0}}'
-    with ReservedPorts(1) as ports:
-        config = config.replace("PORT", str(ports.numbers[0]))
-        done = run_python(SERVE, str(folder), TF_CONFIG=config, CUDA_VISIBLE_DEVICES="-1")
-    assert '"event": "rendezvous"' in (folder / "rank-1.events.jsonl").read_text()
-    return done
-
-
-def test_a_server_sees_that_the_coordinator_failed(tmp_path: Path) -> None:
-    (tmp_path / "rank-0.events.jsonl").write_text('{"event": "failed", "time_s": 1.0}\n')
-    done = served(tmp_path)
-    assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
-
-
-def test_a_server_does_not_wait_for_ever_for_a_dead_coordinator(tmp_path: Path) -> None:
-    (tmp_path / "rank-0.events.jsonl").write_text('{"event": "built", "time_s": 1.0}\n')
-    done = served(tmp_path)
-    assert done.returncode == 1
-    assert "CoordinatorSilentError: the coordinator gave no sign of life for 2 s" in done.stderr
-
-
-def test_a_server_waits_as_long_as_the_coordinator_lives(tmp_path: Path) -> None:
-    """It has no event for twice the limit, but beats."""
-    (tmp_path / "rank-0.events.jsonl").write_text('{"event": "built", "time_s": 1.0}\n')
-
-    def live() -> None:
-        deadline = time.monotonic() + 300
-        while not (tmp_path / "rank-1.events.jsonl").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        for number in range(20):
-            heartbeat.path(tmp_path, 0).write_text(f"[{number}, 1.0, 100]")
-            time.sleep(0.2)
-        (tmp_path / "rank-0.events.jsonl").write_text('{"event": "end", "time_s": 9.0}\n')
-
-    coordinator = threading.Thread(target=live)
-    coordinator.start()
-    done = served(tmp_path)
-    coordinator.join()
-    assert done.stdout.splitlines()[-1:] == ["True"], done.stderr
+def test_a_server_ends_with_its_coordinator_and_waits_while_it_beats(tmp_path: Path) -> None:
+    with ReservedPorts(3) as ports:
+        done = run_tensorflow(SERVE, str(tmp_path), *map(str, ports.numbers))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "failed": [False, ["rendezvous"]],
+        "silent": ["silent", ["rendezvous"]],
+        "beats": [True, ["rendezvous"]],
+    }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from builders import local_spec, run_python
 from msgspec.structs import replace
+from ranks import run_tensorflow
 from tfscaling.cluster.slurm_environment import gpu_variables
 from tfscaling.spec import run_spec
 from tfscaling.spec.geometry import Geometry
@@ -40,7 +41,7 @@ print(json.dumps(strategies.in_use(Told)))
 
 
 def test_devices_of_a_machine_without_gpus() -> None:
-    done = run_python(CONFIGURE, CUDA_VISIBLE_DEVICES="-1", SLURM_STEP_GPUS="0,1")
+    done = run_tensorflow(CONFIGURE, SLURM_STEP_GPUS="0,1")
     assert done.returncode == 0, done.stderr
     lines = map(json.loads, done.stdout.splitlines()[-7:])
     error, cpu, logical, visible, threads, used, told = lines
@@ -102,7 +103,7 @@ def test_a_rank_has_imported_only_with_its_gpus(job: str, told: str, tmp_path: P
     spec = replace(spec, measured=replace(spec.measured, devices="physical"))
     (tmp_path / "spec.json").write_text(run_spec.encode(spec))
     words = [str(tmp_path / "spec.json"), str(tmp_path / "events"), job]
-    done = run_python(PREPARE, *words, CUDA_VISIBLE_DEVICES="-1")
+    done = run_tensorflow(PREPARE, *words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == ["loaded", told]
 

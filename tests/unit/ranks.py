@@ -1,0 +1,87 @@
+"""Ranks of trainings as processes on this machine, and TensorFlow programs in processes.
+
+All are forks of the process that has loaded TensorFlow (loaded_python.py), where that is possible.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import loaded_python
+from builders import SCRIPTS
+from tfscaling.launch.launchers import LAUNCHERS, Request
+from tfscaling.spec.geometry import Geometry
+
+#: A deadlock is a failure.
+LIMIT_S = 900
+_OWN = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+Found = dict[str, Any]
+
+
+class Ranks:
+    """Processes of one program; the last word of each is the file for what it found."""
+
+    def __init__(self, program: ModuleType, stack: ExitStack) -> None:
+        self._program, self._stack = str(program.__file__), stack
+        self._running: dict[Path, subprocess.Popen[bytes]] = {}
+
+    def start(self, output: Path, *words: str, environ: Mapping[str, str] | None = None) -> None:
+        """Start a process."""
+        log = self._stack.enter_context(output.with_suffix(".log").open("w"))
+        self._running[output] = subprocess.Popen(
+            [sys.executable, self._program, *words, str(output)],
+            env=loaded_python.environ({**os.environ, **(environ or {}), **_OWN}),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        self._stack.callback(self._running[output].wait)
+        self._stack.callback(self._running[output].kill)
+
+    def start_job(
+        self, folder: Path, geometry: Geometry, jobs: Mapping[str, int], *words: str
+    ) -> None:
+        """Start the ranks of a job as the local launcher does; rank N writes `folder`/N.json."""
+        request = Request([], geometry, jobs, 1, folder, False, mpi="", held=self._stack)
+        for command in LAUNCHERS["local"](request):
+            self.start(folder / f"{command.rank}.json", *words, environ=command.env)
+
+    def found(self) -> list[Found]:
+        """Wait for all processes; what each found."""
+        for output, process in self._running.items():
+            ended = process.wait(timeout=LIMIT_S)
+            assert ended == 0, output.with_suffix(".log").read_text()
+        return [json.loads(output.read_text()) for output in self._running]
+
+
+@contextmanager
+def ranks_of(program: ModuleType) -> Iterator[Ranks]:
+    """Processes of a program, which end with the context."""
+    with ExitStack() as stack:
+        yield Ranks(program, stack)
+
+
+def run_tensorflow(
+    code: str, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code that loads TensorFlow, as `builders.run_python` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "loaded/program.py")  # loaded/sitecustomize.py knows the name
+        program.parent.mkdir()
+        program.write_text(code)
+        return subprocess.run(
+            [sys.executable, str(program), *arguments],
+            env=loaded_python.environ({**os.environ, **_OWN, **environment}),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
