@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
-import pandas as pd
-import pytest
-from report_inputs import DECISION, decision, findings, study
+from report_inputs import decision, findings, study
 from tfscaling.conclusions.findings import TOPICS
 from tfscaling.page import sections
-from tfscaling.record import checks
-from tfscaling.record.metrics import METRICS
-from tfscaling.spec.config import Quality
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 
 
@@ -31,14 +25,6 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
     assert set(sections.TOPICS) == set(TOPICS)
 
 
-def test_the_choices_of_each_work_have_its_name() -> None:
-    other = ("resnet50, weak", "cost_usd", "Lowest cost", "Use 2 nodes.", "supported")
-    works = sections.choices(decision(*DECISION, other))
-    assert [(w.title, len(w.statements)) for w in works] == [
-        ("mnist_cnn, weak", 2), ("resnet50, weak", 1),
-    ]  # fmt: skip
-
-
 def test_what_was_not_measured_has_no_card() -> None:
     unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
     assert sections.choices(unpriced) == []
@@ -50,26 +36,6 @@ def test_warnings_are_a_line_for_each_severity() -> None:
     serious, limited = sections.warning_lines(found)
     assert (serious[0], limited[0]) == (SERIOUS, LIMITED)
     assert serious[1].endswith(": One.") and limited[1].endswith("; 8.")
-
-
-@pytest.mark.parametrize(
-    ("sure", "support", "badge"),
-    [
-        (None, "supported", "supported"),
-        ("No other is.", "supported", "supported: no other is"),
-        ("2 runs each: too few to be sure.", "too few runs", "2 runs each: too few to be sure"),
-    ],
-)
-def test_how_sure_a_headline_is_stands_in_its_badge_once(
-    sure: str | None, support: str, badge: str
-) -> None:
-    assert shown_headline(sure, support).badge == badge
-
-
-def shown_headline(sure: str | None, support: str) -> sections.Statement:
-    table = pd.DataFrame({"work": [math.nan], "text": "Fastest.", "sure": sure, "badge": support})
-    (shown,) = sections.headlines(table)
-    return shown
 
 
 def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
@@ -96,13 +62,6 @@ def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_every_check_and_every_metric_is_explained() -> None:
-    assert all(len(check.description) > 15 for check in checks.CHECKS.values())
-    rows = sections.metrics({"test_accuracy": Quality()}).rows
-    assert [row[0] for row in rows] == list(METRICS)
-    assert all(len(row[-1]) > 15 and row[3] in ("lower", "higher") for row in rows)
-
-
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
     found = sections.environment(made.planned.platforms, made.runs, tmp_path)
@@ -114,11 +73,3 @@ def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path)
     assert cluster["usd_per_node_hour"] == "3.5"
     assert (cluster["price_date"], cluster["price_source"]) == ("2026-01", "a list")
     assert found.example is not None and found.example.startswith("runs/platform=cluster/")
-
-
-def test_the_summary_counts_the_runs_that_diverged(tmp_path: Path) -> None:
-    made = study(tmp_path)
-    assert "diverged" not in sections.summary(made.planned.platforms, made.runs, made.comparison)
-    made.runs.loc[made.runs["status"] == "failed", "status"] = "diverged"
-    text = sections.summary(made.planned.platforms, made.runs, made.comparison)
-    assert "7 of 10 runs valid, 2 diverged, " in text

@@ -65,11 +65,6 @@ def test_five_runs_are_too_few_whatever_they_show() -> None:
     assert (found.support, found.interval) == (TOO_FEW, None)
 
 
-def test_nothing_measured_is_no_difference() -> None:
-    assert difference([], around(10.0)) is None
-    assert difference(around(10.0), []) is None
-
-
 def test_accuracies_are_compared_by_their_errors() -> None:
     times = {("east", 1): [1.0], ("east", 2): [1.0]}
     found = compared(times, {("east", 1): [0.99], ("east", 2): [0.96]}, "accuracy")
@@ -104,7 +99,6 @@ def test_a_run_that_diverged_counts_as_one_that_never_ended() -> None:
     samples = Samples(runs)
     assert len(samples.values(two, "execution_time_s")) == 4
     assert samples.has_enough("execution_time_s", two)
-    assert samples.diverged() == {two}
     found = samples.estimates("execution_time_s", [one, two])
     assert found.high[1] == math.inf and found.variance[1] > found.variance[0]
     (difference,) = samples.differences("execution_time_s", [(one, two)], 1)
@@ -120,18 +114,6 @@ def test_what_the_table_shows_as_open_is_not_supported() -> None:
     assert found is not None and found.interval is not None
     assert found.support == INCONCLUSIVE
     assert found.interval[0] <= tables[0] and tables[1] <= found.interval[1]
-
-
-def test_the_scatter_of_a_point() -> None:
-    comparison, runs, _ = measured({("east", 1): [16.7, 8.87, 7.51, 7.83, 10.3, 22.1]})
-    (point,) = (point_of(row) for row in comparison.to_dict("records"))
-    assert Samples(runs).scatter("execution_time_s", point) == pytest.approx(0.45, abs=0.01)
-
-
-def test_failed_runs_are_no_samples() -> None:
-    comparison, runs, _ = measured({("east", 1): around(5.0), ("east", 2): [4.0]})
-    point = point_of(comparison.to_dict("records")[1])
-    assert Samples(runs).values(point, "execution_time_s") == [4.0]
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.page import interactive_tables, sections
-from tfscaling.page.glossary import GLOSSARY
 from tfscaling.page.interactive_tables import TONES, Table
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.page.sections import GLOSSARY
 from tfscaling.record import checks
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import comparison, display, environments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,27 +28,19 @@ from tfscaling.tables.display import (
     one_line,
     rounded,
 )
-from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import TOO_FEW
 from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
 
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+#: The words of the page; `make schemas` writes them to docs/glossary.md, too.
+GLOSSARY: Mapping[str, str] = {
+    word: text.format(confidence=CONFIDENCE, error=1 - CONFIDENCE, runs=RUNS_FOR_INTERVAL)
+    for word, text in _WORDS["glossary"].items()
+}
 #: Topic of findings → its heading; the name of the quality follows what ends so.
-TOPICS = {
-    QUALITY: "What it costs in ",
-    "scaling": "How far it scales",
-    "batch": "How large a batch pays",
-    "stragglers": "Slow ranks",
-    "clouds": "Which cloud",
-}
-STATUSES = {
-    "ok": "valid: takes part in the median of all that is known of it",
-    "diverged": "the loss became NaN or infinite: a result that takes part in no median",
-    "failed": "ended with an error, or did not pass the checks",
-    "unfinished": "started, but without a record or a failure report: still running, or killed",
-    "stale": "made with parameters, code or data other than those of now",
-    "missing": "not run yet",
-    "excluded": "a point that is not run, because of a limit or an exclude entry",
-}
+TOPICS: Mapping[str, str] = _WORDS["topics"]
+STATUSES: Mapping[str, str] = _WORDS["statuses"]
 _UNKNOWN = "unknown"
 #: How the line of the warnings of a severity begins.
 _LEADS = {SERIOUS: "Mind", LIMITED: "Also"}

@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tfscaling.record.metrics import QUALITY
-from tfscaling.search.candidates import Candidate, Run
-from tfscaling.search.interim import decide
+from tfscaling.search.interim import Candidate, Run, decide
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point

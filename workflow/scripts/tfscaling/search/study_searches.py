@@ -12,13 +12,14 @@ import pandas as pd
 from tfscaling.record.attempts import Kind
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
-from tfscaling.search.candidates import (
+from tfscaling.search.interim import (
     Candidate,
     Decision,
     Run,
     Verdict,
+    decide,
+    lacking,
 )
-from tfscaling.search.interim import decide, lacking
 from tfscaling.spec.config import LINE_AXES, Search
 from tfscaling.spec.manifest import Manifest, PlannedSearch
 from tfscaling.spec.run_spec import Point

@@ -8,8 +8,8 @@ OUTPUTS  plots/<plot>.svg, with the warnings at its foot
 from __future__ import annotations
 
 from tfscaling.page import plot_figure
+from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.page.plot_series import Tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
 

@@ -13,7 +13,8 @@ from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import LINE_AXES, POINT_AXES
 from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import display, published, table_rows
+from tfscaling.tables import display, table_rows
+from tfscaling.tables import published_results as published
 from tfscaling.tables.columns import Cells, columns
 from tfscaling.tables.display import MISSING, Number, TextTable, axis_text
 from tfscaling.tables.estimates import (

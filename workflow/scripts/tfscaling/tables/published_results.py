@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +14,12 @@ import msgspec
 from tfscaling.spec.config import Platform
 from tfscaling.spec.configuration import ConfigError, Sources, problem
 from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.tables.rows import PointRow
 
 _BATCH = "global_batch_size"
 VALUES = ("execution_time_s", "loss", "accuracy")
+#: Value → the column of its ratio, measured over published.
+RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
 
 
 @dataclass(frozen=True)
@@ -169,3 +172,30 @@ def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
         numbers[column] = value
     texts = {name: line[name] or "" for name in COLUMNS}
     return msgspec.convert({**texts, **numbers}, PublishedResult)
+
+
+def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
+    """Whether the training of a run is that of the published result: it gives the same model.
+
+    So do all strategies of `synchronous` with the same global batch.
+    """
+    strategies = {result.strategy, spec.point.strategy}
+    same_updates = len(strategies) == 1 or strategies <= {*synchronous}
+    return same_updates and result.training == Training.of(spec)
+
+
+def add(point: PointRow, result: PublishedResult, same: bool) -> None:
+    """Set the published values of a point.
+
+    Ratios, measured over published, only if both did the same training.
+    """
+    for name, ratio in RATIOS.items():
+        value = getattr(result, name)
+        setattr(point, f"published_{name}", value)
+        if same and value != 0:
+            setattr(point, ratio, getattr(point, name) / value)
+
+
+def without_ratio(result: PublishedResult) -> list[str]:
+    """The ratios that no measured value can have: the published value is 0."""
+    return [ratio for name, ratio in RATIOS.items() if getattr(result, name) == 0]
