@@ -137,7 +137,12 @@ def test_mpi_trains_the_model_that_tensorflows_all_reduce_trains(
 ) -> None:
     """Also where the last batch is uneven; only the order of float summation may differ."""
     first, second = mpi_trainings["two_mpi_workers"]
-    of_a_rank = {"interrupted", "uninterrupted", "attribution"}  # moments and times of its own
+    of_a_rank = {
+        "interrupted",
+        "uninterrupted",
+        "moments",
+        "attribution",
+    }  # moments and times of its own
     assert first.keys() == second.keys()
     assert all(first[key] == second[key] for key in first.keys() - of_a_rank)
     (theirs, _) = trainings["two_workers"]
