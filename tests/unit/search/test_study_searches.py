@@ -11,9 +11,8 @@ import pytest
 from searched import is_made, planned_of, runs_of
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
-from tfscaling.search.expected_runs import expected_runs
 from tfscaling.search.interim import KEPT_RUNS, Reason
-from tfscaling.search.study_searches import StudySearch
+from tfscaling.search.study_searches import StudySearch, expected_runs
 from tfscaling.spec.manifest import Manifest
 
 

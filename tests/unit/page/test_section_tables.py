@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 from report_inputs import COLUMNS, study
-from tfscaling.page import interactive_tables
-from tfscaling.page.interactive_tables import Link, Table
+from tfscaling.page import sections
+from tfscaling.page.sections import Link, Table
 from tfscaling.tables.display import Number, TextTable
 
 
@@ -49,7 +49,7 @@ def test_words_are_marked_only_where_they_judge() -> None:
 
 def test_runs_have_status_axes_metrics_host_and_record(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
-    table = interactive_tables.runs(made.runs, COLUMNS, tmp_path)
+    table = sections.all_runs(made.runs, COLUMNS, tmp_path)
     names = [column.name for column in table.columns]
     assert names == [
         "platform", "nodes", "devices", "repeat", "execution_time_s", "accuracy", "status",
