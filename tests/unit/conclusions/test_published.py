@@ -261,6 +261,12 @@ def test_a_value_outside_has_a_remark_and_others_have_none(tmp_path: Path) -> No
     assert table_of_losses(tmp_path, published_result(loss=0.3))["remark"].tolist() == [""]
 
 
+def test_a_value_outside_that_is_published_twice_is_probably_a_slip(tmp_path: Path) -> None:
+    twice = published_result(loss=0.8, nodes=3, global_batch_size=192)
+    first, other = table_of_losses(tmp_path, published_result(loss=0.8), twice)["remark"]
+    assert "3 nodes" in first and other == ""  # not measured, so not outside
+
+
 @functools.cache
 def study(overlay: str) -> Manifest:
     """What is planned with this overlay over the configuration of the repository."""

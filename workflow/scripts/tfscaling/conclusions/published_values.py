@@ -99,7 +99,7 @@ def table(study: Study) -> pd.DataFrame:
                 low, high = widen(min(values), max(values), study.published_tolerance)
                 verdict = "within" if low <= published <= high else OUTSIDE
             found[f"{name}_verdict"] = verdict
-        found["remark"] = "; ".join(_remarks(result, found))
+        found["remark"] = "; ".join(_remarks(result, study.published_results, found))
         rows.append(found)
     return pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
 
@@ -164,13 +164,23 @@ def as_text(table: pd.DataFrame) -> TextTable:
     return TextTable.of("Published against measured", names, rows, notes, all_share(fixed))
 
 
-def _remarks(result: PublishedResult, row: Cells) -> Iterator[str]:
+def _remarks(
+    result: PublishedResult, results: Sequence[PublishedResult], row: Cells
+) -> Iterator[str]:
     """What to know of the runs compared with a published value, and why it may lie outside."""
     runs, diverged = row["training_runs"], row["training_runs_diverged"]
     if diverged:
         yield f"{diverged} of {runs + diverged} runs of this training diverged"
     if OUTSIDE not in (row["loss_verdict"], row["accuracy_verdict"]) or not runs:
         return
+    for other in results:
+        axes = ("platform", "loss", "accuracy")
+        if other is not result and all(getattr(other, a) == getattr(result, a) for a in axes):
+            yield (
+                f"loss and accuracy are published for {other.nodes} nodes as well, to the last "
+                "digit: one of the two is probably a slip"
+            )
+            return
     nearest = min((row["loss_min"], row["loss_max"]), key=lambda v: abs(v - result.loss))
     if nearest:
         times = f"is {result.loss / nearest:.2f} times the nearest of our {runs} runs"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Callable, Collection, Mapping
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from tfscaling.spec.config import Platform
 from tfscaling.spec.configuration import ConfigError, Sources, problem
@@ -20,6 +21,11 @@ _BATCH = "global_batch_size"
 VALUES = ("execution_time_s", "loss", "accuracy")
 #: Value → the column of its ratio, measured over published.
 RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
+
+
+#: Numbers that are neither NaN nor infinite.
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 
 
 @dataclass(frozen=True)
@@ -88,12 +94,12 @@ class PublishedResult(PublishedPoint):
     cloud: str
     dataset: str
     optimizer: str
-    learning_rate: float
+    learning_rate: Finite
     epochs: int
     global_batch_size: int
-    execution_time_s: float
-    loss: float
-    accuracy: float
+    execution_time_s: Positive
+    loss: Finite
+    accuracy: Finite
     source: str
 
     @property
@@ -114,10 +120,7 @@ class PublishedResult(PublishedPoint):
 
 POINT_COLUMNS = tuple(field.name for field in fields(PublishedPoint))
 COLUMNS = tuple(field.name for field in fields(PublishedResult))
-_NUMBERS: dict[str, Callable[[str], float]] = {
-    **dict.fromkeys(("nodes", "gpus_per_node", "epochs", "global_batch_size"), int),
-    **dict.fromkeys(("learning_rate", *VALUES), float),
-}
+_TYPES = get_type_hints(PublishedResult, include_extras=True)
 
 
 def read(path: Path | str | None) -> list[PublishedResult]:
@@ -158,20 +161,16 @@ def check(path: str | None, sources: Sources = ()) -> None:
 
 
 def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
-    numbers: dict[str, float] = {}
-    for column, kind in _NUMBERS.items():
+    values: dict[str, Any] = {}
+    for column, kind in _TYPES.items():
         try:
-            value = kind(line[column])
-            if not math.isfinite(value) or (column == "execution_time_s" and value <= 0):
-                raise ValueError(column)
-        except (TypeError, ValueError):
+            values[column] = msgspec.convert(line[column] or "", kind, strict=False)
+        except msgspec.ValidationError:
             above = " above 0" if column == "execution_time_s" else ""
             raise ConfigError(
                 f"{where}: {column}: {line[column]!r} is not allowed; allowed: a number{above}"
             ) from None
-        numbers[column] = value
-    texts = {name: line[name] or "" for name in COLUMNS}
-    return msgspec.convert({**texts, **numbers}, PublishedResult)
+    return PublishedResult(**values)
 
 
 def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
