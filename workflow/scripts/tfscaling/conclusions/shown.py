@@ -17,6 +17,7 @@ from tfscaling.tables.display import (
     cell,
     listed,
     naming,
+    paragraphs,
     percent,
     point_name,
     rounded,
@@ -83,8 +84,7 @@ def _environment() -> Environment:
 
 def notes(name: str, **values: object) -> tuple[str, ...]:
     """The paragraphs of templates/<name>_notes.j2, each on one line."""
-    text = render(f"{name}_notes", **values)
-    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
+    return paragraphs(render(f"{name}_notes", **values))
 
 
 def text_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from tfscaling.tables.table_rows import (
 )
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
     from tfscaling.tables.significance import Difference
 
 MISSING = "–"
@@ -413,11 +416,29 @@ def _latex(text: str) -> str:
 
 def html_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
     """The table with heading, warnings and notes as a page of its own."""
-    from jinja2 import Environment, FileSystemLoader
-
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     before, after = ([f"Warning: {text}" for text in texts] for texts in _placed(found))
     left = [n for n, name in enumerate(shown.cells, 1) if not shown.is_number(name)]
     values = {"shown": shown, "before": before, "notes": [*after, *shown.notes], "left": left}
-    return environment.get_template("table.html.j2").render(values)
+    return _environment().get_template("table.html.j2").render(values)
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """The paragraphs of a text, each on one line."""
+    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
+
+
+def notes(template: str, **values: object) -> tuple[str, ...]:
+    """The paragraphs of a template of this package."""
+    return paragraphs(_environment().get_template(f"{template}.j2").render(values))
+
+
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, select_autoescape
+
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
