@@ -129,20 +129,15 @@ def test_every_metric_is_a_column_whatever_is_shown_of_it(tmp_path: Path) -> Non
     assert unknown == {*absent, *target, *beside}
 
 
-def at_target(
-    folder: Path,
-    accuracies: Sequence[Sequence[float]],
-    target: float | None = 0.9,
-    duration_s: float | None = 5.0,
-) -> pd.DataFrame:
+def at_target(folder: Path, accuracies: Sequence[Sequence[float]]) -> pd.DataFrame:
     """A point of two nodes; each run takes 20 s, its epochs 5 s each with these accuracies."""
     planned = planned_of({"nodes": 2, "repeats": len(accuracies)}, usd_per_node_hour=3.6)
-    planned = replace(planned, targets={} if target is None else {"test_accuracy": target})
+    planned = replace(planned, targets={"test_accuracy": 0.9})
     for run, of_epochs in zip(planned.runs, accuracies, strict=True):
         path = write_record(folder, run, 20.0)
         record = json.loads(path.read_text())
         record["metrics"]["epochs"] = [
-            {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": duration_s,
+            {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": 5.0,
              "test_accuracy": value, "evaluation_time_s": 0.25}
             for number, value in enumerate(of_epochs, 1)
         ]  # fmt: skip

@@ -15,6 +15,7 @@ from tfscaling.tables.significance import (
     Difference,
     Samples,
     difference,
+    pareto_set,
     weakest,
 )
 from tfscaling.tables.table_rows import point_of
@@ -127,3 +128,30 @@ def test_what_the_table_shows_as_open_is_not_supported() -> None:
 )
 def test_a_chain_is_as_strong_as_its_weakest_link(supports: list[str], expected: str) -> None:
     assert weakest(supports) == expected
+
+
+@pytest.mark.parametrize(
+    ("times", "others", "metric", "best"),
+    [
+        ([1, 2, 3], [3, 2, 1], "cost_usd", [0, 1, 2]),
+        ([1, 2, 3], [1, 2, 3], "cost_usd", [0]),
+        ([3, 2, 1], [0.9, 0.8, 0.85], "test_accuracy", [2, 0]),
+        ([1, 1, 2], [5, 4, 4], "cost_usd", [1]),
+        ([1, 1], [5, 5], "cost_usd", [0, 1]),
+        ([], [], "cost_usd", []),
+    ],
+)
+def test_the_pareto_set_is_what_nothing_beats_in_both(
+    times: list[float], others: list[float], metric: str, best: list[int]
+) -> None:
+    rows = [
+        {"execution_time_s": time, metric: other} for time, other in zip(times, others, strict=True)
+    ]
+    assert pareto_set(rows, ["execution_time_s", metric]) == best
+
+
+def test_a_point_that_is_best_in_one_of_three_metrics_is_in_the_set() -> None:
+    names = ["execution_time_s", "cost_usd", "test_accuracy"]
+    values = [(10, 3, 0.9), (20, 2, 0.9), (30, 3, 0.95), (30, 3, 0.9)]
+    rows = [dict(zip(names, row, strict=True)) for row in values]
+    assert pareto_set(rows, names) == [0, 1, 2]
