@@ -434,11 +434,12 @@ def notes(template: str, **values: object) -> tuple[str, ...]:
 
 @functools.cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, select_autoescape
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     return Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=select_autoescape(["html.j2"]),
+        undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
