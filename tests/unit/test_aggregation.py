@@ -12,7 +12,7 @@ from builders import manifest_of, raw_config
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import display, runs_table
-from tfscaling.tables.comparison import as_text, comparison_table
+from tfscaling.tables.comparison import as_text, comparison_table, platform_texts
 from tfscaling.tables.display import TextTable
 
 REPEATS = 6
@@ -105,7 +105,7 @@ def test_every_point_is_a_row_of_the_html_page(shown: TextTable) -> None:
 
 def test_every_point_is_in_the_table_of_its_platform(comparison: pd.DataFrame) -> None:
     for platform in ("cluster", "other"):
-        parts = comparison.platform_texts(comparison, platform)
+        parts = platform_texts(comparison, platform)
         assert len(parts) == 10  # recipes × GPUs
         for part in parts:
             assert part.cells["Number of nodes"].tolist() == ["1", "2", "3", "4", "5"]
