@@ -34,9 +34,14 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
 from tfscaling.conclusions.decision import Contest  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
-from tfscaling.search.candidates import Candidate  # noqa: E402
-from tfscaling.search.expected_runs import scaling_times  # noqa: E402
-from tfscaling.search.interim import Estimator, Locations, decide, estimate  # noqa: E402
+from tfscaling.search.interim import (  # noqa: E402
+    Candidate,
+    Estimator,
+    Locations,
+    decide,
+    estimate,
+)
+from tfscaling.search.study_searches import scaling_times  # noqa: E402
 from tfscaling.spec.config import LOOKS, Search, SearchLimit  # noqa: E402
 from tfscaling.tables.estimates import (  # noqa: E402
     SCATTER_MIN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from tfscaling.page.plot_series import Tables
+from tfscaling.page.plot_figure import Tables
 from tfscaling.spec import platforms
 from tfscaling.tables import comparison, runs_table
 from tfscaling.tables.table_rows import QUALITY_COLUMNS

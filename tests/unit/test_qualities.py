@@ -16,7 +16,7 @@ from rows import point, rows_of
 from tfscaling.conclusions import clouds, decision, findings, methodology
 from tfscaling.conclusions.evidence import Study
 from tfscaling.page import plot_tradeoffs, plot_training
-from tfscaling.page.plot_series import Tables
+from tfscaling.page.plot_figure import Tables
 from tfscaling.record.rank_report import Epoch
 from tfscaling.spec import configuration, run_spec
 from tfscaling.spec.configuration import ConfigError

@@ -12,7 +12,7 @@ from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.plan.extra_repeats import Round
 from tfscaling.record import run_record
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
-from tfscaling.search.candidates import Reason
+from tfscaling.search.interim import Reason
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables.significance import SUPPORTED

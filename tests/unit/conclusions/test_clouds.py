@@ -35,12 +35,6 @@ def test_the_more_accurate_cloud_wins_by_its_error() -> None:
     assert row["margin"] == pytest.approx(4.0)
 
 
-def test_samples_that_overlap_decide_nothing() -> None:
-    times = {("east", 1): around(10.0, 0.2), ("west", 1): around(10.3, 0.2)}
-    (row,) = rows_of(clouds.table(Study(*measured(times))), metric="execution_time_s")
-    assert row["verdict"] == "inconclusive"
-
-
 def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
     times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
     accuracies = {("east", 1): [1.0] * 6, ("west", 1): around(0.9, 0.001)}
@@ -74,12 +68,6 @@ def test_points_that_do_other_work_are_not_compared_and_named() -> None:
     assert set(table["nodes"]) == {1}
     page = clouds.page(table, Study(comparison, runs, NOTHING_PLANNED))
     assert "2 nodes on west" in page and "trained 5" in page
-
-
-def test_only_points_of_both_clouds_are_compared() -> None:
-    times = {("east", 1): [10.0], ("east", 2): [6.0], ("west", 2): [5.0]}
-    table = clouds.table(Study(*measured(times)))
-    assert set(table["nodes"]) == {2}
 
 
 @pytest.mark.parametrize("cloud", [None, "gcp"])

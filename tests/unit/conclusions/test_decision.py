@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from builders import study_folder, valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from msgspec.structs import replace
 from tfscaling.conclusions import decision
-from tfscaling.conclusions.decision import Choice
+from tfscaling.conclusions.decision import Choice, Contest, preferred
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec import platforms
+from tfscaling.stages import analyse
+from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
@@ -20,8 +24,8 @@ from tfscaling.tables.significance import (
     NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
+    Samples,
 )
-from tfscaling.tables.table_rows import point_of
 
 NO_PRICE = {"usd_per_node_hour": None}
 Tables = tuple[pd.DataFrame, pd.DataFrame]
@@ -90,16 +94,6 @@ def test_the_greatest_accuracy_is_the_best() -> None:
     assert taken(choice(tables_of(times, accuracies), "quality")) == ("east", 1)
 
 
-def test_goals_in_their_order_without_those_of_a_target() -> None:
-    goals = [
-        choice.goal
-        for choice in decision.decide(
-            Study(*tables_of({("east", 1): around(30.0)}), NOTHING_PLANNED)
-        )
-    ]
-    assert goals == ["execution_time_s", "cost_usd", "quality"]
-
-
 def test_of_points_shown_to_be_within_the_indifference_the_cheapest_is_taken() -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(10.2), ("east", 4): around(10.0)}
     found = choice(tables_of(times))
@@ -142,27 +136,6 @@ def test_the_cheapest_may_have_more_nodes() -> None:
     assert how(found) == "the lowest cost"
 
 
-def test_without_prices_fewer_nodes_are_taken() -> None:
-    times = {("east", 2): around(10.1), ("east", 4): around(10.0)}
-    found = choice(tables_of(times, **NO_PRICE))
-    assert taken(found) == ("east", 2)
-    assert how(found) == "the fewest nodes"
-
-
-def test_costs_within_the_indifference_are_decided_by_nodes_alone() -> None:
-    times = {("east", 1): around(20.1), ("east", 2): around(10.0)}
-    found = choice(tables_of(times), "cost_usd")
-    assert taken(found) == ("east", 1)
-    assert how(found) == "the fewest nodes"
-
-
-def test_points_of_as_many_nodes_are_decided_by_the_estimate() -> None:
-    times = {("west", 1): around(10.1), ("east", 1): around(10.0)}
-    found = choice(tables_of(times, **NO_PRICE))
-    assert taken(found) == ("east", 1)
-    assert how(found).startswith("the best estimate")
-
-
 def diverging(tables: Tables, count: int, nodes: int, status: str = "diverged") -> Tables:
     """The same, where `count` runs of the point end otherwise."""
     comparison, runs = tables
@@ -174,27 +147,12 @@ def diverging(tables: Tables, count: int, nodes: int, status: str = "diverged") 
     return comparison, runs
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_point_of_which_some_runs_diverged_is_not_taken_without_saying_so(count: int) -> None:
-    times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
-    found = choice(diverging(tables_of(times), count, 2))
-    assert taken(found) == ("east", 2)
-    assert "diverged" in found.text
-
-
 @pytest.mark.parametrize("count", [3, 4, 6])
 def test_a_point_of_which_half_the_runs_diverged_is_not_taken(count: int) -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
     found = choice(diverging(tables_of(times), count, 2))
     assert taken(found) == ("east", 1)
     assert uncovered(found) == [(2, f"{count} of 6 runs diverged", False)]
-
-
-def test_failed_runs_of_the_point_to_take_are_named() -> None:
-    times = {("east", 1): around(30.0, runs=7), ("east", 2): around(10.0, runs=7)}
-    found = choice(diverging(tables_of(times), 1, 2, "failed"))
-    assert (found.support, taken(found)) == (SUPPORTED, ("east", 2))
-    assert "runs failed" in found.text
 
 
 def test_a_point_that_does_other_work_is_no_choice_and_named_with_the_reason() -> None:
@@ -205,17 +163,6 @@ def test_a_point_that_does_other_work_is_no_choice_and_named_with_the_reason() -
     assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
     ((nodes, reason, is_open),) = uncovered(found)
     assert (nodes, is_open) == (2, True) and "576" in reason and "60,000" in reason
-
-
-def test_points_of_two_platforms_with_other_numbers_of_examples_are_no_rivals() -> None:
-    """Each does the work of its own baseline."""
-    comparison, runs = tables_of({("east", 1): around(30.0), ("west", 1): around(10.0)})
-    comparison["same_work"] = True
-    comparison["examples_trained"] = comparison["platform"].map({"east": 1024, "west": 576})
-    found = choice((comparison, runs))
-    assert taken(found) == ("east", 1)
-    ((_, reason, _),) = uncovered(found)
-    assert "576" in reason and "1,024" in reason
 
 
 def test_costs_of_zero_are_decided_without_a_ratio() -> None:
@@ -267,17 +214,6 @@ def test_without_prices_no_point_is_cheap() -> None:
     assert uncovered(found) == [(1, "no price", True)]
 
 
-def test_points_without_a_price_are_named_beside_the_cheapest() -> None:
-    comparison, runs = tables_of({("east", 1): around(30.0), ("west", 1): around(20.0)})
-    for table in (comparison, runs):
-        table.loc[table["platform"] == "west", "cost_usd"] = None
-    found = choice((comparison, runs), "cost_usd")
-    assert taken(found) == ("east", 1)
-    assert [(each.row["platform"], each.reason) for each in found.not_covered] == [
-        ("west", "no price")
-    ]
-
-
 def test_points_without_times_have_a_price_all_the_same() -> None:
     """Runs that went on from a checkpoint have no times; their quality is compared."""
     tables = went_on(measured({("east", 1): around(30.0), ("east", 2): around(20.0)}), 1)[:2]
@@ -290,29 +226,12 @@ def test_points_without_times_have_a_price_all_the_same() -> None:
     assert found.support == NOT_MEASURED and uncovered(found)
 
 
-def test_runs_without_times_are_not_said_to_be_short_of_the_target() -> None:
-    times = {("east", 1): around(30.0), ("east", 2): around(20.0)}
-    comparison, runs = to_target(times, {("east", 1): around(25.0), ("east", 2): around(10.0)})
-    targets = {"test_accuracy": 0.97}
-    planned = replace(measured(times)[2], targets=targets)
-    tables = went_on((comparison, runs, planned), 1, runs=1)[:2]
-    found = choice(tables, "time_to_target_s")
-    assert taken(found) == ("east", 2)
-    assert uncovered(found) == [(1, "no time that counts of every run", True)]
-
-
-def test_only_runs_with_the_value_are_counted_where_there_are_too_few() -> None:
-    tables = went_on(measured({("east", 1): around(30.0)}), 1, runs=4)[:2]
-    assert ", of 2 runs" in choice(tables).text
-    assert choice(tables, "quality").support == NOT_COMPARED  # its six runs count
-
-
 def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(40.0)}
     tables = to_target(times, {("east", 1): around(25.0), ("east", 2): around(10.0)})
     assert taken(choice(tables)) == ("east", 1)
     found = choice(tables, "time_to_target_s")
-    assert found.title == "Shortest time to test accuracy 0.97"
+    assert found.title.endswith("test accuracy 0.97")
     assert taken(found) == ("east", 2)
     found = choice(tables, "cost_to_target_usd")
     assert taken(found) == ("east", 2)
@@ -333,16 +252,8 @@ def test_a_point_of_which_only_some_runs_reach_the_target_is_no_choice_and_named
     some = {("east", 1): around(25.0), ("east", 2): [5.0] * 5 + [None]}
     found = choice(to_target(times, some), "time_to_target_s")
     assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
-    assert uncovered(found) == [(2, "reached the target in 5 of 6 runs", True)]
-
-
-def test_a_target_that_no_point_reaches_is_told() -> None:
-    times = {("east", 1): around(30.0)}
-    tables = to_target(times, {("east", 1): [None] * 6})
-    for goal in ("time_to_target_s", "cost_to_target_usd"):
-        found = choice(tables, goal)
-        assert (found.support, found.point) == (NOT_MEASURED, None)
-        assert uncovered(found) == [(1, "reached the target in 0 of 6 runs", False)]
+    ((nodes, reason, is_open),) = uncovered(found)
+    assert (nodes, is_open) == (2, True) and "5 of 6" in reason
 
 
 def test_a_configuration_that_never_reaches_the_target_leaves_the_choice_supported() -> None:
@@ -350,13 +261,8 @@ def test_a_configuration_that_never_reaches_the_target_leaves_the_choice_support
     reached = {("east", 1): around(50.0), ("east", 2): around(25.0), ("east", 4): [None] * 6}
     found = choice(to_target(times, reached), "time_to_target_s")
     assert (found.support, taken(found)) == (SUPPORTED, ("east", 2))
-    assert uncovered(found) == [(4, "reached the target in 0 of 6 runs", False)]
-
-
-def test_a_target_reached_without_a_price_has_no_cost() -> None:
-    times = {("east", 1): around(30.0)}
-    tables = to_target(times, {("east", 1): around(20.0)}, **NO_PRICE)
-    assert uncovered(choice(tables, "cost_to_target_usd")) == [(1, "no price", True)]
+    ((nodes, reason, is_open),) = uncovered(found)
+    assert (nodes, is_open) == (4, False) and "0 of 6" in reason
 
 
 @pytest.mark.parametrize("goal", ["time_to_target_s", "cost_to_target_usd"])
@@ -382,20 +288,6 @@ def test_other_work_is_no_rival() -> None:
     ]
 
 
-def test_strategies_are_named_where_they_differ() -> None:
-    comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
-    for table in (comparison, runs):
-        table.loc[table["nodes"] == 1, "strategy"] = "single"
-    text = choice((comparison, runs)).text
-    assert "2 nodes (multi_worker_mirrored)" in text
-    assert "1 node (single)" in text
-
-
-def test_a_choice_names_a_point_of_the_comparison() -> None:
-    comparison, runs = tables_of({("east", 1): around(30.0)})
-    assert choice((comparison, runs)).point == point_of(comparison.to_dict("records")[0])
-
-
 def test_where_nothing_is_measured_nothing_is_chosen() -> None:
     assert decision.table(Study(*nothing_measured(), NOTHING_PLANNED)).empty
 
@@ -414,3 +306,166 @@ def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
     )  # fmt: skip
     assert pd.isna(time["nodes"])
     assert (cost["platform"], cost["support"]) == ("east", TOO_FEW)
+
+
+# contests: how often they are right is in test_claims
+
+Times = dict[tuple[str, int], list[float]]
+
+
+def contest(times: Times, indifference: float = 0.05, goal: str = "execution_time_s") -> Contest:
+    comparison, runs, _ = measured(times)
+    return Contest.of(goal, comparison.to_dict("records"), Samples(runs), indifference)
+
+
+def test_a_larger_indifference_decides_more() -> None:
+    times = {("east", 1): around(10.4), ("east", 2): around(10.0)}
+    strict, usual = contest(times, 0.01), contest(times, 0.10)
+    assert (strict.taken["nodes"], usual.taken["nodes"]) == (2, 1)
+    assert [row["nodes"] for row in usual.near] == [2, 1]
+    assert usual.bound is not None and 0.04 < usual.bound <= 0.10
+
+
+def test_a_contest_has_the_interval_of_each_other_point_and_agrees_with_it() -> None:
+    times = {("east", n): around(t) for n, t in ((1, 30.0), (2, 20.0), (4, 10.0))}
+    found = contest(times)
+    assert {point.nodes for point in found.against} == {1, 2} and found.is_best
+    ends = {point.nodes: each.interval for point, each in found.against.items()}
+    assert all(each is not None and each[0] > 1 for each in ends.values())
+    near = contest({("east", 1): around(10.1, 0.3), ("east", 2): around(10.0, 0.3)})
+    ((_, one),) = near.against.items()
+    assert one.interval is not None and one.interval[0] < 1 and near.bound is not None
+    assert 1 / one.interval[0] - 1 <= near.bound + 1e-12
+
+
+@pytest.mark.parametrize("diverged", [1, 2])
+def test_a_point_of_which_a_run_diverged_is_never_decided_for(diverged: int) -> None:
+    times = {("east", n): around(t) for n, t in ((1, 200.0), (2, 100.0), (4, 60.0))}
+    comparison, runs, _ = measured(times)
+    gone = (runs["nodes"] == 4) & (runs["repeat"] <= diverged)
+    runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
+    rows = comparison.to_dict("records")
+    found = Contest.of("execution_time_s", rows, Samples(runs), 0.05)
+    assert (found.taken["nodes"], found.is_decided, found.is_best) == (4, False, False)
+    assert found.bound is None
+    # where it is slower it hinders nothing
+    runs.loc[runs["nodes"] == 4, "execution_time_s"] *= 5
+    found = Contest.of("execution_time_s", rows, Samples(runs), 0.05)
+    assert (found.taken["nodes"], found.is_decided, found.is_best) == (2, True, True)
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {"nodes": 2, "gpus_per_node": 1, "cost_usd": 1.0} | changes
+
+
+@pytest.mark.parametrize(
+    ("near", "taken"),
+    [
+        ([row(), row(cost_usd=0.5, nodes=8)], 1),
+        ([row(), row(nodes=1)], 1),
+        ([row(), row(gpus_per_node=0)], 1),
+        ([row(), row()], 0),
+        ([row(cost_usd=None, nodes=3), row(cost_usd=0.1, nodes=4)], 0),
+    ],
+)
+def test_of_points_that_are_as_good_the_cheapest_then_the_smallest_is_taken(
+    near: list[dict[str, Any]], taken: int
+) -> None:
+    assert preferred("execution_time_s", near)[0] is near[taken]
+
+
+# the page and the Pareto set
+
+GOLDEN = Path(__file__).with_name("decision_page.md")
+
+
+def markdown(comparison: pd.DataFrame, runs: pd.DataFrame) -> str:
+    study = Study(comparison, runs, NOTHING_PLANNED)
+    return decision.page(decision.table(study), study)
+
+
+def test_where_nothing_is_measured_the_page_says_what_is_missing() -> None:
+    comparison, runs = nothing_measured()
+    assert decision.pareto(Study(comparison, runs, NOTHING_PLANNED)).empty
+    text = markdown(comparison, runs)
+    assert "2 points are missing" in text and "no other beats" not in text
+
+
+def points(*rows: tuple[int, float, float | None, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Comparison and runs of points of six runs: nodes, time, cost, test accuracy."""
+    comparison, runs = tables_of({("east", nodes): around(1.0) for nodes, *_ in rows})
+    for name, number in (("execution_time_s", 1), ("cost_usd", 2), ("quality", 3)):
+        comparison[name] = [row[number] for row in sorted(rows)]
+    return comparison, runs
+
+
+def test_the_pareto_set_is_what_no_other_beats_in_time_cost_and_accuracy() -> None:
+    tables = points((1, 40.0, 1.0, 0.90), (2, 20.0, 2.0, 0.90), (3, 30.0, 3.0, 0.95),
+                        (4, 25.0, 2.5, 0.89), (6, 41.0, 1.0, 0.90))  # fmt: skip
+    best = decision.pareto(Study(*tables, NOTHING_PLANNED))
+    assert best["nodes"].tolist() == [2, 3, 1]  # by time; 4 is beaten by 2, 6 by 1
+    low, high = best["execution_time_s_low"], best["execution_time_s_high"]
+    assert low.notna().all() and high.notna().all()
+
+
+def test_without_prices_time_and_accuracy_decide() -> None:
+    expensive = (20.0, 9.0, 0.95)
+    study = Study(*points((1, 40.0, 1.0, 0.90), (2, *expensive)), NOTHING_PLANNED)
+    assert len(decision.pareto(study)) == 2
+    # where one has none, its cost is unknown and no cost can decide
+    for cost in (1.0, None):
+        best = decision.pareto(
+            Study(*points((1, 40.0, cost, 0.90), (2, 20.0, None, 0.95)), NOTHING_PLANNED)
+        )
+        assert best["nodes"].tolist() == [2]
+
+
+def test_cost_takes_part_though_a_point_has_no_times() -> None:
+    """It has a price: 2 nodes are the dearer ones, and neither faster nor better."""
+    times = {("east", 1): around(20.0), ("east", 2): around(20.0), ("east", 4): around(5.0)}
+    comparison, runs, _ = went_on(measured(times), 4)
+    best = decision.pareto(Study(comparison, runs, NOTHING_PLANNED))
+    assert best["nodes"].tolist() == [1]
+    assert "4 nodes, 0 of 6." in markdown(comparison, runs)
+
+
+def test_points_that_take_no_part_are_in_no_pareto_set_and_named() -> None:
+    comparison, runs = tables_of({("east", nodes): around(10.0 / nodes) for nodes in (1, 2, 4)})
+    comparison["same_work"] = comparison["nodes"] != 4
+    comparison.loc[~comparison["same_work"], "examples_trained"] = 576
+    comparison.loc[comparison["nodes"] == 4, "reason"] = "does not do the same work: trained 5"
+    runs.loc[(runs["nodes"] == 2) & (runs["repeat"] > 3), "status"] = "diverged"
+    assert decision.pareto(Study(comparison, runs, NOTHING_PLANNED))["nodes"].tolist() == [1]
+    assert "4 nodes, does not" in markdown(comparison, runs)
+
+
+def test_every_kind_of_absent_point_is_named() -> None:
+    times = {("east", nodes): around(10.0 * nodes) for nodes in range(1, 8)}
+    comparison, runs = tables_of(times)
+    gone = {2: "failed", 3: "missing", 4: "stale", 5: "unfinished", 6: "excluded", 7: "diverged"}
+    for nodes, status in gone.items():
+        comparison.loc[comparison["nodes"] == nodes, ["runs", "status"]] = 0, status
+        runs.loc[runs["nodes"] == nodes, "status"] = status
+    page = markdown(comparison, runs)
+    last = page[page.index("## What would change this") :]
+    assert all((f"{nodes} nodes." in last) == (nodes != 6) for nodes in gone)
+
+
+def test_the_page_as_it_is_read() -> None:
+    """Two points alike, one slow, one of three runs, one failed."""
+    times = {("east", 1): around(60.0), ("east", 2): around(10.3, 0.1),
+             ("east", 4): around(10.0, 0.1), ("east", 8): around(20.0, runs=3),
+             ("east", 16): []}  # fmt: skip
+    page = markdown(*tables_of(times))
+    assert page == GOLDEN.read_text()
+
+
+def test_the_stage_writes_the_conclusions_into_the_study(tmp_path: Path) -> None:
+    comparison, runs, planned = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    study = study_folder(tmp_path, valid_config(), planned, comparison=comparison, runs=runs)
+    data_warnings.write(study.tables / "warnings.json", [])
+    analyse.run(study)
+    assert (study.tables / "decision.md").read_text() == markdown(comparison, runs)
+    table = study.read("decision", ())
+    assert table["goal"].tolist()[0] == "execution_time_s"
+    assert table.set_index("goal").loc["execution_time_s", "nodes"] == 2

@@ -12,7 +12,6 @@ from tfscaling.conclusions import evidence
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import Samples
-from tfscaling.tables.table_rows import point_of
 
 ROW: dict[str, Any] = {"same_work": True, "reason": "", "examples_trained": 60_000}
 DIFFERENT = "does not do the same work: its runs trained 576 to 1,024 examples"
@@ -83,4 +82,3 @@ def test_runs_that_diverged_or_failed_are_told() -> None:
     one, two = comparison.to_dict("records")
     assert evidence.remark(one, samples) == "; 2 of 6 runs diverged"
     assert evidence.remark(two, samples) == "; 1 of 6 runs failed"
-    assert samples.diverged() == {point_of(one)}

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
-from simulated import Sweeps
+from measured import NOTHING_PLANNED, around, measured, went_on
 from tfscaling.conclusions import clouds, findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.findings import Finding
@@ -80,16 +79,6 @@ def test_a_flat_line_of_scattered_runs_shows_nothing_of_where_nodes_stop_paying(
     assert one(found, "not shown to pay").support == "inconclusive"
 
 
-@pytest.mark.parametrize(("lines", "support"), [(1, "supported"), (20, "inconclusive")])
-def test_what_one_line_shows_among_many_can_be_chance(lines: int, support: str) -> None:
-    times = np.array([around(10.0, 0.1), around(8.7, 0.1)] * lines)
-    tables = Sweeps([("east", 1), ("east", 2)], lines).tables(execution_time_s=times)
-    found = findings.table(Study(*tables, NOTHING_PLANNED))
-    of_scaling = found[found["topic"] == "scaling"]
-    assert of_scaling["support"].tolist() == [support] * lines
-    assert of_scaling["comparisons"].unique().tolist() == [2 * lines]
-
-
 def test_with_too_few_runs_the_medians_alone_are_told() -> None:
     found = find({("east", 1): [40.0], ("east", 2): [20.0], ("east", 4): [21.0]})
     fastest = one(found, "medians")
@@ -106,25 +95,6 @@ def test_a_point_without_times_is_not_the_fastest() -> None:
     assert "scaling" not in set(one_known["topic"])
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_what_the_fastest_point_loses_is_found_beside_a_point_without_times(nodes: int) -> None:
-    times = {("east", 1): around(40.0), ("east", 2): around(30.0), ("east", 4): around(20.0)}
-    good, bad = around(0.99, 0.0001), around(0.95, 0.0001)
-    accuracies = {("east", 1): good, ("east", 2): good, ("east", 4): bad}
-    found = find_in(went_on(measured(times, accuracies), nodes))
-    lost = one(found, "quality lost")
-    assert (lost.nodes, lost.support) == ("4", "supported")
-    assert one(found, "pays").support == "too few runs"
-
-
-def test_a_larger_indifference_is_sooner_satisfied() -> None:
-    tables = measured({("east", 1): around(10.4), ("east", 2): around(10.0)})[:2]
-    for indifference, kind in ((0.1, "stops paying"), (0.01, "pays")):
-        study = Study(*tables, NOTHING_PLANNED, indifference=indifference)
-        (row,) = findings.table(study).to_dict("records")
-        assert (row["kind"], row["comparisons"]) == (kind, 2)
-
-
 def test_points_that_take_no_part_are_named_in_a_finding_of_their_line() -> None:
     comparison, runs, _ = measured({("east", n): around(40.0 / n) for n in (1, 2, 4, 8)})
     comparison["same_work"] = comparison["nodes"] != 8
@@ -136,24 +106,12 @@ def test_points_that_take_no_part_are_named_in_a_finding_of_their_line() -> None
     assert (one(found, "pays").nodes, one(found, "pays").support) == ("2", "supported")
 
 
-def test_platforms_of_the_same_title_are_lines_of_their_own() -> None:
-    times = {("east", 1): around(10.0), ("east", 2): around(5.0), ("west", 1): around(10.0),
-             ("west", 2): around(20.0)}  # fmt: skip
-    found = find(times, title="The same")
-    subjects = (one(found, "pays").subject, one(found, "stops paying").subject)
-    assert subjects == ("east", "west")
-
-
 def test_a_point_that_diverged_sometimes_is_no_finding_without_saying_so() -> None:
     comparison, runs, _ = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
     gone = (runs["nodes"] == 2) & (runs["repeat"] == 1)
     runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
     (text,) = findings.table(Study(comparison, runs, NOTHING_PLANNED))["text"]
     assert "diverged" in text
-
-
-def test_where_nothing_is_measured_nothing_is_found() -> None:
-    assert findings.table(Study(*nothing_measured(), NOTHING_PLANNED)).empty
 
 
 TWO_CLOUDS = {("east", 1): around(10.0), ("west", 1): around(12.0), ("east", 2): around(8.0),

@@ -94,15 +94,6 @@ def of_ring(nodes: int) -> float:
 SIX = {nodes: of_ring(nodes) for nodes in (1, 2, 3, 4, 8, 16)}
 
 
-def test_a_point_without_times_takes_no_part() -> None:
-    found = forecast.table(Study(*went_on(made_of(SIX), 16), forecast_nodes=(16, 32)))
-    assert set(found["nodes_measured_max"]) == {8} and set(found["points"]) == {5}
-    assert set(found["nodes"]) == {16, 32} and (found["status"] == "forecast").any()
-    for out in ({1, 2, 3, 4, 8, 16}, {2, 4, 8, 16}):
-        less = forecast.table(Study(*went_on(made_of(SIX), *out), forecast_nodes=(32,)))
-        assert set(less["status"]) <= {"refused"}
-
-
 def test_a_point_that_tells_no_examples_takes_no_part_beside_others_that_do() -> None:
     """One run of a program that went on tells them of its last attempt only."""
     whole = forecast.table(Study(*made_of(SIX), forecast_nodes=(32,)))

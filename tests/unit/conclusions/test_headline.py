@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import msgspec
-import pandas as pd
 import pytest
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from tfscaling.conclusions import decision, headline
@@ -66,23 +65,6 @@ def test_the_fastest_with_runs_enough_is_compared_with_the_fewest_nodes() -> Non
     assert found.worse is choice(found).against[point_of(found.other or {})]
 
 
-def test_points_that_differ_little_are_not_told_apart() -> None:
-    times = {("east", 1): around(10.0, 0.2), ("east", 2): around(10.1, 0.2)}
-    badge, found = answer(study(times))
-    assert badge == INCONCLUSIVE and nodes(found.taken) == [1]
-    assert [point.nodes for point in choice(found).alike] == [2]
-
-
-def test_a_point_that_no_other_is_shown_to_beat_may_have_its_like() -> None:
-    """The headline claims what the decision does."""
-    near = study({("east", 1): around(10.48, 0.05), ("east", 2): around(10.0, 0.05)})
-    far = study({("east", 1): around(11.0, 0.05), ("east", 2): around(10.0, 0.05)})
-    for made, is_best in ((near, False), (far, True)):
-        badge, found = answer(made)
-        assert (badge, choice(found).is_best) == (SUPPORTED, is_best)
-        assert (choice(found).bound == 0) is is_best
-
-
 def test_runs_without_times_are_not_counted_as_runs() -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
     badge, found = answer(Study(*went_on(measured(times), 1, 2, runs=4)))
@@ -90,12 +72,6 @@ def test_runs_without_times_are_not_counted_as_runs() -> None:
     times["east", 4] = around(20.0)
     badge, found = answer(Study(*went_on(measured(times), 1, runs=4)))
     assert badge == TOO_FEW and nodes(*choice(found).few) == [1]
-
-
-def test_the_cheapest_within_the_indifference_is_taken() -> None:
-    times = {("east", 1): around(30.0), ("east", 2): around(10.2), ("east", 4): around(10.0)}
-    badge, found = answer(study(times))
-    assert badge == SUPPORTED and nodes(found.taken) == [2] and choice(found).bound
 
 
 def test_platforms_are_named_where_they_differ() -> None:
@@ -128,11 +104,6 @@ def test_a_point_whose_wait_is_not_known_takes_no_part() -> None:
     choices = {c.goal: c for c in decision.decide(with_queue({1: 5.0}))}
     assert choices["time_with_queue_s"].point.nodes == 1
     assert "queue" in choices["time_with_queue_s"].text
-
-
-def test_a_single_point_is_compared_with_none() -> None:
-    badge, found = answer(study({("east", 1): around(30.0)}))
-    assert (badge, nodes(found.taken), found.other) == (NOT_COMPARED, [1], None)
 
 
 def test_a_configuration_without_a_valid_run_is_named_and_leaves_the_answer_open() -> None:
@@ -172,47 +143,10 @@ def test_with_a_target_the_headline_is_about_the_target() -> None:
     assert "test accuracy 0.85" in text(made) and "6 of 6" in text(made)
 
 
-def test_where_a_target_is_missed_in_some_runs_the_answer_is_open() -> None:
-    made = of_target({1: around(200.0), 2: around(99.0), 4: [*around(50.0, runs=5), None]})
-    badge, found = answer(made)
-    assert badge == INCONCLUSIVE
-    assert nodes(*(each.row for each in choice(found).not_covered)) == [4]
-
-
 def test_where_no_run_reaches_the_target_the_time_is_compared_and_the_target_named() -> None:
     badge, found = answer(of_target({1: [None] * 6, 2: [None] * 6}))
     assert (badge, choice(found).goal) == (SUPPORTED, "execution_time_s")
     assert nodes(found.missed) == [2]
-
-
-def test_logical_devices_are_called_that() -> None:
-    made = study({("east", 1): [10.0], ("east", 2): [15.0]})
-    made.comparison[["gpus_per_node", "devices"]] = 2, "logical"
-    made.runs[["gpus_per_node", "devices"]] = 2, "logical"
-    assert "2 logical devices" in text(made)
-
-
-@pytest.mark.parametrize(("gpus", "devices"), [(0, "CPU only"), (2, "2 GPUs")])
-def test_the_line_is_named_where_points_have_other_devices(gpus: int, devices: str) -> None:
-    made = study({("east", 1): [10.0], ("east", 4): [20.5]})
-    slower = study({("east", 1): [11.0], ("east", 4): [30.0]})
-    tables = []
-    for own, other in ((made.comparison, slower.comparison), (made.runs, slower.runs)):
-        other[["gpus_per_node", "devices"]] = (0, "cpu") if gpus else (2, "physical")
-        own[["gpus_per_node", "devices"]] = (gpus, "physical") if gpus else (0, "cpu")
-        tables.append(pd.concat([own, other], ignore_index=True))
-    both = Study(*tables, NOTHING_PLANNED)
-    assert nodes(answer(both)[1].taken, answer(both)[1].other) == [1, 4]
-    assert text(both).count(devices) == 2
-
-
-def test_where_no_run_counts_it_says_what_they_are() -> None:
-    made = study({("east", 1): [10.0, 10.1], ("east", 2): [20.0]})
-    stale = made.runs.assign(status=["stale", "stale", "stale", "failed"])
-    none = made.comparison.assign(runs=0, status="stale", execution_time_s=float("nan"))
-    nothing = Study(none, stale, NOTHING_PLANNED)
-    assert answer(nothing)[0] == NOT_MEASURED
-    assert "3 stale" in text(nothing) and "1 failed" in text(nothing)
 
 
 def test_where_nothing_is_measured_it_says_so() -> None:
@@ -222,13 +156,6 @@ def test_where_nothing_is_measured_it_says_so() -> None:
     empty = Study(comparison.iloc[:0], runs.iloc[:0], NOTHING_PLANNED)
     assert headline.headlines(empty) == []
     assert headline.table(empty)["badge"].tolist() == [NOT_MEASURED]
-
-
-def test_every_work_has_a_headline_of_its_own() -> None:
-    made = study({("east", 1): [10.0], ("east", 2): [15.0]})
-    tables = [pd.concat([t, t.assign(recipe="strong")]) for t in (made.comparison, made.runs)]
-    found = headline.table(Study(*tables, NOTHING_PLANNED))
-    assert found["work"].tolist() == ["mnist_cnn, weak", "mnist_cnn, strong"]
 
 
 @pytest.mark.parametrize(("severity", "is_said"), [(SERIOUS, True), (LIMITED, False)])

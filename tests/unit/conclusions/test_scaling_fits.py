@@ -84,11 +84,6 @@ def test_no_general_solver_with_bounds_finds_a_better_fit(
             assert crosstalk[0] / (parallel + serial) == pytest.approx(found.x[2], abs=1e-4)
 
 
-def test_a_curve_through_zero_cannot_be_fitted() -> None:
-    times = times_of(0.1, 0.01)
-    assert solve(times, (times.n - 1)[:, None]).misfit == 1e6
-
-
 def estimated(times: Times, number: int = 3) -> dict[str, Estimate]:
     best = solve(times, terms(times.n, number))
     return estimates(times, best, tolerance(times, best.misfit, number)[0])
@@ -117,29 +112,6 @@ def test_the_interval_is_where_the_profile_reaches_the_tolerance() -> None:
     assert interval(lambda x: 1.0 + x, 1.0, 1.0, 0.0)[1] == 1.0
 
 
-def test_with_little_scatter_intervals_are_those_of_the_linear_theory() -> None:
-    """Where the law is nearly linear, profile and covariance say the same."""
-    n = np.repeat(np.asarray(N, float), 6)
-    noise = np.random.default_rng(4).normal(0, 1e-3, len(n))
-    logs = log_time(n, math.log(100), 0.1, 0.01) + noise
-    values, covariance = curve_fit(log_time, n, logs, p0=[4.6, 0.1, 0.01])
-    times = Times.of(n.tolist(), np.exp(logs).tolist())
-    best = solve(times, terms(times.n, 3))
-    freedom = len(n) - 3
-    scatter = (times.within.sum() + best.misfit) / freedom
-    quantile = t_distribution.ppf(0.975, freedom)
-    profiles = estimates(times, best, quantile**2 * scatter)
-    for index, name in ((1, "sigma"), (2, "kappa")):
-        half = quantile * math.sqrt(covariance[index, index])
-        expected = (values[index] - half, values[index], values[index] + half)
-        estimate = profiles[name]
-        assert (estimate.low, estimate.value, estimate.high) == pytest.approx(expected, rel=1e-2)
-    gradient = np.array([-0.5 / math.sqrt(0.9 * 0.01), -0.5 * math.sqrt(0.9 / 0.01**3)])
-    half = quantile * math.sqrt(gradient @ covariance[1:, 1:] @ gradient)
-    knee = profiles["knee"]
-    assert (knee.value - knee.low, knee.high - knee.value) == pytest.approx((half, half), rel=2e-2)
-
-
 def test_intervals_at_a_bound_reach_it_and_no_further() -> None:
     at_bound = estimated(times_of(0.02, 0.0, seed=3))
     assert at_bound["sigma"].low >= 0
@@ -148,13 +120,6 @@ def test_intervals_at_a_bound_reach_it_and_no_further() -> None:
     assert math.isinf(at_bound["knee"].high) and at_bound["knee"].low > 5
     flat = estimated(times_of(1.0, 0.0, seed=3), number=2)
     assert flat["sigma"].high == 1 and flat["sigma"].low > 0.9
-
-
-def test_numbers_from_two_on_can_leave_kappa_without_an_upper_end() -> None:
-    """t proportional to n - 1 is the law with no parallel and no serial part at all."""
-    times = Times.of([2, 3, 4, 5], [1.0, 2.0, 3.0, 4.0])
-    unbounded = estimated(times)
-    assert math.isinf(unbounded["kappa"].high)
 
 
 def test_scatter_is_pooled_unless_the_points_lie_off_the_curve() -> None:

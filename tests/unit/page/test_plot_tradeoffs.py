@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from plotted import legend_of, point, points_of, tables_of
-from tfscaling.page import plot_figure, plot_tradeoffs
+from tfscaling.page import plot_tradeoffs
 
 
 def labels_in(figure: Any) -> dict[str, tuple[float, float]]:
@@ -38,32 +35,12 @@ def test_the_pareto_set_is_joined(draw: Any) -> None:
     assert [x for x, _ in found[pareto]] == [40.0, 60.0]
 
 
-def test_a_point_tells_its_values_at_the_pointer(tmp_path: Path) -> None:
-    figure = plot_tradeoffs.cost_time(tables_of(*POINTS), "T")
-    plot_figure.save(figure, tmp_path / "cost.svg")
-    titles = re.findall(r"<title>([^<]*)</title>", (tmp_path / "cost.svg").read_text())
-    assert len(titles) == len(POINTS)
-    assert (
-        titles[0].startswith("1 node, cluster: ") and "60.0" in titles[0] and "1 run" in titles[0]
-    )
-
-
 def test_intervals_are_drawn_in_both_directions() -> None:
     spreads = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
     spreads |= {"quality_min": 0.97, "quality_max": 0.99}
     (axes,) = plot_tradeoffs.quality_time(tables_of(point(1, runs=3, **spreads)), "T").axes
     across, upright = [bar.get_segments()[0] for bar in axes.collections]
     assert across[:, 0].tolist() == [50.0, 90.0] and upright[:, 1].tolist() == [0.97, 0.99]
-
-
-@pytest.mark.parametrize("cost", [None, np.nan])
-def test_without_prices_the_plot_says_so(cost: Any) -> None:
-    (axes,) = plot_tradeoffs.cost_time(tables_of(point(cost_usd=cost)), "T").axes
-    assert [text.get_text() for text in axes.texts] == ["no prices in config/platforms.yaml"]
-
-
-RESUMED = {"execution_time_s": None, "cost_usd": None, "runs_timed": 0}
-OTHER = {"platform": "b", "platform_title": "Other"}
 
 
 def test_labels_of_crowded_points_do_not_hide_each_other() -> None:

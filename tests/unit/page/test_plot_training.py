@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from matplotlib.text import Text
 from plotted import legend_of, point, points_of, tables_of
-from tfscaling.page import plot_series, plot_training
+from tfscaling.page import plot_training
 
 AXES = plot_training.POINT_AXES
 PUBLISHED = [
@@ -37,13 +37,6 @@ def test_loss_and_accuracy_are_drawn_over_the_global_batch() -> None:
     assert [text.get_text() for text in lower.get_xticklabels()] == ["64", "256"]
 
 
-def test_recipes_of_one_batch_each_are_one_line() -> None:
-    """As in the accuracy study: the batch is the axis, so the recipe need not be a line's name."""
-    rows = [point(1, recipe=f"batch-{n}", global_batch_size=n, loss=n / 1e3) for n in (256, 64)]
-    figure = plot_training.loss_quality(tables_of(*rows), "T")
-    assert points_of(figure, 0) == {"cluster": [(64, 0.064), (256, 0.256)]}
-
-
 def test_published_values_are_hollow_markers_of_their_own() -> None:
     figure = plot_training.loss_quality(tables_of(point(1), published=PUBLISHED), "T")
     assert points_of(figure, 0)["published"] == [(64, 0.08), (640, 0.2)]
@@ -51,12 +44,6 @@ def test_published_values_are_hollow_markers_of_their_own() -> None:
     (line,) = [line for line in figure.axes[0].lines if line.get_label() == "published"]
     assert line.get_markerfacecolor() == "none" and line.get_color() == "black"
     assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["64", "640"]
-
-
-@pytest.mark.parametrize(("loss", "scale"), [(0.9, "log"), (0.15, "linear")])
-def test_the_loss_axis_is_logarithmic_where_values_differ_by_much(loss: float, scale: str) -> None:
-    tables = tables_of(point(1, loss=0.1), point(2, loss=loss))
-    assert plot_training.loss_quality(tables, "T").axes[0].get_yscale() == scale
 
 
 def test_each_point_is_a_line_over_the_epochs() -> None:
@@ -87,16 +74,6 @@ def test_repeats_are_a_median_with_a_band() -> None:
     low, high = band.get_datalim(figure.axes[0].transData).intervaly
     assert (low, high) == (0.05, 0.5)
     assert "range" in legend_of(figure)[-1]
-
-
-def test_many_points_are_lines_in_the_colours_of_their_platforms() -> None:
-    rows = [point(n, platform=name) for name in ("a", "b") for n in range(1, 9)]
-    epochs = [run for row in rows for run in epochs_of(row, 0.5, 0.3)]
-    figure = plot_training.epochs(tables_of(*rows, epochs=epochs), "T")
-    lines = figure.axes[0].lines
-    assert len(lines) == 16
-    assert {line.get_color() for line in lines} == set(plot_series.COLOURS[:2])
-    assert {"a", "b"} <= set(legend_of(figure))
 
 
 def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-import pytest
-from report_inputs import DECISION, decision, findings, study
+import report_inputs
+from report_inputs import COLUMNS, decision, findings, study
+from tfscaling.conclusions import clouds, published_values
 from tfscaling.conclusions.findings import TOPICS
 from tfscaling.page import sections
-from tfscaling.record import checks
-from tfscaling.record.metrics import METRICS
-from tfscaling.spec.config import Quality
+from tfscaling.page.sections import Link, Table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.display import Number, TextTable
 
 
 def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
@@ -31,14 +31,6 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
     assert set(sections.TOPICS) == set(TOPICS)
 
 
-def test_the_choices_of_each_work_have_its_name() -> None:
-    other = ("resnet50, weak", "cost_usd", "Lowest cost", "Use 2 nodes.", "supported")
-    works = sections.choices(decision(*DECISION, other))
-    assert [(w.title, len(w.statements)) for w in works] == [
-        ("mnist_cnn, weak", 2), ("resnet50, weak", 1),
-    ]  # fmt: skip
-
-
 def test_what_was_not_measured_has_no_card() -> None:
     unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
     assert sections.choices(unpriced) == []
@@ -50,26 +42,6 @@ def test_warnings_are_a_line_for_each_severity() -> None:
     serious, limited = sections.warning_lines(found)
     assert (serious[0], limited[0]) == (SERIOUS, LIMITED)
     assert serious[1].endswith(": One.") and limited[1].endswith("; 8.")
-
-
-@pytest.mark.parametrize(
-    ("sure", "support", "badge"),
-    [
-        (None, "supported", "supported"),
-        ("No other is.", "supported", "supported: no other is"),
-        ("2 runs each: too few to be sure.", "too few runs", "2 runs each: too few to be sure"),
-    ],
-)
-def test_how_sure_a_headline_is_stands_in_its_badge_once(
-    sure: str | None, support: str, badge: str
-) -> None:
-    assert shown_headline(sure, support).badge == badge
-
-
-def shown_headline(sure: str | None, support: str) -> sections.Statement:
-    table = pd.DataFrame({"work": [math.nan], "text": "Fastest.", "sure": sure, "badge": support})
-    (shown,) = sections.headlines(table)
-    return shown
 
 
 def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
@@ -96,13 +68,6 @@ def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_every_check_and_every_metric_is_explained() -> None:
-    assert all(len(check.description) > 15 for check in checks.CHECKS.values())
-    rows = sections.metrics({"test_accuracy": Quality()}).rows
-    assert [row[0] for row in rows] == list(METRICS)
-    assert all(len(row[-1]) > 15 and row[3] in ("lower", "higher") for row in rows)
-
-
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
     found = sections.environment(made.planned.platforms, made.runs, tmp_path)
@@ -116,9 +81,74 @@ def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path)
     assert found.example is not None and found.example.startswith("runs/platform=cluster/")
 
 
-def test_the_summary_counts_the_runs_that_diverged(tmp_path: Path) -> None:
-    made = study(tmp_path)
-    assert "diverged" not in sections.summary(made.planned.platforms, made.runs, made.comparison)
-    made.runs.loc[made.runs["status"] == "failed", "status"] = "diverged"
-    text = sections.summary(made.planned.platforms, made.runs, made.comparison)
-    assert "7 of 10 runs valid, 2 diverged, " in text
+def table_of(**columns: Sequence[str]) -> Table:
+    return Table("name", TextTable("Title", pd.DataFrame(columns, dtype=object)))
+
+
+def orders(table: Table, name: str) -> list[str]:
+    (column,) = [column for column in table.columns if column.name == name]
+    return [column.order(cell) for cell in table.shown.cells[name]]
+
+
+def choices(table: Table) -> list[str]:
+    return [column.name for column in table.columns if column.is_choice]
+
+
+def test_a_column_of_numbers_sorts_by_them_and_missing_ones_have_none() -> None:
+    numbers = [Number("9.5 (9–10)", 9.51), "–", Number("10.5", 10.5)]
+    table = table_of(accuracy=numbers, hosts=["1node", "node2", "–"])
+    assert [column.is_number for column in table.columns] == [True, False]
+    assert orders(table, "accuracy") == ["9.51", "", "10.5"]
+
+
+def test_rows_are_chosen_by_axes_and_verdicts_with_few_values() -> None:
+    table = table_of(
+        nodes=["1", "2", "2"], status=["ok", "ok", "failed"], loss=["1", "1", "2"],
+        platform=["a", "a", "a"], repeat=["1", "2", "3"],
+    )  # fmt: skip
+    assert choices(table) == ["nodes", "status"]  # one value or as many as rows: no choice
+
+
+def test_words_are_marked_only_where_they_judge() -> None:
+    table = table_of(status=["ok", "failed", "incomplete"], platform=["failed", "b", "c"])
+    status, platform = table.columns
+    assert [status.tone(row[0]) for row in table.rows] == [None, "bad", "doubt"]
+    assert platform.tone("failed") is None
+
+
+def test_runs_have_status_axes_metrics_host_and_record(tmp_path: Path) -> None:
+    made = study(tmp_path / "runs")
+    table = sections.all_runs(made.runs, COLUMNS, tmp_path)
+    names = [column.name for column in table.columns]
+    assert names == [
+        "platform", "nodes", "devices", "repeat", "execution_time_s", "accuracy", "status",
+        "replicas", "global_batch_size", "reason", "attempt", "hosts", "started", "record",
+    ]  # fmt: skip
+    assert "multi_worker_mirrored" in table.shown.above
+    assert table.shown.cells["status"].tolist().count("ok") == 7 and len(table.rows) == 10
+    first, failed = table.rows[0][-1], table.rows[-4][-1]
+    assert isinstance(first, Link) and first.href == first
+    assert first.startswith("runs/platform=cluster/") and failed == "–"
+
+
+def sort_values(table: TextTable, name: str) -> list[float | None]:
+    return [getattr(text, "value", None) for text in table.cells[name]]
+
+
+def test_clouds_show_values_with_the_digits_of_their_metric() -> None:
+    table = clouds.as_text(report_inputs.clouds())
+    assert table.cells["value_a"].tolist() == ["20.000", "0.2000"]
+    assert table.cells["margin"].tolist() == ["1.50 (1.40–1.60)", "2.00"]
+    assert sort_values(table, "margin") == [1.5, 2.0]
+    assert table.cells["winner"].tolist() == ["gcp", "aws"]
+    assert "platform a big, platform b small" in table.above
+
+
+def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None:
+    table = published_values.as_text(report_inputs.published())
+    assert table.cells["loss"].tolist() == ["0.3100 (0.3000–0.3200)", "–"]
+    assert sort_values(table, "loss") == [0.31, None]
+    assert table.cells["execution_time_s"].tolist() == ["20.0", "–"]
+    assert table.cells["accuracy_verdict"].tolist() == ["outside", "not measured"]
+    assert table.cells["runs"].tolist() == ["2", "0"]
+    assert "source a paper" in table.above

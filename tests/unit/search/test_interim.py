@@ -13,16 +13,18 @@ import pytest
 from msgspec import structs
 from tfscaling.record.metrics import QUALITY
 from tfscaling.search import interim
-from tfscaling.search.candidates import (
+from tfscaling.search.interim import (
+    BOUNDS_SHARE,
     KEPT_RUNS,
+    SCREEN_SHARE,
     Allowed,
     Candidate,
     Decision,
     Elimination,
     Reason,
     Run,
+    lacking,
 )
-from tfscaling.search.interim import BOUNDS_SHARE, SCREEN_SHARE, lacking
 from tfscaling.spec.config import LOOKS, Search, SearchLimit
 
 TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
@@ -92,12 +94,6 @@ def test_a_claim_by_hand() -> None:
     assert behind.at_least == pytest.approx(at_least, rel=1e-4)
 
 
-def test_the_order_of_candidates_does_not_matter() -> None:
-    candidates = measured()
-    shuffled = random.Random(1).sample(candidates, len(candidates))
-    assert decide(shuffled, [TIME]) == decide(candidates, [TIME])
-
-
 def run_all(
     planned: Sequence[Candidate], goals: Sequence[str], settings: Search = USUAL
 ) -> tuple[list[Decision], int]:
@@ -135,14 +131,6 @@ def test_another_indifference_needs_no_other_runs() -> None:
     # those that left, and when, are the same as far as both went
     left = usual.verdicts[0].eliminated
     assert strict.verdicts[0].eliminated[: len(left)] == left
-
-
-def test_fewer_repeats_have_fewer_looks_with_all_of_the_error() -> None:
-    settings = Search(repeats_max=7)
-    assert settings.looks == (2, 3, 4, 6)
-    (verdict,) = decide(measured(0.2), [TIME], settings).verdicts
-    assert (verdict.has_ended, verdict.is_decided, verdict.rounds) == (True, False, 4)
-    assert 0.05 < verdict.bound < math.inf
 
 
 INFINITE = math.inf

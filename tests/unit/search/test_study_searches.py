@@ -9,12 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from searched import is_made, planned_of, runs_of
-from tfscaling.conclusions import search_results
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
-from tfscaling.search.candidates import KEPT_RUNS, Reason
-from tfscaling.search.expected_runs import expected_runs
-from tfscaling.search.study_searches import StudySearch
+from tfscaling.search.interim import KEPT_RUNS, Reason
+from tfscaling.search.study_searches import StudySearch, expected_runs
 from tfscaling.spec.manifest import Manifest
 
 
@@ -173,8 +171,8 @@ def test_a_target_that_was_missed_is_infinite(many: pd.DataFrame) -> None:
     search = search_of(planned, many.assign(time_to_target_s=reached_s.drop(one)))
     verdict = search.verdicts["time_to_target_s"]
     assert not verdict.is_decided and search.points[verdict.best or ""].nodes == 4
-    (lost,) = search_results.unresolved(verdict)
-    assert (search.points[lost.name].nodes, lost.reason) == (2, Reason.NOT_REACHED)
+    (lost,) = verdict.unresolved
+    assert search.points[lost].nodes == 2
 
 
 def test_a_constraint_is_judged_by_the_quality_of_the_runs(many: pd.DataFrame) -> None:

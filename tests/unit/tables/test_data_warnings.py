@@ -13,7 +13,6 @@ import generator
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, study_folder, write_failure
-from tfscaling.page import plot_series
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Config
@@ -157,28 +156,12 @@ def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
     assert "all 4 measured points" in only.text
 
 
-def test_runs_without_times_are_too_few_for_an_interval_of_them(tmp_path: Path) -> None:
-    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
-    comparison.loc[comparison["nodes"] == 2, "runs_timed"] = 5
-    (only,) = data_warnings.find(comparison, runs)
-    assert (only.kind, nodes_of(only)) == ("few_runs", [2])
-    assert "6 valid runs with times" in only.text and "with times" in only.short
-
-
 def test_what_runs_warn_of_themselves_is_said_once_for_all_of_them(tmp_path: Path) -> None:
     comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
     runs["warnings"] = ["one thing; another"] * 6 + [None] * 6
     first, second = data_warnings.find(comparison, runs)
     assert ("one thing" in first.text, "another" in second.text) == (True, True)
     assert [warning.runs for warning in (first, second)] == [6, 6]
-
-
-def test_what_no_check_could_compare_is_said(tmp_path: Path) -> None:
-    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
-    runs["unchecked"] = ["the model of the GPU"] * 12
-    (only,) = data_warnings.find(comparison, runs)
-    assert (only.kind, only.severity, only.runs) == ("unchecked", LIMITED, 12)
-    assert "the model of the GPU" in only.text
 
 
 @pytest.mark.parametrize(("recipes", "differ"), [("same", True), ("other", False)])
@@ -297,27 +280,6 @@ def test_every_output_has_every_warning_about_its_data(
             assert squeezed(planned) in said, f"{name}: {warning.kind}"
 
 
-def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> None:
-    config = config_of("laptop", 2, gpus_per_node=[0, 2])
-    runs_dir = tmp_path / "runs"
-    planned = written(config, runs_dir)
-    runs, epochs = runs_table.run_tables(planned.runs, runs_dir)
-    comparison = comparison_table(runs, planned)
-    notes = data_warnings.footnotes(data_warnings.find(comparison, runs))
-    assert len(notes) == 1
-    drawn_from = plot_series.Tables(comparison, epochs, pd.DataFrame(), notes)
-    for name in DRAWN:
-        figure = PLOTS[name].draw(drawn_from, "T")
-        *legends, foot = figure.legends
-        texts = [text for legend in legends for text in legend.get_texts()]
-        for axes in figure.axes:
-            texts += [axes.title, *axes.get_yticklabels(), *axes.texts]
-        shown = " | ".join(text.get_text() for text in texts)
-        assert "GPU" not in shown and "GPUs" not in foot.get_texts()[0].get_text(), name
-        assert "2 logical devices" in shown.replace("\n", " ") or "×2" in shown, name
-        assert squeezed(notes[0]) in squeezed(foot.get_texts()[0].get_text()), name
-
-
 def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     planned = written(config_of(), tmp_path)
     comparison, runs = frames(planned, tmp_path)
@@ -330,11 +292,3 @@ def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     assert [point.nodes for point in warning.points] == [2]
     assert warning.short == "2 of 12 runs diverged"
     assert warning.short in data_warnings.footnotes(found)[0]
-
-
-def test_what_a_run_that_diverged_warns_of_is_said_too(tmp_path: Path) -> None:
-    """It may be why it diverged."""
-    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
-    runs["status"], runs["warnings"] = "diverged", "the model's own compile() is not used"
-    kinds = {warning.kind: warning for warning in data_warnings.find(comparison, runs)}
-    assert kinds["of_runs"].runs == len(runs)

@@ -10,7 +10,6 @@ import msgspec
 import pandas as pd
 import pytest
 from builders import a_record
-from generator import DATA_SHA256
 from tfscaling.record.run_record import RunRecord
 from tfscaling.tables import environments
 from tfscaling.tables.rows import RunRow
@@ -28,15 +27,6 @@ def of(content: dict[str, Any]) -> dict[str, Any]:
     row = RunRow()
     environments.add(row, msgspec.convert(content, RunRecord))
     return {**msgspec.structs.asdict(row), **row.packages}
-
-
-def test_facts_that_all_ranks_share_are_given_once() -> None:
-    row = of(record())
-    assert row["cpu_model"] == "A processor"
-    assert row["network_mbit_per_s"] == '{"eth0": 10000.0}'
-    assert (row["gpus"], row["gpu_driver"]) == (None, None)
-    assert row["machines"].count(" ") == 0
-    assert row["hosts"] == "node0 node1"
 
 
 def test_facts_that_differ_between_ranks_are_all_given() -> None:
@@ -97,12 +87,6 @@ def test_what_differs_within_a_platform_is_flagged() -> None:
     assert found.to_dict("records") == [
         {"platform": "a", "fact": "kernel", "values": "6.2 (2 runs) | 6.1 (1 runs)", "runs": 3}
     ]
-    assert "not all made in one environment" in environments.as_text(found).notes[0]
-
-
-def test_what_differs_between_the_ranks_of_one_run_is_flagged() -> None:
-    found = environments.differences(runs({"cpu_model": "one; two"}, {"cpu_model": "one; two"}))
-    assert list(found["fact"]) == ["cpu_model"]
 
 
 def test_what_could_not_be_compared_with_the_request_is_flagged() -> None:
@@ -114,15 +98,6 @@ def test_what_could_not_be_compared_with_the_request_is_flagged() -> None:
     notes = environments.as_text(found).notes
     assert "made in one environment" in notes[0]
     assert len(notes) == 2
-
-
-def test_a_record_tells_its_data_and_what_was_not_checked() -> None:
-    made = record()
-    row = of(made)
-    assert (row["dataset"], row["dataset_sha256"]) == ("mnist", DATA_SHA256)
-    assert row["unchecked"] is None
-    made["environment"]["unchecked"] = ["one", "two"]
-    assert of(made)["unchecked"] == "one; two"
 
 
 def test_platforms_may_differ_from_each_other_and_failed_runs_do_not_count() -> None:

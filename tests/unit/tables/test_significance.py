@@ -15,6 +15,7 @@ from tfscaling.tables.significance import (
     Difference,
     Samples,
     difference,
+    pareto_set,
     weakest,
 )
 from tfscaling.tables.table_rows import point_of
@@ -65,11 +66,6 @@ def test_five_runs_are_too_few_whatever_they_show() -> None:
     assert (found.support, found.interval) == (TOO_FEW, None)
 
 
-def test_nothing_measured_is_no_difference() -> None:
-    assert difference([], around(10.0)) is None
-    assert difference(around(10.0), []) is None
-
-
 def test_accuracies_are_compared_by_their_errors() -> None:
     times = {("east", 1): [1.0], ("east", 2): [1.0]}
     found = compared(times, {("east", 1): [0.99], ("east", 2): [0.96]}, "accuracy")
@@ -104,7 +100,6 @@ def test_a_run_that_diverged_counts_as_one_that_never_ended() -> None:
     samples = Samples(runs)
     assert len(samples.values(two, "execution_time_s")) == 4
     assert samples.has_enough("execution_time_s", two)
-    assert samples.diverged() == {two}
     found = samples.estimates("execution_time_s", [one, two])
     assert found.high[1] == math.inf and found.variance[1] > found.variance[0]
     (difference,) = samples.differences("execution_time_s", [(one, two)], 1)
@@ -122,18 +117,6 @@ def test_what_the_table_shows_as_open_is_not_supported() -> None:
     assert found.interval[0] <= tables[0] and tables[1] <= found.interval[1]
 
 
-def test_the_scatter_of_a_point() -> None:
-    comparison, runs, _ = measured({("east", 1): [16.7, 8.87, 7.51, 7.83, 10.3, 22.1]})
-    (point,) = (point_of(row) for row in comparison.to_dict("records"))
-    assert Samples(runs).scatter("execution_time_s", point) == pytest.approx(0.45, abs=0.01)
-
-
-def test_failed_runs_are_no_samples() -> None:
-    comparison, runs, _ = measured({("east", 1): around(5.0), ("east", 2): [4.0]})
-    point = point_of(comparison.to_dict("records")[1])
-    assert Samples(runs).values(point, "execution_time_s") == [4.0]
-
-
 @pytest.mark.parametrize(
     ("supports", "expected"),
     [
@@ -145,3 +128,30 @@ def test_failed_runs_are_no_samples() -> None:
 )
 def test_a_chain_is_as_strong_as_its_weakest_link(supports: list[str], expected: str) -> None:
     assert weakest(supports) == expected
+
+
+@pytest.mark.parametrize(
+    ("times", "others", "metric", "best"),
+    [
+        ([1, 2, 3], [3, 2, 1], "cost_usd", [0, 1, 2]),
+        ([1, 2, 3], [1, 2, 3], "cost_usd", [0]),
+        ([3, 2, 1], [0.9, 0.8, 0.85], "test_accuracy", [2, 0]),
+        ([1, 1, 2], [5, 4, 4], "cost_usd", [1]),
+        ([1, 1], [5, 5], "cost_usd", [0, 1]),
+        ([], [], "cost_usd", []),
+    ],
+)
+def test_the_pareto_set_is_what_nothing_beats_in_both(
+    times: list[float], others: list[float], metric: str, best: list[int]
+) -> None:
+    rows = [
+        {"execution_time_s": time, metric: other} for time, other in zip(times, others, strict=True)
+    ]
+    assert pareto_set(rows, ["execution_time_s", metric]) == best
+
+
+def test_a_point_that_is_best_in_one_of_three_metrics_is_in_the_set() -> None:
+    names = ["execution_time_s", "cost_usd", "test_accuracy"]
+    values = [(10, 3, 0.9), (20, 2, 0.9), (30, 3, 0.95), (30, 3, 0.9)]
+    rows = [dict(zip(names, row, strict=True)) for row in values]
+    assert pareto_set(rows, names) == [0, 1, 2]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import generator
+import msgspec
 import pandas as pd
 import pyarrow.parquet
 import pytest
@@ -89,3 +90,18 @@ def test_the_data_package_has_the_columns_of_the_files(tmp_path: Path) -> None:
     assert by_name["execution_time_s"]["unit"] == "s"
     assert by_name["nodes"]["constraints"] == {"required": True}
     assert "constraints" not in by_name["speedup"]
+
+
+class Step(msgspec.Struct):
+    name: str
+    runs: int
+    is_done: bool
+    round: int | None = None
+    why: str = ""
+    share: float = 0.5
+
+
+def test_rows_of_plain_fields_come_back_from_their_file(tmp_path: Path) -> None:
+    steps = [Step("a", 1, True, 5, "b", 0.25), Step("c", 2, False, share=1.0)]
+    table_rows.write_csv(table_rows.frame(Step, steps), tmp_path / "steps.csv")
+    assert table_rows.typed(Step, table_rows.read_table(tmp_path / "steps.csv")) == steps

@@ -12,10 +12,7 @@ from tfscaling.tables.display import (
     listed,
     percent,
     point_name,
-    times,
     value,
-    varying,
-    within,
     worse,
 )
 from tfscaling.tables.significance import SUPPORTED, Difference
@@ -41,12 +38,6 @@ def test_a_point_is_named_by_nodes_gpus_and_platform(nodes: int, gpus: int, star
     assert point_name(row, ["platform"]) == f"{start} on a-cluster"
 
 
-def test_logical_devices_are_called_so() -> None:
-    row = {**ROW, "nodes": 2, "gpus_per_node": 4, "devices": "logical"}
-    assert point_name(row).startswith("2 nodes with 4 logical devices each")
-    assert "GPU" not in point_name(row)
-
-
 @pytest.mark.parametrize(
     ("axis", "changes", "text"),
     [
@@ -60,12 +51,6 @@ def test_an_axis_of_a_point_is_said_in_words(axis: str, changes: Any, text: str)
     assert axis_text(axis, {**ROW, **changes}) == text
 
 
-def test_further_axes_are_named_where_they_are_asked_for() -> None:
-    other = {**ROW, "strategy": "mirrored", "tasks_per_node": "1"}
-    assert point_name(ROW, varying([ROW, other])) == "1 node (single, 2+1 tasks per node)"
-    assert varying([ROW, ROW]) == []
-
-
 @pytest.mark.parametrize(
     ("names", "text"), [("a", "a"), ("abc", "a; b; c"), ("abcde", "a; b; c and 2 more")]
 )
@@ -76,11 +61,6 @@ def test_long_lists_end_with_a_count(names: str, text: str) -> None:
 def test_values_have_their_unit_if_there_is_one() -> None:
     assert value("execution_time_s", ROW) == "21.3 (20.9–22.2) s"
     assert value("test_accuracy", ROW) == "0.980"
-
-
-def test_ratios_have_their_interval_if_there_is_one() -> None:
-    assert times(Difference(1.5, None, SUPPORTED)) == "1.50 times"
-    assert times(Difference(1.5, (1.4, 1.6), SUPPORTED)) == "1.50 times (1.40–1.60)"
 
 
 def test_without_a_ratio_the_difference_is_told() -> None:
@@ -99,13 +79,6 @@ def test_how_much_worse_a_value_is_depends_on_what_is_better() -> None:
 
 def named(metric: str, direction: Literal["lower", "higher"]) -> Metric:
     return of_quality(Quality(metric=metric, direction=direction))
-
-
-@pytest.mark.parametrize(
-    ("bound", "text"), [(0.0201, "within 2.1% of it"), (0.0, "no worse than it")]
-)
-def test_no_bound_is_said_to_be_zero(bound: float, text: str) -> None:
-    assert within(bound, "it") == text
 
 
 @pytest.mark.parametrize(("fraction", "text"), [(0.0, "0.0%"), (0.0201, "2.1%"), (0.05, "5.0%")])

@@ -24,7 +24,8 @@ class Conclusion:
     """A conclusion by its name in CONCLUSIONS: files <name>.csv and <name>.md.
 
     `title` heads its section of the page, `caption` is the text below it, `category` its place in
-    Snakemake's own report. The functions are those of `module`, a module of this package:
+    Snakemake's own report. The functions are those of `module`, a module of this package, whose
+    names begin with `prefix`:
 
     - `table(study, *tables)`: the data frame; `tables` are those of the conclusions in `uses`
     - `as_text(table)`: the table of the page; left out if the page has none
@@ -37,6 +38,7 @@ class Conclusion:
     caption: str
     category: str = "Tables"
     uses: tuple[str, ...] = ()
+    prefix: str = ""
 
     def table(self, study: Study, *tables: pd.DataFrame) -> pd.DataFrame:
         """The table of the conclusion."""
@@ -58,7 +60,8 @@ class Conclusion:
 
     def _function(self, name: str) -> Any:
         """The function of the module, or None if it has none of this name."""
-        return getattr(importlib.import_module(f"tfscaling.conclusions.{self.module}"), name, None)
+        module = importlib.import_module(f"tfscaling.conclusions.{self.module}")
+        return getattr(module, f"{self.prefix}{name}", None)
 
 
 #: Every conclusion by its name, in the order of the report.
@@ -153,11 +156,12 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "work such as the update of the variables.",
     ),
     "all_reduce": Conclusion(
-        "transports",
+        "communication",
         "All-reduce by size",
         "Time of an all-reduce by its size and by what the replicas talk: gRPC, MPI or NCCL, "
         "timed alone on the same nodes; with how many times as fast as gRPC it is where both "
         "were timed.",
+        prefix="all_reduce_",
     ),
     "attribution": Conclusion(
         "what_holds_back",

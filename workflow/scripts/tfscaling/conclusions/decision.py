@@ -27,10 +27,10 @@ from tfscaling.conclusions.evidence import (
 )
 from tfscaling.conclusions.projection import Interval, intervals
 from tfscaling.conclusions.search_results import verdict_text
-from tfscaling.conclusions.sentences import render, sentences
+from tfscaling.conclusions.shown import render, sentences
 from tfscaling.record.metrics import NAN, QUALITY
 from tfscaling.record.run_states import RunState
-from tfscaling.search.candidates import Reason, Verdict
+from tfscaling.search.interim import Reason, Verdict
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
@@ -262,19 +262,13 @@ class DecisionRow(msgspec.Struct):
     @classmethod
     def of(cls, choice: Choice) -> DecisionRow:
         low, high = choice.whole_run or (NAN, NAN)
+        same = ("work", "goal", "title", "text", "support", "indifference", "comparisons")
+        values = {name: getattr(choice, name) for name in (*same, "is_decided", "is_best")}
         return cls(
-            work=choice.work,
-            goal=choice.goal,
-            title=choice.title,
-            text=choice.text,
-            support=choice.support,
             **(columns_of(choice.point) if choice.point else {}),  # type: ignore[arg-type]
+            **values,
             alike=len(choice.alike),
             bound=NAN if choice.bound is None else choice.bound,
-            is_decided=choice.is_decided,
-            is_best=choice.is_best,
-            indifference=choice.indifference,
-            comparisons=choice.comparisons,
             not_covered=not_covered_text(choice.not_covered),
             whole_run_low_s=low,
             whole_run_high_s=high,

@@ -18,7 +18,7 @@ import pandas as pd
 
 from tfscaling.conclusions import what_holds_back
 from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
-from tfscaling.conclusions.sentences import sentences
+from tfscaling.conclusions.shown import sentences
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.spec.config import LINE_AXES

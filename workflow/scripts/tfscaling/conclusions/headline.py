@@ -18,7 +18,7 @@ from tfscaling.conclusions import search_results
 from tfscaling.conclusions.decision import GOALS, WITH_QUEUE, Choice, decide, ranked
 from tfscaling.conclusions.evidence import Study, not_covered_text, split
 from tfscaling.conclusions.search_results import verdict_text
-from tfscaling.conclusions.sentences import sentences
+from tfscaling.conclusions.shown import sentences
 from tfscaling.record.run_states import RunState
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import LINE_AXES

@@ -122,6 +122,22 @@ def known(table: pd.DataFrame, *names: str) -> pd.Series:
     return found
 
 
+Check = Callable[[Data], Iterable[Part]]
+#: Name → source, rule, and the function that returns what these data show of it, in their order.
+RULES: dict[str, tuple[str, str, Check]] = {}
+
+
+def _rule(source: str, text: str) -> Callable[[Check], Check]:
+    """Add a function to RULES."""
+
+    def added(check: Check) -> Check:
+        RULES[check.__name__.removeprefix("_")] = source, text, check
+        return check
+
+    return added
+
+
+@_rule(f"{HOEFLER} 1", "Speed-up comes with its base case: kind and time.")
 def _base_case(data: Data) -> Iterator[Part]:
     points = data.points
     measured = known(points, f"baseline_{TIME}") & np.array([b is not None for b in data.baselines])
@@ -133,6 +149,7 @@ def _base_case(data: Data) -> Iterator[Part]:
     yield data.share(bases, bases["replicas"] == 1, kind, "have more replicas")
 
 
+@_rule(f"{HOEFLER} 2", "What is left out is left out for a reason.")
 def _subsets(data: Data) -> Iterator[Part]:
     columns = ["platform", "reason"]
     failed = data.runs.loc[data.runs["status"] != "ok", columns]
@@ -145,11 +162,13 @@ def _subsets(data: Data) -> Iterator[Part]:
     yield data.share(data.valid, whole, "runs train on all examples", "do not and do not say why")
 
 
+@_rule(f"{HOEFLER} 5", "What is not deterministic has an interval.")
 def _intervals(data: Data) -> Iterator[Part]:
     text = f"points have {RUNS_FOR_INTERVAL} or more runs and an interval of the time"
     yield data.share(data.points, known(data.points, LOW, HIGH), text, "have too few for one")
 
 
+@_rule(f"{HOEFLER} 6", "Normality is not taken for granted.")
 def _normality(data: Data) -> Iterator[Part]:
     from scipy.stats import shapiro
 
@@ -170,12 +189,14 @@ def _normality(data: Data) -> Iterator[Part]:
     yield data.share(points, of_runs, text, "do not")
 
 
+@_rule(f"{HOEFLER} 7", "Comparisons are statistically sound.")
 def _comparison(data: Data) -> Iterator[Part]:
     compared = known(data.compared, "speedup_low", "speedup_high")
     text = "compared points have an interval of the speed-up"
     yield data.share(data.compared, compared, text, "have too few runs")
 
 
+@_rule(f"{HOEFLER} 7", "Runs do not start in the order of what is studied.")
 def _order(data: Data) -> Iterator[Part]:
     """Each repeat is a block in an order of its own: so much a correlation may be by chance."""
     found = {}
@@ -231,6 +252,7 @@ def order_of(ranks: pd.DataFrame, repeats: pd.Series) -> Order:
     return Order(products / scale, math.sqrt(variance) / scale, largest / scale)
 
 
+@_rule(f"{HOEFLER} 9", "Factors and set-up are documented, and alike.")
 def _setup(data: Data) -> Iterator[Part]:
     valid = data.valid
     machines = [len(data_warnings.machines_of(names)) for names in valid["machines"]]
@@ -253,6 +275,7 @@ def _is_sum(runs: pd.DataFrame) -> pd.Series:
     return is_told & (phases - SLACK_S <= seconds[TIME]) & (seconds[TIME] <= longest)
 
 
+@_rule(f"{HOEFLER} 10", "Parallel time is synchronised and defined.")
 def _time(data: Data) -> Iterator[Part]:
     clocks = data.runs[["clock_offset_max_s", "clock_uncertainty_max_s"]].astype(float)
     off = "{:.1f} ms ± {:.1f} ms".format(*(1000 * clocks.max()))
@@ -268,6 +291,7 @@ def _time(data: Data) -> Iterator[Part]:
     yield data.untimed()
 
 
+@_rule(f"{HOEFLER} 11", "Results are compared with a bound.")
 def _bounds(data: Data) -> Iterator[Part]:
     points = data.points
     ideal = known(points, "speedup", "scaling_efficiency")
@@ -280,6 +304,7 @@ def _bounds(data: Data) -> Iterator[Part]:
         yield data.share(timed, bounded, text, "do not")
 
 
+@_rule(f"{HOEFLER} 12", "Lines join only what may be joined.")
 def _lines(data: Data) -> Iterator[Part]:
     table = data.comparison
     platforms, joined = [], []
@@ -294,6 +319,7 @@ def _lines(data: Data) -> Iterator[Part]:
     yield data.share(lines, joined, text, "pass over points without a time")
 
 
+@_rule(MLPERF, "The clock starts before the data; initialisation apart.")
 def _clock(data: Data) -> Iterator[Part]:
     text = "runs have reading the data in their time"
     yield data.share(data.timed, _is_sum(data.timed), text, "have not")
@@ -301,6 +327,7 @@ def _clock(data: Data) -> Iterator[Part]:
     yield data.untimed()
 
 
+@_rule(MLPERF, "The clock stops when the same quality is reached.")
 def _target(data: Data) -> Iterator[Part]:
     compared = data.compared
     pairs = [
@@ -333,6 +360,7 @@ def _target(data: Data) -> Iterator[Part]:
     yield data.share(compared, no_worse, text, "are worse or have too few runs to tell")
 
 
+@_rule(MLPERF, "Results are of several runs with fixed seeds, none dropped.")
 def _seeds(data: Data) -> Iterator[Part]:
     seeds: dict[Point, set[int]] = {}
     for point, spec in zip(data.valid_points, data.planned, strict=True):
@@ -348,6 +376,7 @@ def _seeds(data: Data) -> Iterator[Part]:
     yield data.share(planned, every, "points count all planned runs", "do not")
 
 
+@_rule(MLPERF, "Hyperparameters and data set are stated.")
 def _stated(data: Data) -> Iterator[Part]:
     hashes = zip(data.valid["parameters_hash"], data.planned, strict=True)
     same = [spec.parameters_hash == found for found, spec in hashes]
@@ -362,6 +391,7 @@ def _stated(data: Data) -> Iterator[Part]:
         yield data.share(data.valid, stated, text, lack)
 
 
+@_rule(MLPERF, "Quality is measured on held-out data.")
 def _held_out(data: Data) -> Iterator[Part]:
     is_known = known(data.valid, QUALITY)
     is_held_out = [spec.recipe.quality.is_held_out for spec in data.planned]
@@ -369,34 +399,10 @@ def _held_out(data: Data) -> Iterator[Part]:
     yield data.share(data.valid, is_known & np.array(is_held_out), text, "do not")
 
 
+@_rule(MLPERF, "Hardware and software are named.")
 def _system(data: Data) -> Iterator[Part]:
     yield data.facts(SYSTEM, data.valid)
     yield data.facts(("gpus", "gpu_driver"), data.valid[data.valid["gpus_per_node"] > 0])
-
-
-#: Name → source, rule, and the function that says what these data show of it.
-RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
-    "base_case": (
-        f"{HOEFLER} 1",
-        "Speed-up comes with its base case: kind and time.",
-        _base_case,
-    ),
-    "subsets": (f"{HOEFLER} 2", "What is left out is left out for a reason.", _subsets),
-    "intervals": (f"{HOEFLER} 5", "What is not deterministic has an interval.", _intervals),
-    "normality": (f"{HOEFLER} 6", "Normality is not taken for granted.", _normality),
-    "comparison": (f"{HOEFLER} 7", "Comparisons are statistically sound.", _comparison),
-    "order": (f"{HOEFLER} 7", "Runs do not start in the order of what is studied.", _order),
-    "setup": (f"{HOEFLER} 9", "Factors and set-up are documented, and alike.", _setup),
-    "time": (f"{HOEFLER} 10", "Parallel time is synchronised and defined.", _time),
-    "bounds": (f"{HOEFLER} 11", "Results are compared with a bound.", _bounds),
-    "lines": (f"{HOEFLER} 12", "Lines join only what may be joined.", _lines),
-    "clock": (MLPERF, "The clock starts before the data; initialisation apart.", _clock),
-    "target": (MLPERF, "The clock stops when the same quality is reached.", _target),
-    "seeds": (MLPERF, "Results are of several runs with fixed seeds, none dropped.", _seeds),
-    "stated": (MLPERF, "Hyperparameters and data set are stated.", _stated),
-    "held_out": (MLPERF, "Quality is measured on held-out data.", _held_out),
-    "system": (MLPERF, "Hardware and software are named.", _system),
-}
 
 
 class RuleRow(msgspec.Struct):

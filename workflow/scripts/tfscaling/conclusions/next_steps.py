@@ -15,7 +15,7 @@ import pandas as pd
 
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.evidence import Study, split
-from tfscaling.conclusions.sentences import sentences
+from tfscaling.conclusions.shown import sentences
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.spec import platforms

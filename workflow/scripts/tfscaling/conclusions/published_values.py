@@ -1,22 +1,208 @@
-"""Published values against measured ones."""
+"""Published results, and what was measured at the same points.
+
+A measured time is compared with a published one only if the point is the same *and* the training
+is the same; loss and accuracy do not depend on the platform and are compared with all runs of the
+same training.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import published
-from tfscaling.tables.published import as_text
+from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.platforms import GPU
+from tfscaling.spec.run_spec import RunSpec
+from tfscaling.tables.columns import Cells
+from tfscaling.tables.display import TextTable, all_share, cell, naming
+from tfscaling.tables.estimates import median_interval
+from tfscaling.tables.published_results import (
+    POINT_COLUMNS,
+    PublishedPoint,
+    PublishedResult,
+    Training,
+    same_training,
+)
+from tfscaling.tables.rows import PointRow, RunRow
+from tfscaling.tables.table_rows import NOT_MEASURED, point_of, rows_of, typed
 
-__all__ = ["as_text", "table"]
+OUTSIDE = "outside"
+_SPREAD = ("median", "min", "max", "low", "high")
+#: Columns besides the point that are facts of the published result.
+_OF_RESULT = ("cloud", "global_batch_size", "source")
+
+#: The columns of `table`.
+TABLE_COLUMNS = (
+    *POINT_COLUMNS,
+    *("cloud", "global_batch_size", "published_execution_time_s", "status", "runs"),
+    *("execution_time_s", "execution_time_ratio", "training_runs", "training_runs_diverged"),
+    *("published_loss", *(f"loss_{name}" for name in _SPREAD), "loss_verdict"),
+    *("published_accuracy", *(f"accuracy_{name}" for name in _SPREAD), "accuracy_verdict"),
+    *("remark", "source"),
+)
 
 
 def table(study: Study) -> pd.DataFrame:
-    """One row for each published point."""
-    return published.table(
-        study.published_results,
-        study.comparison,
-        study.runs,
-        study.manifest,
-        study.published_tolerance,
+    """One row per published point, with the measured values in the same row.
+
+    Time: of the same point with the same training; `status` says if there is none. Loss and
+    accuracy: median, range and interval over all valid runs of the same training, anywhere;
+    `training_runs_diverged` counts those that have none because they diverged.
+    `loss_verdict` and `accuracy_verdict`: whether the published value lies within the range of the
+    runs widened by the tolerance, a fraction of the loss, or of the error 1 - accuracy. A run that
+    diverged is outside any range: where all did, the verdict is "outside".
+    """
+    manifest = study.manifest
+    synchronous = manifest.synchronous_strategies
+    trained = _finished_runs(study.runs, manifest)
+    spec_at = {run.spec.point: run.spec for run in manifest.runs}
+    measured_at: dict[PublishedPoint, list[tuple[RunSpec, PointRow]]] = {}
+    for row in typed(PointRow, study.comparison):
+        if row.status != "excluded":
+            spec = spec_at[point_of(row)]
+            point = PublishedPoint.of(spec.point, manifest.platforms)
+            measured_at.setdefault(point, []).append((spec, row))
+    rows = []
+    for result in study.published_results:
+        here = [
+            row
+            for spec, row in measured_at.get(result.point, [])
+            if same_training(result, spec, synchronous)
+        ]
+        measured = max(here, key=lambda row: row.runs, default=PointRow())
+        same = [
+            run
+            for spec, group in trained.values()
+            if same_training(result, spec, synchronous)
+            for run in group
+        ]
+        valid = [run for run in same if run.status == RunState.OK]
+        found: dict[str, Any] = {
+            **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_OF_RESULT)},
+            "published_execution_time_s": result.execution_time_s,
+            "status": _status(measured),
+            "runs": measured.runs,
+            "execution_time_s": measured.execution_time_s,
+            "execution_time_ratio": measured.execution_time_ratio,
+            "training_runs": len(valid),
+            "training_runs_diverged": len(same) - len(valid),
+        }
+        for name, widen in (("loss", _widen_loss), ("accuracy", _widen_accuracy)):
+            values, published = [run[name] for run in valid], getattr(result, name)
+            found |= {f"published_{name}": published, **_spread(name, values)}
+            verdict = OUTSIDE if same else NOT_MEASURED
+            if values:
+                low, high = widen(min(values), max(values), study.published_tolerance)
+                verdict = "within" if low <= published <= high else OUTSIDE
+            found[f"{name}_verdict"] = verdict
+        found["remark"] = "; ".join(_remarks(result, study.published_results, found))
+        rows.append(found)
+    return pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
+
+
+def _finished_runs(
+    runs: pd.DataFrame, manifest: Manifest
+) -> dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]]:
+    """Strategy and training → the specification of one run, and all finished runs of it."""
+    done = typed(RunRow, runs[runs["status"].isin([*FINISHED])])
+    row_of = {(point_of(row), row.repeat): row for row in done}
+    trained: dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]] = {}
+    for run in manifest.runs:
+        spec = run.spec
+        if (row := row_of.get((spec.point, spec.repeat))) is not None:
+            key = (spec.point.strategy, Training.of(spec))
+            trained.setdefault(key, (spec, []))[1].append(row)
+    return trained
+
+
+def _status(point: PointRow) -> str:
+    """Whether the published point was measured here with the same training, or diverged."""
+    if point.runs:
+        return "measured"
+    return point.status if point.status == "diverged" else NOT_MEASURED
+
+
+def as_text(table: pd.DataFrame) -> TextTable:
+    """One row per published point, with what was measured and the verdicts."""
+    axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
+    # nothing published is of logical devices
+    table = table.assign(
+        devices=GPU, remark=table["remark"].astype(object).fillna(""), runs_asked=None
     )
+    varying, fixed = naming(table, [*axes, "source"])
+    names = [name for name in varying if name != "source"]
+    names += ["global_batch_size", "status", "runs", "published_execution_time_s"]
+    names += ["execution_time_s", "execution_time_ratio", "training_runs"]
+    for metric in ("loss", "accuracy"):
+        names += [f"published_{metric}", metric, f"{metric}_verdict"]
+    names += ["remark"] * bool((table["remark"] != "").any())
+    names += ["source"] * ("source" in varying)
+    outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
+    compared = (table["loss_verdict"] != NOT_MEASURED).sum()
+    rows = []
+    for row in rows_of(table):
+        # loss and accuracy are over all runs of the same training
+        of_training = {**row, "runs": row["training_runs"]}
+        of_training |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
+        rows.append(
+            [cell(name, of_training if name in ("loss", "accuracy") else row) for name in names]
+        )
+    notes = (
+        f"Of {len(table)} published points, {(table['status'] == 'measured').sum()} are measured "
+        f"here as well; loss and accuracy of {compared} can be compared, {outside} are outside.",
+        "Time is compared at the same point with the same training; status says where there is "
+        "no such point. execution_time_ratio is measured over published.",
+        "Loss and accuracy are over all valid runs of the same training, wherever they ran "
+        "(training_runs): the median, in brackets its interval, or the range of too few runs.",
+        "A verdict is “within” if the published value lies within the range of the runs, widened "
+        "by the configured tolerance; “outside” if not.",
+    )
+    return TextTable.of("Published against measured", names, rows, notes, all_share(fixed))
+
+
+def _remarks(
+    result: PublishedResult, results: Sequence[PublishedResult], row: Cells
+) -> Iterator[str]:
+    """What to know of the runs compared with a published value, and why it may lie outside."""
+    runs, diverged = row["training_runs"], row["training_runs_diverged"]
+    if diverged:
+        yield f"{diverged} of {runs + diverged} runs of this training diverged"
+    if OUTSIDE not in (row["loss_verdict"], row["accuracy_verdict"]) or not runs:
+        return
+    for other in results:
+        axes = ("platform", "loss", "accuracy")
+        if other is not result and all(getattr(other, a) == getattr(result, a) for a in axes):
+            yield (
+                f"loss and accuracy are published for {other.nodes} nodes as well, to the last "
+                "digit: one of the two is probably a slip"
+            )
+            return
+    nearest = min((row["loss_min"], row["loss_max"]), key=lambda v: abs(v - result.loss))
+    if nearest:
+        times = f"is {result.loss / nearest:.2f} times the nearest of our {runs} runs"
+    else:
+        times = f"has no ratio to the nearest of our {runs} runs, which is 0"
+    yield f"a single published run: its loss {times}"
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
+    low, high = median_interval(values) or (None, None)
+    return {
+        f"{name}_median": float(pd.Series(values).median()) if values else None,
+        f"{name}_min": min(values, default=None),
+        f"{name}_max": max(values, default=None),
+        f"{name}_low": low,
+        f"{name}_high": high,
+    }
+
+
+def _widen_loss(low: float, high: float, tolerance: float) -> tuple[float, float]:
+    return low * (1 - tolerance), high * (1 + tolerance)
+
+
+def _widen_accuracy(low: float, high: float, tolerance: float) -> tuple[float, float]:
+    return 1 - (1 - low) * (1 + tolerance), 1 - (1 - high) * (1 - tolerance)

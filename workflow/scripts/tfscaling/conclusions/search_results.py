@@ -11,10 +11,10 @@ import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.sentences import line
+from tfscaling.conclusions.shown import line
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.search.candidates import KEPT_RUNS, Elimination, Reason, Verdict
+from tfscaling.search.interim import KEPT_RUNS, Elimination, Reason, Verdict
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES, POINT_AXES, SearchLimit
@@ -174,12 +174,8 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
                 place=TAKEN if name == verdict.cheapest else IN,
                 constraint=str(search.decision.allowed.get(name, "")) if limits else None,
                 at_least=claims.get(name, NAN),
-                runs=had.runs,
-                node_hours=had.node_hours,
-                cost_usd=had.cost_usd,
-                full_runs=full.runs,
-                full_node_hours=full.node_hours,
-                full_cost_usd=full.cost_usd,
+                **had._asdict(),
+                **{f"full_{what}": value for what, value in full._asdict().items()},
                 rounds=verdict.rounds,
                 is_decided=verdict.is_decided,
                 bound=verdict.bound if math.isfinite(verdict.bound) else NAN,
@@ -220,11 +216,6 @@ def _kept(search: StudySearch) -> int:
 def _kept_text(runs: int) -> str:
     """The share of runs that may miss a limit that so many runs kept."""
     return f"{runs} runs or more, so with 95% fewer than {1 - 0.05 ** (1 / runs):.0%} miss it"
-
-
-def unresolved(verdict: Verdict) -> tuple[Elimination, ...]:
-    """The candidates that left by failing and whose valid runs are not shown to be worse."""
-    return tuple(each for each in verdict.eliminated if each.name in verdict.unresolved)
 
 
 def limit_text(metric: str, limit: SearchLimit) -> str:

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
-from tfscaling.page import interactive_tables, sections
-from tfscaling.page.glossary import GLOSSARY
-from tfscaling.page.interactive_tables import TONES, Table
+from tfscaling.page import sections
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.page.sections import GLOSSARY, TONES, Table
 from tfscaling.record import checks
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import comparison, display, environments
@@ -140,7 +139,7 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
         if frame is not None and len(frame) and (shown := conclusion.shown(frame)):
             titled = replace(shown, title=conclusion.title)
             yield Table(name, titled, conclusion.caption)
-    yield interactive_tables.runs(results.runs, metrics, folder)
+    yield sections.all_runs(results.runs, metrics, folder)
     differences = environments.as_text(environments.differences(results.runs))
     yield Table("differences", differences)
 

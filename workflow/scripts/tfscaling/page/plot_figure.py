@@ -1,4 +1,8 @@
-"""The figure around the lines: panels, scales, legend, notes, absent points, the file."""
+"""Figures and their lines: points, styles, panels, scales, legend, notes, absent points, the file.
+
+A platform has the same colour in every plot; markers and line styles distinguish its lines. If
+there is only one platform, colours distinguish them, too.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +19,175 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.files import atomic
-from tfscaling.page.plot_series import (
-    COLOURS,
-    Style,
-    Tables,
-    absent,
-    colour_numbers,
-    spread,
-    tips,
-    values,
-)
 from tfscaling.record.metrics import METRICS
-from tfscaling.tables.display import count
+from tfscaling.spec.config import LINE_AXES, POINT_AXES
+from tfscaling.tables.display import axis_text, count, value
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import counted_by
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.table_rows import counted_by, metric_of, typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
+#: them. Black and yellow are left out: black is for published values, yellow is too pale.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
+    *("#332288", "#882255", "#999933", "#44AA99", "#CC6677", "#666666"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "h")
+#: A name, or offset and lengths of dashes and gaps in points.
+LineStyle = str | tuple[float, tuple[int, ...]]
+#: How matplotlib draws a line or marks: the keyword arguments of an artist.
+Style = dict[str, LineStyle | float]
+#: Dotted lines are for published values.
+LINESTYLES: tuple[LineStyle, ...] = (
+    "-",
+    "--",
+    "-.",
+    (0, (6, 2, 1, 2, 1, 2)),
+)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What plots are drawn from: comparison.csv, epochs.csv, and published.csv and search.csv.
+
+    The last two may be empty. `footnotes` are at the foot of every plot, before its own notes.
+    """
+
+    comparison: pd.DataFrame
+    epochs: pd.DataFrame
+    published: pd.DataFrame
+    footnotes: Sequence[str] = ()
+    search: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: `rows` are its points by nodes, those without a valid run too."""
+
+    key: tuple[str, ...]
+    label: str
+    style: Style
+    rows: pd.DataFrame
+
+
+def values(rows: pd.DataFrame, name: str) -> np.ndarray:
+    """A column as floats: NaN for what is missing, even if the whole column is."""
+    if name not in rows:
+        return np.full(len(rows), np.nan)
+    return pd.to_numeric(rows[name], errors="coerce").to_numpy(float)
+
+
+def measured(table: pd.DataFrame) -> pd.DataFrame:
+    """The points that have a valid run."""
+    return table[values(table, "runs") > 0]
+
+
+def timed(table: pd.DataFrame) -> pd.DataFrame:
+    """The points that have a time: not those whose runs all went on from a checkpoint."""
+    return table[np.isfinite(values(table, "execution_time_s"))]
+
+
+def absent(table: pd.DataFrame) -> pd.DataFrame:
+    """The points that failed, are missing or were excluded."""
+    return table[~(values(table, "runs") > 0)]
+
+
+def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
+    """Which points do not train as many examples as their baseline: no plot ranks them."""
+    return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
+
+
+def point_style(platform: int, number: int, is_only: bool) -> Style:
+    """The style of line `number` of a platform with the colour number `platform`.
+
+    `is_only`: there is no other platform. Earlier lines have larger markers, so that those at the
+    same place are seen.
+    """
+    return {
+        "color": COLOURS[(number if is_only else platform) % len(COLOURS)],
+        "marker": MARKERS[(platform + number) % len(MARKERS)],
+        "linestyle": LINESTYLES[number % len(LINESTYLES)],
+        "markersize": max(4.5, 7.5 - number),
+    }
+
+
+def colour_numbers(table: pd.DataFrame) -> dict[str, int]:
+    """Platform → the number of its colour: its position among the platforms of the table."""
+    return {str(name): number for number, name in enumerate(table["platform"].unique())}
+
+
+def platform_titles(table: pd.DataFrame) -> dict[str, str]:
+    """Platform → its title; its name if it has no title or shares it with another."""
+    titles = {}
+    for name, rows in table.groupby("platform", sort=False):
+        known = rows["platform_title"].dropna() if "platform_title" in rows else ()
+        titles[str(name)] = str(next(iter(known), name))
+    shared = [*titles.values()]
+    return {name: title if shared.count(title) == 1 else name for name, title in titles.items()}
+
+
+def varying(table: pd.DataFrame) -> list[str]:
+    """The axes in which the measured points differ, without the platform."""
+    rows = measured(table)
+    return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
+
+
+def series(table: pd.DataFrame) -> list[Series]:
+    """All lines over the nodes, in the order of the table."""
+    titles, colours, shown = platform_titles(table), colour_numbers(table), varying(table)
+    counts: dict[str, int] = {}
+    lines = []
+    for keys, rows in table.groupby([*LINE_AXES], sort=False, dropna=False):
+        point = dict(zip(LINE_AXES, keys, strict=True))
+        name = str(point["platform"])
+        number = counts[name] = counts.get(name, -1) + 1
+        texts = [axis_text(axis, rows.iloc[0]) for axis in LINE_AXES if axis in shown]
+        lines.append(
+            Series(
+                tuple(map(str, keys)),
+                line_label(titles, name, texts),
+                point_style(colours[name], number, len(colours) == 1),
+                rows.sort_values("nodes"),
+            )
+        )
+    return lines
+
+
+def line_label(titles: Mapping[str, str], platform: str, texts: Sequence[str]) -> str:
+    """What the line is called: an only platform is named where nothing else is."""
+    return ", ".join(texts) if len(titles) == 1 and texts else ", ".join([titles[platform], *texts])
+
+
+def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
+    """A text for each point of a line: its nodes, the line, the values of these metrics, its runs.
+
+    Where not all runs have times, and there is one of these metrics that goes by them, it says how
+    many have.
+    """
+    columns = {counted_by(name) for name in names}
+    texts = []
+    for row in typed(PointRow, rows):
+        runs = count(row.runs, "run")
+        if "runs_timed" in columns and row.runs_timed < row.runs:
+            runs += f", {row.runs_timed} with times"
+        values = ", ".join(f"{metric_of(name, row).title} {value(name, row)}" for name in names)
+        texts.append(f"{axis_text('nodes', row)}, {label}: {values} ({runs})")
+    return texts
+
+
+def spread(rows: pd.DataFrame, name: str) -> np.ndarray:
+    """Lengths of the error bars, below and above: the interval, else the range of several runs."""
+    middle, several = values(rows, name), values(rows, counted_by(name)) > 1
+    ends = []
+    for end, whole in (("low", "min"), ("high", "max")):
+        interval, whole_range = values(rows, f"{name}_{end}"), values(rows, f"{name}_{whole}")
+        ends.append(np.where(np.isnan(interval), whole_range, interval))
+    both = np.abs(np.stack([middle - ends[0], ends[1] - middle]))
+    return np.where(several, both, np.nan)
+
 
 #: Of every figure, in inches: shown on a phone, text of FONT_SIZE points is 9 pixels high or more.
 WIDTH = 5.3
@@ -47,8 +204,6 @@ _LINE_INCHES = 0.178
 _LEGEND: Style = {"fontsize": FONT_SIZE, "frameon": False, "loc": "upper left", "borderpad": 0.0}
 #: Characters in a line of the legend, of the notes, of a title.
 _LEGEND_COLUMNS, _NOTE_COLUMNS, _TITLE_COLUMNS = 60, 72, 46
-#: Lines with labels at most so long, and not more than so many, have them at their ends.
-_DIRECT_COLUMNS, _DIRECT_LINES = 32, 4
 
 
 def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
@@ -106,36 +261,6 @@ def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
     return [f"bars: {_RANGE}"] if has_ranges else []
 
 
-def label_ends(axes: Any) -> list[str]:
-    """Write the labels of the lines at their right ends; returns them, none if they do not fit.
-
-    Call it when scales and limits are set.
-    """
-    handles, labels = axes.get_legend_handles_labels()
-    lines = [
-        (handle[0], label)
-        for handle, label in zip(handles, labels, strict=True)
-        if isinstance(handle, tuple) and len(handle[0].get_xdata())
-    ]
-    if not 1 < len(lines) <= _DIRECT_LINES or max(len(t) for _, t in lines) > _DIRECT_COLUMNS:
-        return []
-    ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line, _ in lines]
-    heights = sorted(axes.transData.transform(ends)[:, 1] / axes.bbox.height)
-    if min(np.diff(heights)) < 0.12 or len({x for x, _ in ends}) > 1:
-        return []
-    for (line, label), end in zip(lines, ends, strict=True):
-        axes.annotate(
-            wrapped(label, 16).replace("\n    ", "\n"),
-            end,
-            (8, 0),
-            textcoords="offset points",
-            va="center",
-            color=darker(line.get_color()),
-            annotation_clip=False,
-        )
-    return [label for _, label in lines]
-
-
 def darker(colour: str) -> list[float]:
     """The colour for text: pale colours make unreadable text."""
     from matplotlib.colors import to_rgb
@@ -152,12 +277,12 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
     where = values(rows, x) if x else np.full(len(rows), np.nan)
     heights: dict[float, int] = {}
     usual: Style = {"marker": "x", "linestyle": "none", "markersize": 6, "zorder": 4}
-    for value, name in dict.fromkeys(zip(where, map(str, rows["platform"]), strict=True)):
-        if not np.isnan(value):
-            height = heights[value] = heights.get(value, -1) + 1
+    for at_x, name in dict.fromkeys(zip(where, map(str, rows["platform"]), strict=True)):
+        if not np.isnan(at_x):
+            height = heights[at_x] = heights.get(at_x, -1) + 1
             colour = COLOURS[colours[name] % len(COLOURS)] if len(colours) > 1 else "0.3"
             at = axes.get_xaxis_transform()
-            axes.plot([value], [0.03 + 0.04 * height], color=colour, transform=at, **usual)
+            axes.plot([at_x], [0.03 + 0.04 * height], color=colour, transform=at, **usual)
     if len(rows):
         number = count(len(rows), "point")
         axes.plot([], [], color="0.3", label=f"{number} {ABSENT}", **usual)
@@ -209,9 +334,9 @@ def value_ticks(found: Sequence[float], width: float = WIDTH * 0.8) -> list[floa
         return inches > 0.05 * (len(plain(left)) + len(plain(right))) + 0.05
 
     kept = [found[0]]
-    for value in found[1:-1]:
-        if gap(kept[-1], value) and gap(value, found[-1]):
-            kept.append(value)
+    for each in found[1:-1]:
+        if gap(kept[-1], each) and gap(each, found[-1]):
+            kept.append(each)
     return [*kept, found[-1]]
 
 
@@ -246,17 +371,11 @@ def empty(tables: Tables, title: str, x: str) -> Figure:
     return figure
 
 
-def finish(
-    figure: Figure,
-    axes: Any,
-    tables: Tables,
-    notes: Sequence[str] = (),
-    labelled_directly: Sequence[str] = (),
-) -> None:
+def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ()) -> None:
     """Legend below the axes, below it these notes and the footnotes of `tables`.
 
     The figure becomes as high as they need. The legend has what is labelled in `axes`, or in each
-    of several, each label once, but those that are `labelled_directly`.
+    of several, each label once.
     """
     from matplotlib.lines import Line2D
 
@@ -264,7 +383,7 @@ def finish(
     for one in axes if isinstance(axes, list) else [axes]:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             labelled.setdefault(label, handle)
-    entries = [(h, label) for label, h in labelled.items() if label not in labelled_directly]
+    entries = [(handle, label) for label, handle in labelled.items()]
     # points with error bars and bars are tuples of artists: these first, explanations after them
     entries.sort(key=lambda entry: not isinstance(entry[0], tuple))
     width = max((len(label) for _, label in entries), default=0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from tfscaling.page.plot_series import Tables
+    from tfscaling.page.plot_figure import Tables
 
 
 @dataclass(frozen=True)

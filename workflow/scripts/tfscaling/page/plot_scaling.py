@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.page import plot_figure, plot_series
-from tfscaling.page.plot_series import Tables, values
+from tfscaling.page import plot_figure
+from tfscaling.page.plot_figure import Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.spec.config import POINT_AXES
@@ -50,7 +50,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
     figure, (axes,) = plot_figure.panels(title, "nodes", ["execution time (s)"])
     axes.set(xscale="log", yscale="log")
     any_published = False
-    lines = plot_series.series(table)
+    lines = plot_figure.series(table)
     for line in lines:
         time = "execution_time_s"
         rows = line.rows[values(line.rows, time) > 0]
@@ -77,11 +77,10 @@ def execution_time(tables: Tables, title: str) -> Figure:
         plot_figure.plain_log(axes, "y", 0.08 * some_absent)
     else:
         plot_figure.say(axes, _why_no_times(table))
-    direct = plot_figure.label_ends(axes)
     notes = plot_figure.bars_note(table, "execution_time_s")
     if any_published and not shown:
         notes = [_why_no_times(table)]
-    plot_figure.finish(figure, axes, tables, notes, direct)
+    plot_figure.finish(figure, axes, tables, notes)
     return figure
 
 
@@ -91,7 +90,7 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     figure, (axes,) = plot_figure.panels(title, "nodes", [with_unit(metric.title, metric.unit)])
     axes.set(xscale="log")
     shown = False
-    for line in plot_series.series(table):
+    for line in plot_figure.series(table):
         rows = line.rows[np.isfinite(values(line.rows, name))]
         if len(rows):
             shown = True
@@ -99,11 +98,10 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     _over_nodes(axes, table)
     plot_figure.mark_absent(axes, table, "nodes")
     if not shown:
-        nothing = not len(plot_series.measured(table))
+        nothing = not len(plot_figure.measured(table))
         plot_figure.say(axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured")
-    direct = plot_figure.label_ends(axes)
     notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
-    plot_figure.finish(figure, axes, tables, notes, direct)
+    plot_figure.finish(figure, axes, tables, notes)
     return figure
 
 
@@ -115,13 +113,13 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
     axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
     ideals = set()
     without: dict[str, str] = {}
-    for line in plot_series.series(table):
+    for line in plot_figure.series(table):
         rows = line.rows[values(line.rows, name) > 0]
         if len(rows):
             plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
             ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
             ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
-        elif len(found := plot_series.measured(line.rows)):
+        elif len(found := plot_figure.measured(line.rows)):
             without[line.label] = _why_no_ratio(found)
     if ideals and name == "speedup":
         for ideal in sorted(ideals):
@@ -133,33 +131,32 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
     _over_nodes(axes, table)
     some_absent = plot_figure.mark_absent(axes, table, "nodes")
     if not ideals:
-        timed = plot_series.timed(table)
+        timed = plot_figure.timed(table)
         plot_figure.say(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
     elif name == "speedup":
         plot_figure.plain_log(axes, "y", 0.08 * some_absent)
     else:
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
-    direct = plot_figure.label_ends(axes)
     notes = _baselines(table)
     for reason in dict.fromkeys(without.values()):
         labels = [label for label, why in without.items() if why == reason]
         notes.append(f"not shown, {reason}: {'; '.join(labels)}")
     if ideals and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
-    plot_figure.finish(figure, axes, tables, notes, direct)
+    plot_figure.finish(figure, axes, tables, notes)
     return figure
 
 
 def _why_no_times(table: pd.DataFrame) -> str:
     """Why a table without any time has none."""
-    return plot_figure.NO_TIMES if len(plot_series.measured(table)) else plot_figure.NOTHING
+    return plot_figure.NO_TIMES if len(plot_figure.measured(table)) else plot_figure.NOTHING
 
 
 def _why_no_ratio(points: pd.DataFrame) -> str:
     """Why none of these measured points has a speed-up."""
-    if plot_series.of_other_work(points).all():
+    if plot_figure.of_other_work(points).all():
         return "other work than the baseline"
-    return _NO_BASELINE if len(plot_series.timed(points)) else plot_figure.NO_TIMES
+    return _NO_BASELINE if len(plot_figure.timed(points)) else plot_figure.NO_TIMES
 
 
 def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
@@ -168,7 +165,7 @@ def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
 
 def _baselines(table: pd.DataFrame) -> list[str]:
     """Every baseline with its absolute time: "baseline 1 node, CPU: cluster 60.0 s"."""
-    titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
+    titles, vary = plot_figure.platform_titles(table), plot_figure.varying(table)
     named = [axis for axis in SERIES_AXES if axis in vary]
     rows = [row for row in typed(PointRow, table) if row.baseline is not None]
     found: dict[str, dict[str, None]] = {str(row.baseline): {} for row in rows if row.runs}
@@ -188,19 +185,19 @@ def time_split(tables: Tables, title: str) -> Figure:
 
     table = tables.comparison
     planned = table[table["status"] != "excluded"]
-    if not len(plot_series.measured(table)):
+    if not len(plot_figure.measured(table)):
         return plot_figure.empty(tables, title, "time (s)")
     groups = list(planned.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
     height = 0.9 + 0.24 * sum(sizes) + 0.4 * len(groups)
     figure = Figure(figsize=(plot_figure.WIDTH, height), layout="constrained")
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
-    titles = plot_series.platform_titles(table)
+    titles = plot_figure.platform_titles(table)
     known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
     for axes, (name, rows) in zip(panels, groups, strict=True):
         point = rows.iloc[0]
         own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
-        fixed = [axis for axis in plot_series.varying(table) if axis not in own]
+        fixed = [axis for axis in plot_figure.varying(table) if axis not in own]
         texts = [axis_text(axis, point) for axis in fixed]
         _bars(axes, rows, own, known)
         if len(groups) > 1:
@@ -235,7 +232,7 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     usual = {"textcoords": "offset points", "va": "center"}
-    timed = plot_series.timed(rows).index
+    timed = plot_figure.timed(rows).index
     for at, (index, row) in zip(position, rows.iterrows(), strict=True):
         if index not in timed:
             why = plot_figure.NO_TIMES if row["runs"] > 0 else f"× {row['status']}"

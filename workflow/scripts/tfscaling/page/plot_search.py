@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from tfscaling.page import plot_figure
-from tfscaling.page.plot_figure import FONT_SIZE
-from tfscaling.page.plot_series import COLOURS, Tables
+from tfscaling.page.plot_figure import COLOURS, FONT_SIZE, Tables
 from tfscaling.record.metrics import METRICS
 from tfscaling.tables.columns import Cells
 from tfscaling.tables.display import point_name, varying

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions.evidence import split, works_of
-from tfscaling.page import plot_figure, plot_series
-from tfscaling.page.plot_figure import FONT_SIZE
-from tfscaling.page.plot_series import Tables, values
+from tfscaling.page import plot_figure
+from tfscaling.page.plot_figure import FONT_SIZE, Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import LINE_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
@@ -100,7 +99,7 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
     shown = table[known & (values(table, _TIME) > 0)]
     axes.set(xscale="log", xmargin=0.08, ymargin=0.08)
-    for line in plot_series.series(panel.points):
+    for line in plot_figure.series(panel.points):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
@@ -108,7 +107,7 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
     _pareto_lines(axes, panel, shown, named)
     if not len(shown):
         missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
-        points = plot_series.measured(table)
+        points = plot_figure.measured(table)
         plot_figure.say(axes, _why_absent(panel, points, missing) or plot_figure.NOTHING)
         axes.set_xticks([])
     else:
@@ -124,12 +123,12 @@ def _notes(panel: _Panel, shown: pd.DataFrame) -> list[str]:
     table = panel.points
     nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
-    gpus = "gpus_per_node" in plot_series.varying(table)
+    gpus = "gpus_per_node" in plot_figure.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
     notes += plot_figure.bars_note(table, _TIME, panel.name)
     without: dict[str, list[str]] = {}
-    measured = plot_series.measured(panel.table)
-    for platform, title in plot_series.platform_titles(table).items():
+    measured = plot_figure.measured(panel.table)
+    for platform, title in plot_figure.platform_titles(table).items():
         if platform not in set(shown["platform"]):
             points = measured[measured["platform"] == platform]
             reason = _why_absent(panel, points, f"no {panel.noun}")
@@ -185,10 +184,10 @@ def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame)
     if not len(shown):
         return
     table = panel.points
-    gpus = "gpus_per_node" in plot_series.varying(table)
+    gpus = "gpus_per_node" in plot_figure.varying(table)
     colours = {
         tuple(line.rows.iloc[0][axis] for axis in LINE_AXES): str(line.style["color"])
-        for line in plot_series.series(table)
+        for line in plot_figure.series(table)
     }
     values_of = np.stack([values(shown, _TIME), values(shown, panel.name)], 1)
     unit = figure.dpi / 72

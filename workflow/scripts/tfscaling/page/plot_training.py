@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.page import plot_figure, plot_series
-from tfscaling.page.plot_series import Style, Tables, values
+from tfscaling.page import plot_figure
+from tfscaling.page.plot_figure import Style, Tables, values
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES
@@ -72,10 +72,10 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     shown_of = _learned(table)
     labels = [learned.label for learned in shown_of]
     figure, panels = plot_figure.panels(title, "global batch (examples)", labels)
-    some_absent = len(plot_series.absent(table)) > 0
-    lines = plot_series.series(table)
+    some_absent = len(plot_figure.absent(table)) > 0
+    lines = plot_figure.series(table)
     if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
-        lines = plot_series.series(table.assign(recipe="any"))
+        lines = plot_figure.series(table.assign(recipe="any"))
     for axes, learned in zip(panels, shown_of, strict=True):
         name = learned.column
         for line in lines:
@@ -98,7 +98,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
         shown = np.isfinite(values(learned.points(table), name)).any()
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
-    nothing = len(plot_series.measured(table)) == 0
+    nothing = len(plot_figure.measured(table)) == 0
     notes = plot_figure.bars_note(table, *(learned.column for learned in shown_of))
     if nothing and len(published):
         notes = [plot_figure.NOTHING]
@@ -167,8 +167,8 @@ class _Line:
 
 def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
     """The line of each point that has epochs, in the order of the table."""
-    colours, titles = plot_series.colour_numbers(table), plot_series.platform_titles(table)
-    vary = plot_series.varying(table)
+    colours, titles = plot_figure.colour_numbers(table), plot_figure.platform_titles(table)
+    vary = plot_figure.varying(table)
     by_axes = measured.groupby([*POINT_AXES], sort=False)
     groups = [(points_of(rows)[0], rows) for _, rows in by_axes]
     many = len(groups) > MANY
@@ -179,9 +179,9 @@ def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
         point = points[key]
         name = point.platform
         number = counts[name] = counts.get(name, -1) + 1
-        style = plot_series.point_style(colours[name], number, len(colours) == 1 and not many)
+        style = plot_figure.point_style(colours[name], number, len(colours) == 1 and not many)
         texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
-        label: str | None = plot_series.line_label(titles, name, texts)
+        label: str | None = plot_figure.line_label(titles, name, texts)
         if many:
             style |= {"linewidth": 0.7, "linestyle": "-", "marker": ".", "markersize": 3}
             label = titles[name] if number == 0 else None

@@ -1,18 +1,21 @@
-"""The sections of the page around its tables and plots."""
+"""The parts of the page around its plots: tables to sort and filter in a browser, and sections."""
 
 from __future__ import annotations
 
 import os
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Self
+from urllib.parse import quote
 
 import pandas as pd
 
-from tfscaling.page.interactive_tables import Table
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, meanings, of_quality
-from tfscaling.spec.config import POINT_AXES, Platform, Quality
+from tfscaling.spec.config import AXES, POINT_AXES, Platform, Quality
 from tfscaling.spec.platforms import SHOWN
 from tfscaling.tables import runs_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
@@ -23,31 +26,125 @@ from tfscaling.tables.display import (
     all_share,
     cell,
     count,
+    headed,
     naming,
     one_line,
     rounded,
 )
-from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.rows import RunRow
 from tfscaling.tables.significance import TOO_FEW
-from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
+from tfscaling.tables.table_rows import NOT_MEASURED, rows_of, typed
 
+#: Columns with more values than this are searched, not chosen from.
+CHOICES_MAX = 24
+#: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
+TONES = {
+    **dict.fromkeys(("supported", "within"), "good"),
+    **dict.fromkeys(
+        ("diverged", "failed", "missing", "stale", "unfinished", "outside", "serious"), "bad"
+    ),
+    **dict.fromkeys(
+        ("incomplete", "excluded", "inconclusive", "too few runs", NOT_MEASURED, "not compared"),
+        "doubt",
+    ),
+}
+_JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
+#: Columns by whose values rows can be chosen, if they are few.
+_CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
+_CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
+_LONG = {"reason", "remark", "meaning", "what it means"}
+
+
+class Link(str):
+    """The text of a cell that leads to `href`."""
+
+    href: str
+
+    def __new__(cls, text: str, href: str) -> Self:
+        link = super().__new__(cls, text)
+        link.href = href
+        return link
+
+
+@dataclass(frozen=True)
+class Column:
+    """`is_choice`: rows can be chosen by the column's values; `is_judged`: these are coloured."""
+
+    name: str
+    is_number: bool
+    is_choice: bool
+    is_judged: bool
+    is_long: bool
+
+    @classmethod
+    def of(cls, name: str, shown: TextTable) -> Self:
+        """A column of a table."""
+        texts = shown.cells[name]
+        few = 1 < len(set(texts)) <= min(CHOICES_MAX, len(texts) - 1)
+        is_choice = few and name in _CHOICES
+        return cls(name, shown.is_number(name), is_choice, name in _JUDGED, name in _LONG)
+
+    def order(self, cell: str) -> str:
+        """What a cell of a column of numbers sorts by; empty for a missing number."""
+        return repr(cell.value) if isinstance(cell, Number) else ""
+
+    def tone(self, cell: str) -> str | None:
+        """How a cell is coloured."""
+        return TONES.get(cell) if self.is_judged else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page, between its caption and its notes."""
+
+    id: str
+    shown: TextTable
+    caption: str = ""
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """The columns in their order."""
+        return [Column.of(str(name), self.shown) for name in self.shown.cells]
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells: `Number`s, `Link`s and other texts."""
+        return [*self.shown.cells.itertuples(index=False, name=None)]
+
+
+def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
+    """One row per run; the path of its record is relative to `folder`."""
+    axes, fixed = naming(frame)
+    rows = typed(RunRow, frame)
+    names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
+    names += ["status", "replicas", "global_batch_size"]
+    names += ["reason"] * any(row.reason for row in rows)
+    names += ["attempt", "hosts", "started"]
+    heads = headed(frame, names)
+    cells = ([*(cell(name, row) for name in heads), _record(row, folder)] for row in rows)
+    note = "A record has everything a run measured; the paths are relative to this page."
+    columns = [*heads.values(), "record"]
+    title = "Runs: one row per run"
+    return Table("runs", TextTable.of(title, columns, cells, [note], all_share(fixed, "runs")))
+
+
+def _record(row: RunRow, folder: Path) -> str:
+    if row.record is None:
+        return MISSING
+    path = os.path.relpath(row.record, folder)
+    return Link(path, quote(path.replace(os.sep, "/"), safe="/="))
+
+
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+#: The words of the page; `make schemas` writes them to docs/glossary.md, too.
+GLOSSARY: Mapping[str, str] = {
+    word: text.format(confidence=CONFIDENCE, error=1 - CONFIDENCE, runs=RUNS_FOR_INTERVAL)
+    for word, text in _WORDS["glossary"].items()
+}
 #: Topic of findings → its heading; the name of the quality follows what ends so.
-TOPICS = {
-    QUALITY: "What it costs in ",
-    "scaling": "How far it scales",
-    "batch": "How large a batch pays",
-    "stragglers": "Slow ranks",
-    "clouds": "Which cloud",
-}
-STATUSES = {
-    "ok": "valid: takes part in the median of all that is known of it",
-    "diverged": "the loss became NaN or infinite: a result that takes part in no median",
-    "failed": "ended with an error, or did not pass the checks",
-    "unfinished": "started, but without a record or a failure report: still running, or killed",
-    "stale": "made with parameters, code or data other than those of now",
-    "missing": "not run yet",
-    "excluded": "a point that is not run, because of a limit or an exclude entry",
-}
+TOPICS: Mapping[str, str] = _WORDS["topics"]
+STATUSES: Mapping[str, str] = _WORDS["statuses"]
 #: Metrics that the page has formulae for.
 BY_FORMULAE = {
     "speedup": "How many times as fast as the baseline: see the formulae below.",

@@ -364,7 +364,7 @@ def searches_of(planned: Manifest, runs_dir: Path) -> list[StudySearch]:
 def _cost_of(
     search: StudySearch, runs: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
 ) -> SearchCost:
-    from tfscaling.search import expected_runs
+    from tfscaling.search import study_searches
 
     prices = {point: run.usd_per_node_hour for point, run in runs.items()}
     made = {search.points[each.name]: each.number for each in search.candidates}
@@ -390,7 +390,7 @@ def _cost_of(
             tuple(dict.fromkeys(point.platform for point in runs if prices[point] is None)),
         )
 
-    expected = expected_runs.expected_runs(search, prices)
+    expected = study_searches.expected_runs(search, prices)
     return SearchCost(
         ", ".join(search.work),
         len(made),

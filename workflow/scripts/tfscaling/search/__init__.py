@@ -26,4 +26,4 @@ No theorem covers the whole; benchmarks/race.py simulates it.
 """
 
 #: Modules that other packages may import.
-__all__ = ["candidates", "expected_runs", "study_searches"]
+__all__ = ["interim", "study_searches"]

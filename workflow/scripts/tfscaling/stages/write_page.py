@@ -13,8 +13,8 @@ from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
+from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.page.plot_series import Tables
 from tfscaling.stages import analyse, collect, compare
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings

@@ -31,7 +31,7 @@ from tfscaling.plan.costed_plan import PointRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.record import run_record
 from tfscaling.record.run_states import RERUN_STALE
-from tfscaling.search import expected_runs
+from tfscaling.search import study_searches
 from tfscaling.spec.config import Budget, Config
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.stages.study_folder import StudyFolder
@@ -191,8 +191,8 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     notes = (
         "All runs of a search, those made included. Least: it is decided at its next look. Most: "
         "no further point leaves. Full grid: `repeats` runs of the same points.",
-        f"Expected: the mean of {expected_runs.TRIALS} simulated searches, where runs scatter by "
-        f"{expected_runs.SCATTER:.0%} and times not measured yet follow random scaling curves: an "
+        f"Expected: the mean of {study_searches.TRIALS} simulated searches, where runs scatter by "
+        f"{study_searches.SCATTER:.0%} and times not measured yet follow random scaling curves: an "
         "assumption, no bound.",
     )
     names = ["search", "", "runs", "node_hours", "cost_usd"]

@@ -11,7 +11,6 @@ __all__ = [
     "display",
     "environments",
     "estimates",
-    "published",
     "published_results",
     "rows",
     "runs_table",

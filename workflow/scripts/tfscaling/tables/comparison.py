@@ -13,7 +13,8 @@ from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import LINE_AXES, POINT_AXES
 from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import display, published, table_rows
+from tfscaling.tables import display, table_rows
+from tfscaling.tables import published_results as published
 from tfscaling.tables.columns import Cells, columns
 from tfscaling.tables.display import MISSING, Number, TextTable, axis_text
 from tfscaling.tables.estimates import (
@@ -355,84 +356,50 @@ def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTabl
     names += ["replicas", "global_batch_size", *["reason"] * any(row.reason for row in rows)]
     heads = display.headed(table, names)
     cells = [[display.cell(name, row) for name in heads] for row in rows]
-    notes = [*_notes_on_targets(rows, axes, metrics), *_notes(rows, list(heads))]
+    of_target = {"time_to_target_s", "cost_to_target_usd"} & set(metrics)
+    notes = display.notes(
+        "comparison_notes",
+        names=list(heads),
+        targets=[*_targets(rows, axes)] if of_target else [],
+        baselines=_baselines(rows) if "speedup" in heads else {},
+        has_diverged=any(row.runs_diverged for row in rows),
+        has_interval=any(row.runs >= RUNS_FOR_INTERVAL for row in rows),
+        has_few=any(row.runs and row.runs_timed < RUNS_FOR_INTERVAL for row in rows),
+        confidence=f"{CONFIDENCE:.0%}",
+        runs_for_interval=RUNS_FOR_INTERVAL,
+    )
     return TextTable.of(title, list(heads.values()), cells, notes, display.all_share(fixed))
 
 
-def _notes_on_targets(
-    rows: Sequence[PointRow], axes: Sequence[str], metrics: Sequence[str]
-) -> Iterator[str]:
-    """What the targets are, and the points at which not all runs reached theirs."""
-    if not {"time_to_target_s", "cost_to_target_usd"} & set(metrics):
-        return
+def _targets(
+    rows: Sequence[PointRow], axes: Sequence[str]
+) -> Iterator[tuple[display.Target, str, list[str]]]:
+    """(target, whether it is the least or the most, points at which not all runs reached it)."""
     by_quality: dict[str | None, list[PointRow]] = {}
     for row in rows:
         if is_known(row.target) and row.runs:
             by_quality.setdefault(row.quality_metric, []).append(row)
     for own in by_quality.values():
-        target = display.target_text(own[0])
-        bound = "least" if metric_of(QUALITY, own[0]).is_higher_better else "most"
-        yield (
-            "time_to_target_s is the trainer's first line to the end of the first evaluation whose "
-            f"{target.name} is at {bound} {target.value}; it has a value only where all runs "
-            "reached it and tell when."
-        )
         short = [
             f"{', '.join(axis_text(display.axis_of(name), row) for name in axes)}: reached by "
             f"{row.runs_at_target} of {display.count(row.runs + (row.runs_diverged or 0), 'run')}"
             for row in own
             if not all_at_target(row)
         ]
-        if short:
-            yield f"{target.sentence} was not reached by every run: {'; '.join(short)}."
+        bound = "least" if metric_of(QUALITY, own[0]).is_higher_better else "most"
+        yield display.target_text(own[0]), bound, short
 
 
-def _notes(rows: Sequence[PointRow], names: Sequence[str]) -> Iterator[str]:
-    """What a reader has to know about the values in these columns."""
-    if "speedup" in names:
-        baselines: dict[str, float] = {}
-        for row in rows:
-            if row.baseline is not None:
-                series = f"{row.platform}, {row.model}, {row.strategy}, recipe {row.recipe}"
-                compared = f"Speed-up of {series}: relative to {row.baseline}"
-                baselines.setdefault(compared, row.baseline_execution_time_s)
-        for compared, time_s in baselines.items():
-            known = f"{time_s:.1f} s" if is_known(time_s) else "not measured: no speed-up"
-            yield f"{compared} ({known})."
-    if any(row.runs_diverged for row in rows):
-        yield (
-            "diverged: the loss became NaN or infinite; such runs are results, but are in no "
-            "median, interval or speed-up."
-        )
-    if any(row.runs >= RUNS_FOR_INTERVAL for row in rows):
-        yield (
-            f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "
-            f"the ratio of medians (bootstrap) where there are at least {RUNS_FOR_INTERVAL} runs."
-        )
-    if any(row.runs and row.runs_timed < RUNS_FOR_INTERVAL for row in rows):
-        yield (
-            f"Values are medians over the valid runs (minimum–maximum in brackets); points with "
-            f"fewer than {RUNS_FOR_INTERVAL} runs are too few for a confidence interval."
-        )
-    defined = "; ".join(_definitions(names))
-    yield f"{defined}{'. ' * bool(defined)}Raw data: tables/runs.csv and the records it names."
-    if "quality_metric" in names:
-        yield (
-            "quality is what each recipe is compared by, its quality_metric after training: values "
-            "of different metrics are not compared with each other."
-        )
-
-
-def _definitions(names: Sequence[str]) -> Iterator[str]:
-    """What the values in these columns are."""
-    if trained := [name for name in ("loss", "accuracy") if name in names]:
-        are = "are means" if len(trained) > 1 else "is a mean"
-        yield f"{' and '.join(trained)} {are} over the last epoch while it is trained"
-    if held_out := [name for name in ("test_loss", "test_accuracy") if name in names]:
-        are = "are" if len(held_out) > 1 else "is"
-        yield f"{' and '.join(held_out)} {are} of held-out examples after training"
-    if TIME in names:
-        yield "execution_time_s is the trainer's first line to the end of training"
+def _baselines(rows: Sequence[PointRow]) -> dict[str, float | None]:
+    """Each series with its baseline, and the baseline's time."""
+    found: dict[str, float | None] = {}
+    for row in rows:
+        if row.baseline is not None:
+            series = f"{row.platform}, {row.model}, {row.strategy}, recipe {row.recipe}"
+            time_s = row.baseline_execution_time_s
+            named = f"{series}: relative to {row.baseline}"
+            found.setdefault(named, time_s if is_known(time_s) else None)
+    return found
 
 
 def platform_texts(table: pd.DataFrame, name: str) -> list[TextTable]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import html
+import functools
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import pandas as pd
@@ -27,7 +28,7 @@ from tfscaling.tables.table_rows import (
 )
 
 if TYPE_CHECKING:
-    from pandas.io.formats.style import Styler
+    from jinja2 import Environment
 
     from tfscaling.tables.significance import Difference
 
@@ -352,25 +353,6 @@ _LATEX = str.maketrans(
     {char: "\\" + char for char in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--"}
 )
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font-family: sans-serif; margin: 1rem; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: 0.2rem 0.6rem; text-align: right; border-bottom: 1px solid #ccc; }}
-{left}
-.warning {{ border-left: 0.3rem solid #d55e00; padding-left: 0.6rem; max-width: 60rem; }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 
 
 class Warned(Protocol):
@@ -414,7 +396,9 @@ def markdown_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
 
 def latex(shown: TextTable, found: Sequence[Warned] = ()) -> str:
     """A table environment for the package booktabs; warnings and notes are below the table."""
-    text = _written(shown, _latex).to_latex(
+    # pandas' own escaping takes twice the time of the rest
+    escaped = shown.cells.map(_latex).rename(columns=_latex).style.hide(axis="index")
+    text = escaped.to_latex(
         column_format="".join("r" if shown.is_number(name) else "l" for name in shown.cells),
         caption=_latex(" ".join((shown.title + ".", shown.above)).strip()),
         hrules=True,
@@ -426,11 +410,6 @@ def latex(shown: TextTable, found: Sequence[Warned] = ()) -> str:
     return f"% needs \\usepackage{{booktabs}}\n{start}{notes_text}{end}{rest}"
 
 
-def _written(shown: TextTable, escape: Callable[[str], str]) -> Styler:
-    """The table with every text escaped: pandas' own escaping takes twice the time of the rest."""
-    return shown.cells.map(escape).rename(columns=escape).style.hide(axis="index")
-
-
 def _latex(text: str) -> str:
     return text.translate(_LATEX)
 
@@ -438,16 +417,29 @@ def _latex(text: str) -> str:
 def html_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
     """The table with heading, warnings and notes as a page of its own."""
     before, after = ([f"Warning: {text}" for text in texts] for texts in _placed(found))
-    notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in [*after, *shown.notes])
-    body = [f"<h1>{html.escape(shown.title)}</h1>"]
-    body += [f'<p class="warning" role="note">{html.escape(text)}</p>' for text in before]
-    body += [f"<p>{html.escape(shown.above)}</p>"] if shown.above else []
-    table = _written(shown, html.escape).to_html(exclude_styles=True)
-    body += [table, f"<ul>\n{notes}\n</ul>"]
-    places = (n for n, name in enumerate(shown.cells, 1) if not shown.is_number(name))
-    left = ", ".join(f"th:nth-child({n}), td:nth-child({n})" for n in places)
-    return _PAGE.format(
-        title=html.escape(shown.title),
-        left=f"{left} {{ text-align: left; }}" if left else "",
-        body="\n".join(body),
+    left = [n for n, name in enumerate(shown.cells, 1) if not shown.is_number(name)]
+    values = {"shown": shown, "before": before, "notes": [*after, *shown.notes], "left": left}
+    return _environment().get_template("table.html.j2").render(values)
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """The paragraphs of a text, each on one line."""
+    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
+
+
+def notes(template: str, **values: object) -> tuple[str, ...]:
+    """The paragraphs of a template of this package."""
+    return paragraphs(_environment().get_template(f"{template}.j2").render(values))
+
+
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=select_autoescape(["html.j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from tfscaling.spec.config import Platform
 from tfscaling.spec.configuration import ConfigError, Sources, problem
 from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.tables.rows import PointRow
 
 _BATCH = "global_batch_size"
 VALUES = ("execution_time_s", "loss", "accuracy")
+#: Value → the column of its ratio, measured over published.
+RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
+
+
+#: Numbers that are neither NaN nor infinite.
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 
 
 @dataclass(frozen=True)
@@ -85,12 +94,12 @@ class PublishedResult(PublishedPoint):
     cloud: str
     dataset: str
     optimizer: str
-    learning_rate: float
+    learning_rate: Finite
     epochs: int
     global_batch_size: int
-    execution_time_s: float
-    loss: float
-    accuracy: float
+    execution_time_s: Positive
+    loss: Finite
+    accuracy: Finite
     source: str
 
     @property
@@ -111,10 +120,7 @@ class PublishedResult(PublishedPoint):
 
 POINT_COLUMNS = tuple(field.name for field in fields(PublishedPoint))
 COLUMNS = tuple(field.name for field in fields(PublishedResult))
-_NUMBERS: dict[str, Callable[[str], float]] = {
-    **dict.fromkeys(("nodes", "gpus_per_node", "epochs", "global_batch_size"), int),
-    **dict.fromkeys(("learning_rate", *VALUES), float),
-}
+_TYPES = get_type_hints(PublishedResult, include_extras=True)
 
 
 def read(path: Path | str | None) -> list[PublishedResult]:
@@ -155,17 +161,40 @@ def check(path: str | None, sources: Sources = ()) -> None:
 
 
 def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
-    numbers: dict[str, float] = {}
-    for column, kind in _NUMBERS.items():
+    values: dict[str, Any] = {}
+    for column, kind in _TYPES.items():
         try:
-            value = kind(line[column])
-            if not math.isfinite(value) or (column == "execution_time_s" and value <= 0):
-                raise ValueError(column)
-        except (TypeError, ValueError):
+            values[column] = msgspec.convert(line[column] or "", kind, strict=False)
+        except msgspec.ValidationError:
             above = " above 0" if column == "execution_time_s" else ""
             raise ConfigError(
                 f"{where}: {column}: {line[column]!r} is not allowed; allowed: a number{above}"
             ) from None
-        numbers[column] = value
-    texts = {name: line[name] or "" for name in COLUMNS}
-    return msgspec.convert({**texts, **numbers}, PublishedResult)
+    return PublishedResult(**values)
+
+
+def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
+    """Whether the training of a run is that of the published result: it gives the same model.
+
+    So do all strategies of `synchronous` with the same global batch.
+    """
+    strategies = {result.strategy, spec.point.strategy}
+    same_updates = len(strategies) == 1 or strategies <= {*synchronous}
+    return same_updates and result.training == Training.of(spec)
+
+
+def add(point: PointRow, result: PublishedResult, same: bool) -> None:
+    """Set the published values of a point.
+
+    Ratios, measured over published, only if both did the same training.
+    """
+    for name, ratio in RATIOS.items():
+        value = getattr(result, name)
+        setattr(point, f"published_{name}", value)
+        if same and value != 0:
+            setattr(point, ratio, getattr(point, name) / value)
+
+
+def without_ratio(result: PublishedResult) -> list[str]:
+    """The ratios that no measured value can have: the published value is 0."""
+    return [ratio for name, ratio in RATIOS.items() if getattr(result, name) == 0]

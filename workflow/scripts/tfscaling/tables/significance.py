@@ -119,10 +119,6 @@ class Samples:
             costs[own] = as_costs(values[own], metric)
         return costs
 
-    def diverged(self) -> set[Point]:
-        """The points of which runs diverged."""
-        return {point for point, statuses in self._statuses.items() if statuses[RunState.DIVERGED]}
-
     def has_enough(self, metric: str, point: Point) -> bool:
         """Whether there are runs enough for an interval; those that diverged are runs too."""
         known = self._known(point, metric)
@@ -195,13 +191,6 @@ class Samples:
             interval = (low_end, high_end) if has_ends else None
             found.append(Difference(ratio, interval, support, value - base))
         return found
-
-    def scatter(self, metric: str, point: Point) -> float | None:
-        """The standard deviation of the logarithms of a point's values; None without two."""
-        values = self.values(point, metric)
-        if len(values) < 2 or min(values) <= 0:
-            return None
-        return float(np.std(np.log(values), ddof=1))
 
     def _plain(self, metric: str, better: Point, other: Point) -> Difference | None:
         values, others = self.values(better, metric), self.values(other, metric)
