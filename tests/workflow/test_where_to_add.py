@@ -89,7 +89,7 @@ ADDITIONS = {
         f"{LIBRARY}/record/metrics.py",
         "RunMetrics",
         'train_share: Annotated[Share, Metric("share of the training", "", "higher", 4,'
-        ' _train_share, "train_time_s over execution_time_s.")] = NAN',
+        ' _train_share)] = NAN\n    """train_time_s over execution_time_s."""',
         """
         def _train_share(record: RunRecord) -> float | None:
             train_time_s = record.phases.train_time_s
