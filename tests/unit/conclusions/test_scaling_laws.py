@@ -206,7 +206,7 @@ def test_without_scatter_both_laws_find_what_made_the_times(sigma: float, kappa:
     assert amdahl.parameters["sigma"].value == pytest.approx(sigma, abs=1e-8)
 
 
-TRIALS = 100
+TRIALS = 200
 
 
 def coverage(
@@ -233,7 +233,9 @@ def coverage(
     [
         ("amdahl", 0.0, 0.0),
         ("amdahl", 0.05, 0.0),
+        ("amdahl", 0.5, 0.0),
         ("usl", 0.05, 0.002),
+        ("usl", 0.1, 0.01),
         ("usl", 0.02, 0.0),
         ("usl", 0.0, 0.005),
         ("usl", 0.5, 0.02),
@@ -243,13 +245,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
     model: str, sigma: float, kappa: float
 ) -> None:
     held = coverage(model, sigma, kappa)
-    assert min(held.values()) >= 0.90, held  # 95 %, less two standard errors of 100 trials
+    assert min(held.values()) >= 0.92, held  # 95 %, less two standard errors of 200 trials
 
 
 def test_intervals_hold_the_truth_where_the_runs_of_a_point_err_together() -> None:
     """Nodes that are slow for a whole point: 42 runs then say hardly more than 7 points."""
     held = coverage("usl", 0.1, 0.01, point_scatter=0.02)
-    assert min(held.values()) >= 0.88, held
+    assert min(held.values()) >= 0.90, held
 
 
 def test_the_same_runs_give_the_same_fit_in_any_order() -> None:
