@@ -38,6 +38,12 @@ _ABOUT_A_PEER = {
 _MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
 #: Words of Slurm about a step whose memory is limited by cgroups or watched.
 _NO_MEMORY = re.compile(r"out of memory|oom.kill|exceeded (?:job |step )?memory limit", re.I)
+#: Words of PyTorch, CUDA, TensorFlow and XLA about a device whose memory does not suffice.
+_NO_DEVICE_MEMORY = re.compile(
+    r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|OOM when allocating"
+    r"|RESOURCE_EXHAUSTED: .*out of memory",
+    re.I,
+)
 
 #: The error of a rank that has other GPUs than the run requests.
 DEVICE_ERROR = "DeviceError"
@@ -275,11 +281,14 @@ def without_memory(
     slurms_words: Iterable[str] = (),
     kills: Callable[[], int] = oom_kills,
 ) -> Cause:
-    """The cause of a dead rank or program, `out_of_memory` if it was ended for want of memory.
+    """The cause, `out_of_memory` if a rank or program was ended for want of memory, or had none.
 
     `kills_before` is what `kills` returned when the ranks were started, `slurms_words` are lines
     that Slurm has written about them.
     """
+    has_failed = cause.kind in ("rank_failed", "program_failed")
+    if has_failed and _NO_DEVICE_MEMORY.search(cause.message):
+        return replace(cause, kind="out_of_memory")
     killed = signal.SIGKILL.name in (cause.error or "")  # of a program
     if cause.kind != "rank_died" and not (cause.kind == "program_failed" and killed):
         return cause

@@ -21,7 +21,7 @@ from tfscaling.cluster import resolver
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import gpus_given, step_id
-from tfscaling.launch import heartbeat, provenance, rank_files
+from tfscaling.launch import heartbeat, provenance, rank_files, resource_use
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.record import clock, crashes
 from tfscaling.record.events import EventLog
@@ -126,11 +126,13 @@ def process(
     heartbeat.Heart(folder, cluster.rank, lambda: _end_alone(events), usage).start()
     place = f"{cluster.job} {cluster.index} of {cluster.tf_config()}"
     print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
+    meter = resource_use.Meter(os.environ, on_gpus(spec))
     try:
         report = work(context)
+        use = meter.end()
         if offset is not None:
             offset = offset.over(clock.measure(os.environ))
-        report = msgspec.structs.replace(report, clock=RankClock.of(offset))
+        report = msgspec.structs.replace(report, clock=RankClock.of(offset), use=use)
     except WorkFailedError as error:
         events.add("failed", error=error.name, message=str(error)[:2000], of_program=True)
         print(error, file=sys.stderr)

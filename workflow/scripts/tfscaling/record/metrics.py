@@ -113,6 +113,19 @@ class RunMetrics(msgspec.Struct):
     throughput_examples_per_s: Annotated[
         Amount, Metric("throughput", "examples/s", "higher", 0)
     ] = NAN
+    energy_kwh: Annotated[
+        Amount,
+        Metric("energy", "kWh", "lower", 5, operator.attrgetter("use.energy_kwh"), ends=_RANGE),
+    ] = NAN
+    gpu_busy_share: Annotated[
+        Share, Metric("GPU busy", "", "higher", 3, operator.attrgetter("use.gpu_busy_share"))
+    ] = NAN
+    gpu_memory_gb: Annotated[
+        Amount, Metric("GPU memory", "GB", "lower", 2, operator.attrgetter("use.gpu_memory_gb"))
+    ] = NAN
+    cpu_busy_share: Annotated[
+        Share, Metric("CPU busy", "", "higher", 3, operator.attrgetter("use.cpu_busy_share"))
+    ] = NAN
     loss: Annotated[float, Metric("loss", "", "lower", 4, ends=_RANGE)] = NAN
     accuracy: Annotated[Share, Metric("accuracy", "", "higher", 4, best=1.0, ends=_RANGE)] = NAN
     """Mean over the last epoch's batches while they are trained."""
@@ -143,6 +156,10 @@ class PointMetrics(RunMetrics):
     cost_usd: Annotated[Amount, Metric("cost", "US dollars", "lower", 4, ends=_RANGE)] = NAN
     """nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / 3600:
     prorated by the second, without minimum charges, queue or boot."""
+    energy_usd: Annotated[Amount, Metric("cost of energy", "US dollars", "lower", 5)] = NAN
+    """energy_kwh × usd_per_kwh of the platform."""
+    energy_kg_co2: Annotated[Amount, Metric("CO2", "kg", "lower", 5)] = NAN
+    """energy_kwh × kg_co2_per_kwh of the platform."""
     time_to_target_s: Annotated[Amount, Metric("time to target", "s", "lower", 1, ends=_RANGE)] = (
         NAN
     )
@@ -178,7 +195,7 @@ class PointMetrics(RunMetrics):
 
 def meanings() -> Mapping[str, str]:
     """Every metric → what it is, for readers."""
-    return descriptions(PointMetrics, run_record.Metrics, Phases)
+    return descriptions(PointMetrics, run_record.Metrics, run_record.Use, Phases)
 
 
 def _listed() -> Iterator[tuple[str, Metric]]:

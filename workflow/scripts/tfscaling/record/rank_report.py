@@ -80,6 +80,35 @@ class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls() if offset is None else cls(offset.offset_s, offset.uncertainty_s)
 
 
+class GpuUse(Part, frozen=True, kw_only=True):
+    """What a GPU used while a rank worked; None is unknown."""
+
+    uuid: str
+    energy_j: Amount | None = None
+    """Difference of NVML's energy counter."""
+    busy_share: Share | None = None
+    """Share of the time in which a kernel ran, from NVML's utilisation once a second."""
+    memory_gb: Amount | None = None
+    """Highest memory in use, by all processes, of the samples."""
+
+
+class ResourceUse(Part, frozen=True, kw_only=True):
+    """What a rank used from the start of its work to the end."""
+
+    duration_s: Amount
+    gpus: tuple[GpuUse, ...] = ()
+    """The rank's GPUs."""
+    processors_energy_j: Amount | None = None
+    """Energy of all processors of the node and their memory, by RAPL; null if it cannot be read, or
+    if the job shares the node."""
+    cpu_s: Amount = 0.0
+    """CPU time of the rank and of the program that it runs."""
+    sampling_cpu_s: Amount = 0.0
+    """The part of it that these samples took."""
+    unknown: tuple[str, ...] = ()
+    """What could not be measured, and why."""
+
+
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank got. A server or worker of a coordinator reports no more."""
 
@@ -114,6 +143,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Threads of one operation."""
     mpi_library: str | None = None
     """The MPI library, if the strategy sums gradients by one."""
+    use: ResourceUse | None = None
+    """What the rank used; null in older records."""
 
 
 class NodeRate(Part, frozen=True, kw_only=True):

@@ -80,6 +80,25 @@ class Derived(Place, frozen=True, kw_only=True):
     servers, of a user's program, and in records of before."""
 
 
+class Use(Part, frozen=True, kw_only=True):
+    """Energy and utilisation of a run, from the start of its ranks to their end."""
+
+    energy_kwh: Amount | None = None
+    """Energy of the parts that `energy_of` names, from their counters; null if the counters of the
+    GPUs, or without GPUs of the processors, could not be read."""
+    energy_of: str = ""
+    """The parts that energy_kwh includes: GPUs, processors (with memory), or both. Only energies of
+    the same parts can be compared."""
+    energy_unknown: tuple[str, ...] = ()
+    """The counters that could not be read, and why."""
+    gpu_busy_share: Share | None = None
+    """Share of the time in which a kernel ran, mean over the GPUs; null without NVML."""
+    gpu_memory_gb: Amount | None = None
+    """Highest memory in use on any GPU, sampled once a second; null without NVML."""
+    cpu_busy_share: Share | None = None
+    """CPU time of the ranks over the time of their CPUs; null in older records."""
+
+
 class Computation(Part, frozen=True, kw_only=True):
     """A step's computation and the rest of it, and the slowest rank."""
 
@@ -382,6 +401,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
 
     node_check: NodeCheck | None = None
     """Null unless the platform's `node_check` asks for it."""
+    use: Use = Use()
 
     def __post_init__(self) -> None:
         if self.is_of_program:

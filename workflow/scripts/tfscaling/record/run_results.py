@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from tfscaling.record import phases, run_record, step_estimates
+from tfscaling.record import energy, phases, run_record, step_estimates
 from tfscaling.record.events import CHECKPOINTED, PROGRAM_ENDED, PROGRAM_STARTED, Event, times
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
@@ -592,6 +592,7 @@ def build(
         warnings=warnings(spec, reports),
         validity=validity,
         short_run=step_estimates.short_run(spec, trained(reports)),
+        use=energy.use_of_run(reports, run_record.place_of(spec)),
     )
     return run_record.checked(record, run_record.RECORD)
 

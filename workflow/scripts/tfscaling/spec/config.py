@@ -591,6 +591,10 @@ class Platform(Measured, frozen=True, kw_only=True):
     usd_per_gpu_hour: Usd | None = None
     """One GPU costs this much per hour where GPUs are added to the node's price; null says that
     the node's price includes them."""
+    usd_per_kwh: Usd | None = None
+    """Energy costs this much per kWh: the column `energy_usd`, apart from `cost_usd`."""
+    kg_co2_per_kwh: Annotated[float, number("kg", ge=0, le=10)] | None = None
+    """Energy causes this much CO2 per kWh: the column `energy_kg_co2`."""
     price_date: (
         Annotated[str, text(r"^[0-9]{4}(-[0-9]{2}){0,2}$", "YYYY, YYYY-MM or YYYY-MM-DD")] | None
     ) = None

@@ -134,6 +134,8 @@ def expand(config: Config, registries: Registries) -> Grid:
                     relative_interval=until.relative_interval if until else None,
                     extra_repeat=repeat > first,
                     usd_per_node_hour=price,
+                    usd_per_kwh=platform.usd_per_kwh,
+                    kg_co2_per_kwh=platform.kg_co2_per_kwh,
                 )
                 runs.append(run)
         if len(runs) == before:

@@ -39,6 +39,10 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Made only if the runs before leave the interval too wide."""
     usd_per_node_hour: float | None = None
     """US dollars for one node with its GPUs, one hour."""
+    usd_per_kwh: float | None = None
+    """US dollars for one kWh."""
+    kg_co2_per_kwh: float | None = None
+    """CO2 in kg for one kWh."""
 
 
 class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -43,6 +43,8 @@ SPREAD = tuple(name for name, metric in METRICS.items() if "min" in metric.ends)
 #: Metrics that a point has only if all its valid runs have and none diverged: the others did not
 #: get so far, and a median without them would make the point look better than it is.
 OF_ALL_RUNS = ("time_to_target_s", "cost_to_target_usd")
+#: What follows from energy_kwh and a price.
+OF_ENERGY = ("energy_usd", "energy_kg_co2")
 #: What every valid run has, but for one that went on from a checkpoint.
 TIME = "execution_time_s"
 #: Speed-up → the seconds of a run that it is a ratio of: of the whole, and per example of training.
@@ -126,8 +128,15 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
     target = targets.get(first.quality_metric)
     if target is not None and row.projected_from_steps is None:
         row.target, row.runs_at_target = target, sum(map(_is_at_target, valid))
-    for name in (*RUN_METRICS, QUALITY, "cost_usd", *OF_ALL_RUNS):
+    energy_of = {run.energy_of for run in valid if is_known(run.energy_kwh)}
+    if len(energy_of) == 1:
+        row.energy_of = energy_of.pop()
+    elif energy_of:
+        reasons.append(f"runs have energies of different parts: {', '.join(sorted(energy_of))}")
+    for name in (*RUN_METRICS, QUALITY, "cost_usd", *OF_ENERGY, *OF_ALL_RUNS):
         values = [value for run in valid if is_known(value := getattr(run, name))]
+        if name in ("energy_kwh", *OF_ENERGY) and not row.energy_of:
+            values = []
         if name in OF_ALL_RUNS and len(values) < len(valid) + len(diverged):
             values = []
         if len(values) < len(valid) and (values or name == TIME):

@@ -84,6 +84,10 @@ class RunRow(RunMetrics, TypedRow):
     examples_trained: Examples = None
     """Examples trained over all epochs; null without a record."""
     cost_usd: Amount = NAN
+    energy_usd: Amount = NAN
+    energy_kg_co2: Amount = NAN
+    energy_of: Text = ""
+    """The parts that energy_kwh includes: GPUs, processors, or both; empty if it is unknown."""
     target_reached: bool | None = None
     """Whether an epoch or evaluation reached the target of its quality in comparison.targets; null
     without a target, and unless the run counts."""
@@ -260,6 +264,8 @@ class PointRow(PointMetrics, TypedRow):
     runs_timed: Annotated[FromZero, Column("runs")] = 0
     """Those of them whose times count; medians, ranges and intervals of times, rates and costs are
     over these. Fewer than runs where some went on from a checkpoint (compare_resumed)."""
+    energy_of: Text = ""
+    """The parts that energy_kwh includes; only energies of the same parts can be compared."""
     runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None
     """Runs that the configuration asks for; null for an excluded point."""
     runs_diverged: Annotated[FromZero | None, Column("runs", is_whole=True)] = None

@@ -245,10 +245,21 @@ def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
     is_timed = _is_timed(run, record)
     record = _with_training_before(record) if is_timed else record
     _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
+    _set_energy(row, run, record)
     row.quality = number(metrics.quality_of_run(record, run.spec.recipe.quality).value)
     if record.resumed is not None:
         row.time_with_queue_s = NAN  # the earlier attempts' waits are not known
     row.cost_usd = _cost_usd(run, row.execution_time_s)
+
+
+def _set_energy(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
+    """Set the energy and its prices; a record of several attempts has that of the last one only."""
+    if record.resumed is not None:
+        row.energy_kwh = NAN
+        return
+    row.energy_of = record.use.energy_of
+    row.energy_usd = row.energy_kwh * number(run.usd_per_kwh)
+    row.energy_kg_co2 = row.energy_kwh * number(run.kg_co2_per_kwh)
 
 
 def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
@@ -270,6 +281,7 @@ def _project(row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun) -
         return
     _set_metrics(row, msgspec.structs.replace(record, phases=whole.phases), TIMES_OF_RUNS)
     row.time_with_queue_s = NAN  # a short job waits for less time than the whole
+    row.energy_kwh = NAN  # it is measured, never projected
     row.cost_usd = _cost_usd(run, row.execution_time_s)
     row.projected_from_steps, row.projected_to_steps = short.steps, short.steps_of_whole
     row.projection_error_s = number(whole.error_s)

@@ -1,0 +1,214 @@
+"""What a rank uses while it works: energy, its GPUs' time and memory, CPU time.
+
+Energy comes from counters, never from sampled power: NVML's counter of each GPU (Volta or later)
+and RAPL's counters of the node's processors. nvidia-smi samples power for a part of the time only.
+All ranks of a node read the same counters; `record.energy` counts each of them once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import resource
+import statistics
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfscaling.cluster.gpu_allocation import visible_gpus
+from tfscaling.record.rank_report import GpuUse, ResourceUse
+
+#: Counters of processors wrap around after some minutes; utilisation is sampled as often.
+INTERVAL_S = 1.0
+_POWERCAP = Path("/sys/class/powercap")
+
+
+class WrappingCounter:
+    """A counter that begins again at 0 after `wraps_at`: the total since the first value."""
+
+    def __init__(self, first: int, wraps_at: int) -> None:
+        self._last, self._wraps_at, self.total = first, wraps_at, 0
+
+    def add(self, value: int) -> None:
+        """Take in a later value; at most one wrap lies between two values."""
+        self.total += (value - self._last) % (self._wraps_at + 1)
+        self._last = value
+
+
+class Processors:
+    """The energy counters of the node's processors and their memory.
+
+    `unknown` is why they cannot be read, or empty. A node that the job shares with other jobs has
+    no energy of its own.
+    """
+
+    def __init__(self, environ: Mapping[str, str], powercap: Path = _POWERCAP) -> None:
+        self._counters: dict[Path, WrappingCounter] = {}
+        self.unknown = _shared_node(environ)
+        if self.unknown:
+            return
+        for zone in sorted(powercap.glob("intel-rapl:*")):  # AMD's processors have this name, too
+            try:
+                name = (zone / "name").read_text().strip()
+                if name.startswith("package") or name == "dram":
+                    wraps_at = int((zone / "max_energy_range_uj").read_text())
+                    self._counters[zone] = WrappingCounter(_energy_uj(zone), wraps_at)
+            except (OSError, ValueError) as error:
+                self.unknown = f"{zone}/energy_uj cannot be read: {_words(error)}"
+                return
+        if not self._counters:
+            self.unknown = f"{powercap} has no energy counter"
+
+    def read(self) -> None:
+        """Take in the counters' values of now."""
+        try:
+            for zone, counter in self._counters.items():
+                counter.add(_energy_uj(zone))
+        except (OSError, ValueError) as error:
+            self.unknown = f"{zone}/energy_uj cannot be read: {_words(error)}"
+
+    @property
+    def energy_j(self) -> float | None:
+        """Joules since the start; None if unknown."""
+        if self.unknown:
+            return None
+        return sum(counter.total for counter in self._counters.values()) / 1e6
+
+
+def _energy_uj(zone: Path) -> int:
+    return int((zone / "energy_uj").read_text())
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _shared_node(environ: Mapping[str, str], cpus: int | None = None) -> str:
+    """Why the node's energy is not the job's: Slurm gave the job a part of its CPUs; or empty."""
+    given, online = environ.get("SLURM_CPUS_ON_NODE", ""), cpus or os.cpu_count() or 0
+    if given.isdecimal() and int(given) < online:
+        return f"the job has {given} of the node's {online} CPUs (platform key `exclusive`)"
+    return ""
+
+
+class Gpu:
+    """One GPU by NVML: `nvml` is the module pynvml, `handle` its handle."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
+        self._busy: list[float] = []
+        self._memory_bytes = 0
+        self.unknown = ""
+        self._first_mj = self._energy_mj()
+
+    def _energy_mj(self) -> int | None:
+        try:
+            return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        except self._nvml.NVMLError as error:
+            self.unknown = f"energy of {self.uuid}: {error}"
+            return None
+
+    def sample(self) -> None:
+        """Take in utilisation and memory of now; what the GPU does not support stays unknown."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            self._busy.append(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
+        with contextlib.suppress(self._nvml.NVMLError):
+            used = self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used
+            self._memory_bytes = max(self._memory_bytes, used)
+
+    def end(self) -> GpuUse:
+        """What the GPU used since the start."""
+        last_mj, energy_j = self._energy_mj(), None
+        if self._first_mj is not None and last_mj is not None:
+            if last_mj < self._first_mj:
+                self.unknown = f"energy of {self.uuid}: the driver's counter was reset"
+            else:
+                energy_j = (last_mj - self._first_mj) / 1000
+        return GpuUse(
+            uuid=self.uuid,
+            energy_j=energy_j,
+            busy_share=statistics.fmean(self._busy) if self._busy else None,
+            memory_gb=self._memory_bytes / 1e9 if self._memory_bytes else None,
+        )
+
+
+def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu], str]:
+    """The GPUs in CUDA_VISIBLE_DEVICES, or else all of the node; or none, and why.
+
+    `nvml` replaces the module pynvml.
+    """
+    try:
+        nvml = nvml or importlib.import_module("pynvml")
+    except ImportError:
+        return [], "GPUs: the package nvidia-ml-py is not installed"
+    try:
+        nvml.nvmlInit()
+        entries = visible_gpus(environ)
+        if entries is None:
+            entries = tuple(map(str, range(nvml.nvmlDeviceGetCount())))
+        return [Gpu(nvml, _handle(nvml, entry)) for entry in entries], ""
+    except nvml.NVMLError as error:
+        return [], f"GPUs: NVML: {error}"
+
+
+def _handle(nvml: Any, entry: str) -> Any:
+    if entry.isdecimal():
+        return nvml.nvmlDeviceGetHandleByIndex(int(entry))
+    return nvml.nvmlDeviceGetHandleByUUID(entry)
+
+
+class Meter:
+    """Measures from its construction to `end`, in a thread that samples once a second.
+
+    The thread also asks the driver for the GPUs, which can take a second: the work begins at once.
+    """
+
+    def __init__(self, environ: Mapping[str, str], on_gpus: bool) -> None:
+        self._environ, self._on_gpus = dict(environ), on_gpus
+        self._processors = Processors(environ)
+        self._gpus: list[Gpu] = []
+        self._unknown = ""
+        self._begun_s, self._cpu_s, self._sampling_cpu_s = time.monotonic(), _cpu_s(), 0.0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="resource use", daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        if self._on_gpus:
+            self._gpus, self._unknown = gpus_of_rank(self._environ)
+        if not self._gpus and self._processors.unknown:
+            return
+        while not self._done.wait(INTERVAL_S):
+            for gpu in self._gpus:
+                gpu.sample()
+            self._processors.read()
+        self._sampling_cpu_s = time.thread_time()
+
+    def end(self) -> ResourceUse:
+        """Stop, and return what was used."""
+        duration_s, cpu_s = time.monotonic() - self._begun_s, _cpu_s() - self._cpu_s
+        self._done.set()
+        self._thread.join()
+        self._processors.read()
+        gpus = tuple(gpu.end() for gpu in self._gpus)
+        unknown = [self._unknown, *(gpu.unknown for gpu in self._gpus)]
+        if self._processors.unknown:
+            unknown.append(f"processors: {self._processors.unknown}")
+        return ResourceUse(
+            duration_s=duration_s,
+            gpus=gpus,
+            processors_energy_j=self._processors.energy_j,
+            cpu_s=cpu_s,
+            sampling_cpu_s=self._sampling_cpu_s,
+            unknown=tuple(filter(None, unknown)),
+        )
+
+
+def _cpu_s() -> float:
+    """CPU time of this process and of its children that have ended."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)

@@ -1,0 +1,63 @@
+"""Energy and utilisation of a run from what its ranks used: each counter counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfscaling.record.rank_report import GpuUse, Rank, ResourceUse
+from tfscaling.record.run_record import Place, Use
+
+JOULES_PER_KWH = 3_600_000
+
+
+def use_of_run(reports: Sequence[Rank], place: Place) -> Use:
+    """The run's energy, and the shares of time for which its GPUs and CPUs were busy.
+
+    Ranks of a node read the same counters of its processors, and may share GPUs.
+    """
+    uses = [report.use for report in reports if report.use is not None]
+    if not uses or len(uses) < len(reports):
+        return Use()
+    gpus: dict[str, GpuUse] = {}
+    nodes: dict[str, ResourceUse] = {}
+    cpus_online: dict[str, int | None] = {}
+    for report, use in zip(reports, uses, strict=True):
+        node = report.host_facts.machine or report.host
+        nodes[node] = max(nodes.get(node, use), use, key=lambda each: each.duration_s)
+        cpus_online[node] = report.host_facts.cpus_online
+        for gpu in use.gpus:
+            known = gpus.get(gpu.uuid, gpu)
+            gpus[gpu.uuid] = max(known, gpu, key=lambda each: each.energy_j or 0.0)
+    energies_j = {"processors": _sum([node.processors_energy_j for node in nodes.values()])}
+    if place.gpus_per_task:
+        of_workers = [
+            use for report, use in zip(reports, uses, strict=True) if report.job == "worker"
+        ]
+        has_all = all(len(use.gpus) >= place.gpus_per_task for use in of_workers)
+        gpus_j = _sum([gpu.energy_j for gpu in gpus.values()]) if has_all else None
+        # processors alone would be a small part of the energy
+        energies_j = {"GPUs": gpus_j, **(energies_j if gpus_j is not None else {})}
+    known_j = {name: energy_j for name, energy_j in energies_j.items() if energy_j is not None}
+    cpus = place.tasks * place.cpus_per_task
+    if all(cpus_online.values()):  # processes as nodes share the CPUs of their machine
+        cpus = min(cpus, sum(filter(None, cpus_online.values())))
+    duration_s = max(use.duration_s for use in uses)
+    return Use(
+        energy_kwh=sum(known_j.values()) / JOULES_PER_KWH if known_j else None,
+        energy_of=" and ".join(known_j),
+        energy_unknown=tuple(dict.fromkeys(text for use in uses for text in use.unknown)),
+        gpu_busy_share=_mean([gpu.busy_share for gpu in gpus.values()]),
+        gpu_memory_gb=max((gpu.memory_gb or 0.0 for gpu in gpus.values()), default=0.0) or None,
+        cpu_busy_share=min(1.0, sum(use.cpu_s for use in uses) / duration_s / cpus),
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """None if one is unknown, or there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    total = _sum(values)
+    return None if total is None else total / len(values)
