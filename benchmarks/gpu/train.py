@@ -22,7 +22,6 @@ examples, batch_size, epochs, seed = map(int, sys.argv[3:])
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 torch.manual_seed(seed)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-torch.backends.cudnn.benchmark = True
 
 
 def mnist(part, number):

@@ -4,9 +4,16 @@ Packages with one-way arrows; the docstring of each says what belongs in it, its
 its modules others may import, and `tests/unit/test_packages.py` which packages it may import.
 """
 
+import atexit
+import gc
+
 #: Raised when a change of the trainer makes earlier measurements incomparable: its runs rerun.
 TRAINER_VERSION = 7
 #: The same of users' programs, on which a change of the trainer has no influence.
 PROGRAM_VERSION = 4
 #: Raised when a change of the benchmark makes earlier ones incomparable: every one is made again.
 BENCHMARK_VERSION = 1
+
+# msgspec 0.21 and 0.22 may free the description of a type twice when Python ends (msgspec#717):
+# what is frozen is not freed
+atexit.register(gc.freeze)
