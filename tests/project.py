@@ -17,6 +17,7 @@ from typing import Any
 import loaded_python
 import snakemake_server
 import yaml
+from tfscaling.plan import drivers
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -154,9 +155,7 @@ class Project:
 
     def drivers(self) -> list[int]:
         """Process numbers of the sweeps that run here."""
-        files = self.folder.glob(".snakemake/drivers/*.json")
-        found = [int(json.loads(path.read_text())["pid"]) for path in files]
-        return [pid for pid in found if Path(f"/proc/{pid}").exists()]
+        return [driver.pid for driver in drivers.living(self.folder / drivers.FOLDER)]
 
     def end_if_failed(self, happening: Future[None]) -> None:
         """End the sweeps here if this failed, which they might wait for without end."""
