@@ -94,10 +94,12 @@ class Project:
         snakefile: str = "Snakefile",
         environ: dict[str, str] | None = None,
         loaded: bool = True,
+        limit_s: float = snakemake_server.LIMIT_S,
     ) -> subprocess.CompletedProcess[str]:
         """Run snakemake here; stdout has its whole output.
 
         `loaded`: programs on this machine are forks of a process that has loaded their libraries.
+        Raises HangError after `limit_s` seconds.
         """
         files = ["overlay.yaml"] if config is None else config
         # `--configfile` takes any number of files: it stands before another option
@@ -109,7 +111,7 @@ class Project:
         variables = {**os.environ, **(environ or {})}
         if loaded and profile == "local":
             variables = loaded_python.environ(variables)
-        code, output = snakemake_server.call(words, self.folder, variables)
+        code, output = snakemake_server.call(words, self.folder, variables, limit_s)
         if check:
             assert code == 0, output[-6000:] + self.logs()
         return subprocess.CompletedProcess(["snakemake", *words], code, output)
