@@ -24,7 +24,7 @@ LONGEST = [
     *("test_deployed.py", "test_known_truth.py", "test_supervisor.py"),
     *("test_documented_commands.py", "test_pages_in_chromium.py"),
 ]
-#: Seconds that a test of these files may take on a busy machine; the first one includes the set-up.
+#: Seconds that a test of these files, or on Slurm, may take on a busy machine, with its set-up.
 LONGEST_S = 1500.0
 
 
@@ -37,12 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that no worker begins one when the others have finished.
 
-    Their tests have the limit LONGEST_S, unless they name another.
+    Their tests, and those on Slurm, have the limit LONGEST_S, unless they name another.
     """
     place = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
     for item in items:
-        if item.path.name in place and item.get_closest_marker("timeout") is None:
+        is_long = item.path.name in place or item.path.parent.name == "slurm"
+        if is_long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONGEST_S))
 
 
