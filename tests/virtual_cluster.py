@@ -41,15 +41,17 @@ class Cluster:
         ).stdout  # fmt: skip
 
     def shown(self) -> str:
-        """Jobs and nodes, as Slurm lists them after a failure; the error if it does not."""
+        """Jobs, nodes and the end of the controller's log, for the message of a failed test."""
         commands = (
             ("squeue", "--states=all", "--format=%i %j %T %r %N %k"),
             ("sinfo", "--Node", "--format=%N %T %E"),
         )
+        log = (self.root / "log/slurmctld.log").read_text(errors="replace")
         try:
-            return "\n".join(self.run(*command) for command in commands)
-        except subprocess.SubprocessError as error:
-            return f"{error}: {error.stderr}"
+            found = [self.run(*command) for command in commands]
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            found = [f"{error}: {error.stderr}"]
+        return "\n".join([*found, log[-8000:]])
 
     def stop_controller(self) -> None:
         """Shut the controller down; returns when its process has ended."""
