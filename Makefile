@@ -68,9 +68,10 @@ test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an 
 test-here:
 	$(PYTEST) tests/workflow tests/unit
 
-# on virtual Slurm clusters; jobs wait for the scheduler most of the time
+# on virtual Slurm clusters; jobs wait for the scheduler most of the time. Each test is printed, also
+# the one that is running when a limit ends all
 test-slurm:
-	$(PYTEST) tests/slurm tests/soak tests/scheduler
+	$(PYTEST) --verbose tests/slurm tests/soak tests/scheduler
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup ## set-up, demo and tests in a network without a route

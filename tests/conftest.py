@@ -24,6 +24,8 @@ LONGEST = [
     *("test_deployed.py", "test_known_truth.py", "test_supervisor.py"),
     *("test_documented_commands.py", "test_pages_in_chromium.py"),
 ]
+#: Seconds that a test of these files, or on Slurm, may take on a busy machine, with its set-up.
+LONGEST_S = 1500.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,9 +35,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, so that no worker begins one when the others have finished."""
+    """The longest files first, so that no worker begins one when the others have finished.
+
+    Their tests, and those on Slurm, have the limit LONGEST_S, unless they name another.
+    """
     place = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    for item in items:
+        is_long = item.path.name in place or item.path.parent.name == "slurm"
+        if is_long and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONGEST_S))
 
 
 def datasets(factory: pytest.TempPathFactory, *names: str) -> Path:

@@ -17,6 +17,7 @@ from typing import Any
 import loaded_python
 import snakemake_server
 import yaml
+from tfscaling.plan import drivers
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -93,10 +94,12 @@ class Project:
         snakefile: str = "Snakefile",
         environ: dict[str, str] | None = None,
         loaded: bool = True,
+        limit_s: float = snakemake_server.LIMIT_S,
     ) -> subprocess.CompletedProcess[str]:
         """Run snakemake here; stdout has its whole output.
 
         `loaded`: programs on this machine are forks of a process that has loaded their libraries.
+        Raises HangError after `limit_s` seconds.
         """
         files = ["overlay.yaml"] if config is None else config
         # `--configfile` takes any number of files: it stands before another option
@@ -108,7 +111,7 @@ class Project:
         variables = {**os.environ, **(environ or {})}
         if loaded and profile == "local":
             variables = loaded_python.environ(variables)
-        code, output = snakemake_server.call(words, self.folder, variables)
+        code, output = snakemake_server.call(words, self.folder, variables, limit_s)
         if check:
             assert code == 0, output[-6000:] + self.logs()
         return subprocess.CompletedProcess(["snakemake", *words], code, output)
@@ -154,9 +157,7 @@ class Project:
 
     def drivers(self) -> list[int]:
         """Process numbers of the sweeps that run here."""
-        files = self.folder.glob(".snakemake/drivers/*.json")
-        found = [int(json.loads(path.read_text())["pid"]) for path in files]
-        return [pid for pid in found if Path(f"/proc/{pid}").exists()]
+        return [driver.pid for driver in drivers.living(self.folder / drivers.FOLDER)]
 
     def end_if_failed(self, happening: Future[None]) -> None:
         """End the sweeps here if this failed, which they might wait for without end."""

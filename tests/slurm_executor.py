@@ -113,12 +113,15 @@ class Started(Executor):
         #: Outputs that were missing when Snakemake planned its jobs.
         self.missing: list[str] = []
         self.ended: list[tuple[str, bool]] = []
+        #: Errors that end the sweep.
+        self.errors: list[Exception] = []
         reason = SimpleNamespace(missing_output=self.missing)
         usual = {"status_command": "squeue", "logdir": folder / "logs"}
         callbacks = SimpleNamespace(
             submit_callback=lambda job: None,
             finish_callback=lambda job: self.ended.append((job.output[0], True)),
             error_callback=lambda job: self.ended.append((job.output[0], False)),
+            executor_error_callback=self.errors.append,
         )
         remote = {
             "max_status_checks_per_second": 1000, "seconds_between_status_checks": 10,

@@ -6,10 +6,13 @@ Three quarters of a short call's CPU time is this import, and the tests make hun
 from __future__ import annotations
 
 import atexit
+import contextlib
+import faulthandler
 import gc
 import importlib
 import json
 import os
+import signal
 import socket
 import socketserver
 import subprocess
@@ -20,18 +23,56 @@ from functools import cache
 from pathlib import Path
 
 PROGRAM = Path(sys.executable).with_name("snakemake")
+#: Seconds after which a call hangs, also on a busy machine.
+LIMIT_S = 1200.0
+#: Seconds that a call may take to print its stacks and end.
+_ABORT_S = 20.0
 
 
-def call(arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
-    """Run `snakemake ARGUMENTS` in `folder`; returns exit code, and stdout with stderr."""
+class HangError(Exception):
+    """A call of snakemake did not end; the text has its output and the stacks of its threads."""
+
+
+def call(
+    arguments: Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    limit_s: float | None = LIMIT_S,
+) -> tuple[int, str]:
+    """Run `snakemake ARGUMENTS` in `folder`; returns exit code, and stdout with stderr.
+
+    A call that does not end prints the stacks of its threads and is killed: after `limit_s` seconds
+    (HangError), or when the test is interrupted, as by its own limit.
+    """
     with tempfile.NamedTemporaryFile("r", errors="replace") as output:
         call = [list(arguments), str(folder), dict(environ), output.name]
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(_started())
             client.sendall(json.dumps(call).encode() + b"\n")
-            code = client.makefile().read()
+            answer = client.makefile()
+            pid = int(answer.readline())
+            client.settimeout(limit_s)
+            try:
+                code = answer.read()
+            except TimeoutError:
+                _abort(pid, client)
+                text = f"snakemake did not end within {limit_s:g} s: {output.read()}"
+                raise HangError(text) from None
+            except BaseException:
+                _abort(pid, client)
+                print("snakemake was ended with the test:", output.read())
+                raise
         assert code, f"snakemake was killed: {output.read()}"
         return int(code), output.read()
+
+
+def _abort(pid: int, client: socket.socket) -> None:
+    """End a call, which prints the stacks of its threads; returns when it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGABRT)
+    client.settimeout(_ABORT_S)
+    with contextlib.suppress(TimeoutError):
+        client.recv(1)
 
 
 @cache
@@ -64,6 +105,8 @@ class _Call(socketserver.StreamRequestHandler):
         file = os.open(output, os.O_WRONLY)
         os.dup2(file, 1)
         os.dup2(file, 2)
+        faulthandler.enable(file=2)
+        self.wfile.write(f"{os.getpid()}\n".encode())
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environ)

@@ -12,7 +12,7 @@ from pathlib import Path
 from project import REPOSITORY
 
 #: Until something that a cluster does in seconds is given up: the machine may be busy.
-WAIT_S = 900.0
+WAIT_S = 450.0
 TOOL = REPOSITORY / "provision/virtual/cluster"
 
 
@@ -39,6 +39,19 @@ class Cluster:
             [str(TOOL), verb, "--root", str(self.root), *arguments],
             capture_output=True, text=True, check=True, timeout=WAIT_S,
         ).stdout  # fmt: skip
+
+    def shown(self) -> str:
+        """Jobs, nodes and the end of the controller's log, for the message of a failed test."""
+        commands = (
+            ("squeue", "--states=all", "--format=%i %j %T %r %N %k"),
+            ("sinfo", "--Node", "--format=%N %T %E"),
+        )
+        log = (self.root / "log/slurmctld.log").read_text(errors="replace")
+        try:
+            found = [self.run(*command) for command in commands]
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            found = [f"{error}: {error.stderr}"]
+        return "\n".join([*found, log[-8000:]])
 
     def stop_controller(self) -> None:
         """Shut the controller down; returns when its process has ended."""

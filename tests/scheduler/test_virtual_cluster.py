@@ -111,7 +111,9 @@ def submit(cluster: Cluster, folder: Path, script: str, *options: str) -> str:
     """Run a batch job to its end; returns its output, which it wrote into `folder`."""
     file = folder / "job.sh"
     file.write_text("#!/bin/bash\nset -e\n" + script)
-    words = ("sbatch", "--wait", f"--chdir={folder}", "--output=job.out", *options, str(file))
+    # on a busy machine srun reports that it tries again
+    files = ("--output=job.out", "--error=job.err")
+    words = ("sbatch", "--wait", f"--chdir={folder}", *files, *options, str(file))
     cluster.slurm(*words)
     return (folder / "job.out").read_text()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from project import Project
+from snakemake_server import LIMIT_S
 from virtual_cluster import Cluster, start
 
 
@@ -24,11 +25,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def submit(cluster: Cluster) -> Callable[..., tuple[int, str]]:
     """Runs the project's sweep through profiles/slurm: (exit code, output)."""
 
-    def run(project: Project, *arguments: str) -> tuple[int, str]:
+    def run(project: Project, *arguments: str, limit_s: float = LIMIT_S) -> tuple[int, str]:
         done = project.snakemake(
             # polled soon: this cluster's jobs are short
             "--slurm-sweep-init-seconds-before-status-checks", "5", *arguments,
-            profile="slurm", environ=cluster.environ, check=False,
+            profile="slurm", environ=cluster.environ, check=False, limit_s=limit_s,
         )  # fmt: skip
         return done.returncode, done.stdout
 

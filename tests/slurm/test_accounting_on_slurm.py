@@ -18,9 +18,10 @@ BOOT_S = 5
 #: So much longer is the controller away than a look at the jobs takes; `make outage`: ten minutes.
 AWAY_S = float(os.environ.get("CONTROLLER_AWAY_S", "0"))
 PLATFORM = {"launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 2}
-#: Models whose jobs do more than training: one cancels itself, one stops Slurm's controller.
+#: Models whose jobs do more than training: one cancels itself, one stops Slurm's controller. The
+#: second does so once: Slurm may restart its job, and nobody starts the controller a third time.
 _MODELS = """
-import os, subprocess, time
+import os, pathlib, subprocess, time
 
 import small
 
@@ -31,7 +32,10 @@ def cancelled():
 
 
 def silences_slurm():
-    subprocess.run(["scontrol", "shutdown", "slurmctld"], check=True)
+    mark = pathlib.Path("silenced")
+    if not mark.exists():
+        mark.touch()
+        subprocess.run(["scontrol", "shutdown", "slurmctld"], check=True)
     return small.model()
 """
 

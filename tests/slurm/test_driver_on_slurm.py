@@ -16,12 +16,15 @@ from typing import Any
 
 import pytest
 from project import Project
+from snakemake_server import HangError
 from virtual_cluster import Cluster, wait_for
 
 Submit = Callable[..., tuple[int, str]]
 RUNS = 2
 #: From which the moments follow; the longest is when a driver waits for its jobs.
 SEED, MOMENT_MAX_S = 17, 8.0
+#: A driver that has not ended after this long hangs, also on a busy machine.
+LIFE_MAX_S = 450.0
 #: Its ranks end when the file `gate` is there, or that of their run. A run takes four of the six
 #: nodes: one runs, one waits.
 PROGRAM = """
@@ -50,15 +53,18 @@ class Driver:
     def __init__(self, project: Project, submit: Submit) -> None:
         self._project, self._submit = project, submit
         self.ended: tuple[int | None, str] | None = None
+        self._hang = ""
         self._before = {*self._told(), *self._logs()}
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self.ended = self._submit(self._project)
+            self.ended = self._submit(self._project, limit_s=LIFE_MAX_S)
         except AssertionError as error:  # it was killed, and so gives no exit code
             self.ended = (None, str(error))
+        except HangError as error:
+            self._hang = str(error)
 
     def _told(self) -> list[Path]:
         return list(self._project.folder.glob(".snakemake/drivers/*.json"))
@@ -85,8 +91,8 @@ class Driver:
         return self.join()
 
     def join(self) -> tuple[int | None, str]:
-        self._thread.join(timeout=300)
-        assert self.ended is not None
+        self._thread.join()
+        assert self.ended is not None, self._hang
         return self.ended
 
 

@@ -202,7 +202,9 @@ class Soak:
         call = [word for pair in named for word in pair]
         environ = {**os.environ, **self.cluster.environ}
         with contextlib.suppress(AssertionError):  # it was killed
-            _, output = snakemake_server.call([*call, *words], self.project.folder, environ)
+            _, output = snakemake_server.call(
+                [*call, *words], self.project.folder, environ, limit_s=None
+            )
             (self.project.folder / f"driver-{self.starts}.log").write_text(output)
 
     def missing(self) -> set[str]:

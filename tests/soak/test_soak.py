@@ -15,7 +15,8 @@ from virtual_cluster import start
 RUNS, SEED = int(os.environ.get("SOAK_RUNS", "20")), int(os.environ.get("SOAK_SEED", "17"))
 
 
-@pytest.mark.timeout(0)
+# `make test` has a limit, and a sweep that hangs has none
+@pytest.mark.timeout(90 * RUNS)
 def test_no_run_is_lost_made_twice_or_changed_whatever_happens(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -31,6 +32,9 @@ def test_no_run_is_lost_made_twice_or_changed_whatever_happens(
             found, summary = soak.problems(), soak.summary()
             if found:
                 shutil.copytree(tmp_path / "results", tmp_path / "results-of-the-soak")
+        except BaseException:  # pytest's limit is no Exception
+            print(cluster.shown())
+            raise
         finally:
             cluster.tool("down")
     print(json.dumps(summary, indent=1))

@@ -19,7 +19,7 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -161,7 +161,15 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._loop = asyncio.get_running_loop()
         for job in sorted(jobs, key=lambda job: -job.priority):
             self.run_job_pre(job)
-            self._submitter.submit(self.run_job, job)
+            self._submitter.submit(self.run_job, job).add_done_callback(self._end_if_failed)
+
+    def _end_if_failed(self, submission: Future[None]) -> None:
+        """End the sweep after an error that nobody notices in the thread of submissions.
+
+        Snakemake would wait for this job forever. The next start adopts jobs in the queue.
+        """
+        if not submission.cancelled() and (error := submission.exception()):
+            self.workflow.scheduler.executor_error_callback(error)
 
     def run_job(self, job: Any) -> None:
         """Adopt or submit a job, and report it to Snakemake."""
@@ -169,7 +177,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             if self._is_cancelled.is_set():
                 return
             info = self._adopt(job) or self._submit(job)
-        except Exception as error:  # in this thread nobody else would notice
+        except Exception as error:
             if isinstance(error, subprocess.CalledProcessError):
                 words = " ".join(error.stderr.split()).removeprefix("sbatch: error: ")
                 self._refused[output_of(job)] = f"sbatch refused it: {words}"

@@ -41,9 +41,11 @@ def test_a_lock_is_stale_once_its_driver_is_killed(tmp_path: Path) -> None:
         assert f"Another snakemake works in this folder: PID {process.pid} on" in said
         process.send_signal(signal.SIGSTOP)
         assert drivers.about_the_lock([], tmp_path) == said
+        assert [driver.pid for driver in drivers.living(tmp_path)] == [process.pid]
     finally:
         process.kill()
         process.communicate()
+    assert drivers.living(tmp_path) == []
     said = drivers.about_the_lock(["--config", "study=a b"], tmp_path)
     assert "is stale" in said and said.endswith(" snakemake --config 'study=a b' --unlock")
     process = started(tmp_path)
@@ -67,8 +69,8 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     started(tmp_path).kill()
     (path,) = tmp_path.glob("drivers/*.json")
     driver = msgspec.json.decode(path.read_bytes(), type=drivers.Driver)
-    init = msgspec.structs.replace(driver, pid=1)
-    assert not init.lives
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(driver, pid=1)))
+    assert drivers.living(tmp_path) == []
 
 
 def test_without_a_lock_nothing_is_said(tmp_path: Path) -> None:

@@ -122,8 +122,9 @@ def test_a_type_of_gpu_is_another_than_others() -> None:
 @pytest.mark.parametrize(
     ("states", "waits"),
     [
-        (("idle", "drained"), True), (("allocated", "down*"), True),
-        (("idle", "mixed"), False),  # another reason
+        (("idle", "drained"), True), (("allocated", "down*"), True), (("idle", "idle*"), True),
+        (("mixed", "mixed", "unknown"), True),  # the controller starts
+        (("idle", "mixed"), False), (("idle", "mixed", "drained"), False),  # another reason
         (("drained",), False),  # too few whatever their state
     ],
 )  # fmt: skip

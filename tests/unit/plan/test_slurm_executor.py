@@ -153,6 +153,16 @@ def test_nothing_is_submitted_after_a_sweep_was_cancelled(
     assert set(executor._submitted) == {"2", "3"}
 
 
+def test_a_job_that_cannot_be_reported_ends_the_sweep(
+    start: Start, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, job = start(), Job(["a"])
+    monkeypatch.setattr(job, "register", lambda external_jobid: {}[external_jobid])
+    done(executor, job)
+    (error,) = executor.errors
+    assert isinstance(error, KeyError) and executor.ended == []
+
+
 # --- states ---
 
 

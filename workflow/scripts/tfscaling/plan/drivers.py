@@ -62,6 +62,11 @@ def enter(folder: Path = FOLDER) -> None:
     atexit.register(path.unlink, missing_ok=True)
 
 
+def living(folder: Path = FOLDER) -> list[Driver]:
+    """The processes of this host that work in the folder."""
+    return [driver for _, driver in _found(folder) if driver.is_here and driver.lives]
+
+
 def about_the_lock(arguments: Sequence[str], folder: Path = FOLDER) -> str:
     """Who holds Snakemake's lock, and what to do about it; "" if nobody does.
 
@@ -74,7 +79,7 @@ def about_the_lock(arguments: Sequence[str], folder: Path = FOLDER) -> str:
         return ""
     drivers = [driver for _, driver in _found(folder)]
     elsewhere = [driver for driver in drivers if not driver.is_here]
-    if alive := [driver for driver in drivers if driver.is_here and driver.lives]:
+    if alive := living(folder):
         return f"Another snakemake works in this folder: {'; '.join(map(str, alive))}."
     unlock = shlex.join(["snakemake", *arguments, "--unlock"])
     if elsewhere:

@@ -50,8 +50,10 @@ _NOT_AVAILABLE = "Requested node configuration is not available"
 #: Slurm's commands wait for a silent controller for about a minute.
 TIMEOUT_S = 15.0
 PING_TIMEOUT_S = 5.0
-#: In the states of a node on which Slurm starts nothing now, though perhaps later.
-_OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unk", "maint", "reboot")
+#: In the states of a node on which Slurm starts nothing now, though perhaps later. A node with `*`
+#: does not respond. Idle nodes are unknown while the controller starts, which then offers no node.
+_UNKNOWN = "unk"
+_OUT_OF_SERVICE = ("down", "drain", "fail", "error", _UNKNOWN, "maint", "reboot", "*")
 #: A part of `gpu:v100:4(S:0-1),nvme:1`: name, type, number.
 _GRES = re.compile(r"([^:,()]+)(?::([^:,()\d][^:,()]*))?(?::(\d+))?(?:\([^)]*\))?")
 
@@ -339,7 +341,9 @@ def out_of_service(request: Request, nodes: Iterable[Node]) -> str:
     """Which nodes the request waits for, if they are enough with those out of service; or ""."""
     fitting = {node.name: node for node in nodes if node.fits(request)}
     out = sorted(name for name, node in fitting.items() if not node.is_in_service)
-    if len(fitting) < request.nodes or len(fitting) - len(out) >= request.nodes:
+    is_starting = any(_UNKNOWN in node.state.lower() for node in fitting.values())
+    is_enough = len(fitting) - len(out) >= request.nodes and not is_starting
+    if len(fitting) < request.nodes or is_enough:
         return ""
     shown = ", ".join(out[:3]) + (", …" if len(out) > 3 else "")
     return f"{len(out)} of {len(fitting)} nodes that are large enough are out of service: {shown}"
