@@ -46,7 +46,7 @@ def accuracy():
     network.eval()
     right = torch.zeros((), device=device)
     with torch.no_grad(), arithmetic():
-        for images, labels in zip(test_images.split(2000), test_labels.split(2000)):
+        for images, labels in zip(test_images.split(2000), test_labels.split(2000), strict=True):
             right += (network(images).argmax(1) == labels).sum()
     network.train()
     return right.item() / len(test_labels)
@@ -75,7 +75,7 @@ def step(chosen):
 with FlopCounterMode(display=False) as counted:
     step(torch.arange(min(batch_size, 64), device=device))
 flops = counted.get_total_flops() / min(batch_size, 64) * batch_size
-for epoch in range(epochs):
+for _ in range(epochs):
     total = torch.zeros((), device=device)
     order = torch.randperm(examples, device=device)[: steps * batch_size].split(batch_size)
     begun_s = time.perf_counter()

@@ -11,7 +11,7 @@ import pytest
 from builders import local_spec, rank_events, write_events
 from tfscaling.launch import failures, rank_process, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
-from tfscaling.record.attempts import Cause
+from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
 from tfscaling.train import parameter_server, strategies
 
@@ -249,6 +249,37 @@ def test_a_rank_that_had_no_memory_is_named(
     cause = Cause(kind="rank_died", message=message, rank=1, exit_code=exit_code)
     assert failures.without_memory(cause, before, kills=lambda: 3).kind == kind
     assert failures.without_memory(cause, before, kills=lambda: 3).rank == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "found"),
+    [
+        (
+            "program_failed",
+            "train.py:69 in step: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"
+            " 24.50 GiB. GPU 0 has a total capacity of 139.80 GiB of which 9.27 GiB is free.",
+            "out_of_memory",
+        ),
+        (
+            "rank_failed",
+            "ResourceExhaustedError: OOM when allocating tensor with shape[512,64,112,112]",
+            "out_of_memory",
+        ),
+        (
+            "program_failed",
+            "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes",
+            "out_of_memory",
+        ),
+        (
+            "rank_failed",
+            "RESOURCE_EXHAUSTED: Received message larger than max (5 vs. 4)",
+            "rank_failed",
+        ),
+        ("stalled", "no rank made progress; CUDA out of memory", "stalled"),
+    ],
+)
+def test_a_gpu_without_memory_is_named(kind: Kind, message: str, found: str) -> None:
+    assert failures.without_memory(Cause(kind=kind, message=message, rank=1), 0).kind == found
 
 
 def test_other_causes_stay() -> None:

@@ -51,6 +51,23 @@ def test_invalid_repeats_take_no_part_and_are_told(tmp_path: Path) -> None:
     assert "repeat 2 failed" in row["reason"] and "repeat 4 missing" in row["reason"]
 
 
+def test_energy_has_its_prices_and_one_kind_of_parts(tmp_path: Path) -> None:
+    planned = planned_of({"nodes": [1, 2], "repeats": 2}, usd_per_kwh=0.5, kg_co2_per_kwh=0.2)
+    write_all(planned, tmp_path, 10.0, 10.0, 10.0, 10.0)
+    energies = [(2.0, "GPUs"), (4.0, "GPUs"), (2.0, "GPUs"), (4.0, "GPUs and processors")]
+    for run, (kwh, parts) in zip(planned.runs, energies, strict=True):
+        path = tmp_path / run.spec.path / "run.json"
+        content = json.loads(path.read_text())
+        content["use"] = {"energy_kwh": kwh, "energy_of": parts}
+        path.write_text(json.dumps(content))
+    table = compare(planned, tmp_path)
+    one, two = point(table, nodes=1), point(table, nodes=2)
+    assert (one["energy_kwh"], one["energy_usd"], one["energy_of"]) == (3.0, 1.5, "GPUs")
+    assert one["energy_kg_co2"] == pytest.approx(0.6)
+    assert math.isnan(two["energy_kwh"]) and math.isnan(two["energy_usd"])
+    assert not two["energy_of"] and "GPUs and processors" in two["reason"]
+
+
 def test_runs_that_went_on_from_a_checkpoint_are_valid_without_times(tmp_path: Path) -> None:
     planned = planned_of({"nodes": [1, 2], "repeats": 3})
     write_all(planned, tmp_path, 60.0, 70.0, 80.0, 20.0, 30.0, 40.0)
@@ -126,6 +143,8 @@ def test_every_metric_is_a_column_whatever_is_shown_of_it(tmp_path: Path) -> Non
     # there was no Slurm, no user's program or pipeline, no target, and nothing was published
     absent = {"queue_time_s", "boot_time_s", "program_time_s", "checkpoint_time_s", "input_wait_s"}
     absent |= {"gradient_noise_scale", "time_with_queue_s"}  # nor was it asked for
+    # nor did the ranks read counters
+    absent |= {name for name in METRICS if name.startswith(("energy_", "gpu_")) or "busy" in name}
     assert unknown == {*absent, *target, *beside}
 
 

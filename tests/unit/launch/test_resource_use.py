@@ -1,0 +1,164 @@
+"""Energy counters of processors and GPUs: wraps, resets, shared nodes, what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_programs import fake_nvidia_smi
+from tfscaling.cluster.gpu_allocation import Gpu as ListedGpu
+from tfscaling.cluster.gpu_allocation import listed_gpus
+from tfscaling.launch import resource_use
+from tfscaling.launch.resource_use import Meter, Processors, gpus_of_rank
+
+#: What nvidia-smi and NVML answered on an NVIDIA H200, driver 580.159.04, on 2026-11-26.
+H200 = json.loads((Path(__file__).parents[3] / "docs/gpu/check.json").read_text())
+UUID = H200["facts"]["nvml"]["uuids"][0]
+
+
+class NVMLError(Exception):
+    """As pynvml's."""
+
+
+class Nvml:
+    """NVML of a node with one H200: its counter of energy, in mJ, goes through these values."""
+
+    NVMLError = NVMLError
+
+    def __init__(self, *energies_mj: int | None, busy: tuple[int, ...] = (99,)) -> None:
+        self._energies_mj, self._busy = list(energies_mj), list(busy)
+
+    def nvmlInit(self) -> None:
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index:
+            raise NVMLError("Invalid Argument")
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        if uuid != UUID:
+            raise NVMLError("Not Found")
+        return 0
+
+    def nvmlDeviceGetUUID(self, _: int) -> str:
+        return str(UUID)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, _: int) -> int:
+        if (energy_mj := self._energies_mj.pop(0)) is None:
+            raise NVMLError("Not Supported")
+        return energy_mj
+
+    def nvmlDeviceGetUtilizationRates(self, _: int) -> Any:
+        return SimpleNamespace(gpu=self._busy.pop(0))
+
+    def nvmlDeviceGetMemoryInfo(self, _: int) -> Any:
+        return SimpleNamespace(used=2_375_942_144)
+
+
+def zone(powercap: Path, name: str, called: str, energy_uj: int, wraps_at: int = 1000) -> Path:
+    folder = powercap / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "name").write_text(called + "\n")
+    (folder / "energy_uj").write_text(f"{energy_uj}\n")
+    (folder / "max_energy_range_uj").write_text(f"{wraps_at}\n")
+    return folder
+
+
+def test_processors_and_memory_count_and_cores_do_not(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 0, wraps_at=10**9)
+    zone(tmp_path, "intel-rapl:0:0", "core", 0, wraps_at=10**9)
+    zone(tmp_path, "intel-rapl:0:1", "dram", 0, wraps_at=10**9)
+    zone(tmp_path, "intel-rapl:1", "psys", 0, wraps_at=10**9)
+    processors = Processors({}, tmp_path)
+    zone(tmp_path, "intel-rapl:0", "package-0", 5_000_000)
+    zone(tmp_path, "intel-rapl:0:0", "core", 4_000_000)
+    zone(tmp_path, "intel-rapl:0:1", "dram", 1_000_000)
+    zone(tmp_path, "intel-rapl:1", "psys", 9_000_000)
+    processors.read()
+    assert (processors.energy_j, processors.unknown) == (6.0, "")
+
+
+def test_a_counter_that_wraps_goes_on(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 900)
+    processors = Processors({}, tmp_path)
+    for energy_uj in (1000, 99, 600):
+        zone(tmp_path, "intel-rapl:0", "package-0", energy_uj)
+        processors.read()
+    # 100 to the end, 100 to 99 again, 501
+    assert processors.energy_j == pytest.approx(701e-6)
+
+
+def test_a_job_on_a_part_of_a_node_has_no_processor_energy(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 0)
+    online = os.cpu_count() or 1
+    shared = Processors({"SLURM_CPUS_ON_NODE": str(online - 1)}, tmp_path)
+    assert shared.energy_j is None and "exclusive" in shared.unknown
+    assert Processors({"SLURM_CPUS_ON_NODE": str(online)}, tmp_path).energy_j == 0.0
+
+
+def test_counters_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    assert Processors({}, tmp_path).energy_j is None
+    counter = zone(tmp_path, "intel-rapl:0", "package-0", 0) / "energy_uj"
+    counter.unlink()
+    counter.mkdir()  # as for a user without the permission
+    unknown = Processors({}, tmp_path)
+    assert unknown.energy_j is None and str(counter) in unknown.unknown
+
+
+@pytest.mark.parametrize("visible", ["0", UUID, None])
+def test_a_gpus_energy_is_the_difference_of_its_counter(visible: str | None) -> None:
+    measured = H200["energy"]["products"]["counter_j"]
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    nvml = Nvml(1_000_000, 1_000_000 + round(1000 * measured), busy=(99, 0))
+    (gpu,), why = gpus_of_rank(environ, nvml)
+    gpu.sample()
+    gpu.sample()
+    used = gpu.end()
+    assert (used.uuid, used.energy_j, used.busy_share) == (UUID, measured, 0.495)
+    assert (used.memory_gb, why, gpu.unknown) == (2.375942144, "", "")
+
+
+@pytest.mark.parametrize(
+    ("energies_mj", "why"), [((5000, 4000), "reset"), ((None, None), "Not Supported")]
+)
+def test_a_counter_that_is_reset_or_missing_is_no_energy(
+    energies_mj: tuple[int | None, ...], why: str
+) -> None:
+    (gpu,), _ = gpus_of_rank({}, Nvml(*energies_mj))
+    assert gpu.end().energy_j is None
+    assert why in gpu.unknown and UUID in gpu.unknown
+
+
+def test_a_gpu_that_nvml_does_not_list_is_told() -> None:
+    gpus, why = gpus_of_rank({"CUDA_VISIBLE_DEVICES": "MIG-0"}, Nvml(0))
+    assert gpus == [] and "Not Found" in why
+
+
+def test_nvidia_smi_of_an_h200_is_read(tmp_path: Path) -> None:
+    environ = fake_nvidia_smi(tmp_path, f"printf '{H200['facts']['nvidia_smi_csv']}'")
+    assert listed_gpus(environ) == (ListedGpu("NVIDIA H200", UUID, "580.159.04"),)
+
+
+def test_the_meter_takes_the_cpu_time_of_the_work_and_tells_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource_use, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(Processors.__init__, "__defaults__", (tmp_path,))
+    counter = zone(tmp_path, "intel-rapl:0", "package-0", 0, wraps_at=10**9)
+    meter = Meter({}, on_gpus=False)
+    until_s = time.process_time() + 0.1
+    while time.process_time() < until_s:
+        pass
+    (counter / "energy_uj").write_text("2000000")
+    used = meter.end()
+    assert used.cpu_s >= 0.1 and used.processors_energy_j == 2.0
+    assert (used.gpus, used.unknown) == ((), ())

@@ -1,0 +1,72 @@
+"""The energy of a run: each counter counts once, and what is missing is no energy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from generator import training_report
+from msgspec.structs import replace
+from tfscaling.record.energy import use_of_run
+from tfscaling.record.rank_report import GpuUse, ResourceUse, TrainingReport
+from tfscaling.record.run_record import Place
+
+HALF_KWH = 1_800_000.0
+
+
+def rank(number: int, node: str, use: ResourceUse | None) -> TrainingReport:
+    made = training_report(number)
+    facts = replace(made.host_facts, machine=node, cpus_online=4)
+    return replace(made, host=node, host_facts=facts, use=use)
+
+
+def used(*gpus: str, energy_j: float | None = HALF_KWH, **changes: Any) -> ResourceUse:
+    of_gpus = tuple(GpuUse(uuid=uuid, energy_j=energy_j, busy_share=0.5) for uuid in gpus)
+    return ResourceUse(duration_s=100.0, gpus=of_gpus, **changes)
+
+
+def place(tasks: int, gpus_per_task: int = 0) -> Place:
+    return Place(tasks=tasks, gpus_per_task=gpus_per_task, cpus_per_task=2, replicas=tasks)
+
+
+def test_two_ranks_on_a_node_count_its_processors_once() -> None:
+    uses = [used(processors_energy_j=HALF_KWH, cpu_s=100.0) for _ in range(4)]
+    ranks = [rank(number, f"n{number // 2}", use) for number, use in enumerate(uses)]
+    found = use_of_run(ranks, place(4))
+    assert (found.energy_kwh, found.energy_of) == (1.0, "processors")
+    assert found.cpu_busy_share == 0.5
+
+
+def test_ranks_that_share_a_gpu_count_it_once() -> None:
+    ranks = [rank(0, "n0", used("a")), rank(1, "n0", used("a")), rank(2, "n1", used("b"))]
+    found = use_of_run(ranks, place(3, 1))
+    assert (found.energy_kwh, found.energy_of, found.gpu_busy_share) == (1.0, "GPUs", 0.5)
+
+
+def test_gpus_and_processors_are_added() -> None:
+    found = use_of_run([rank(0, "n0", used("a", processors_energy_j=HALF_KWH))], place(1, 1))
+    assert (found.energy_kwh, found.energy_of) == (1.0, "GPUs and processors")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        None,
+        used("b", energy_j=None, processors_energy_j=HALF_KWH),
+        used(processors_energy_j=HALF_KWH),
+    ],
+)
+def test_without_a_gpus_counter_there_is_no_energy(use: ResourceUse | None) -> None:
+    first = rank(0, "n0", used("a", processors_energy_j=HALF_KWH))
+    found = use_of_run([first, rank(1, "n1", use)], place(2, 1))
+    assert (found.energy_kwh, found.energy_of) == (None, "")
+
+
+def test_the_reasons_are_told_once() -> None:
+    ranks = [rank(number, "n0", used(unknown=("no counter",))) for number in range(2)]
+    assert use_of_run(ranks, place(2)).energy_unknown == ("no counter",)
+
+
+def test_processes_as_nodes_share_the_cpus_of_their_machine() -> None:
+    ranks = [rank(number, "n0", used(cpu_s=50.0)) for number in range(4)]
+    assert use_of_run(ranks, place(4)).cpu_busy_share == 0.5
