@@ -98,6 +98,12 @@ def training_report(rank: int = 0, **changes: Any) -> TrainingReport:
         "diverged": "",
         "test_loss": 0.3,
         "test_accuracy": 0.88,
+        "use": {
+            "duration_s": 20.0,
+            "gpus": [{"uuid": "GPU-0", "energy_j": 6e3, "busy_share": 0.9, "memory_gb": 12.0}],
+            "processors_energy_j": 3e3,
+            "cpu_s": 30.0,
+        },
     }
     return msgspec.convert({**usual, **changes}, TrainingReport)
 
@@ -233,7 +239,7 @@ def scattered(
         launcher_host="node0",
         git_commit="0" * 40,
         started="2026-01-01T00:00:00Z",
-        slurm_job=SlurmJob(id="1"),
+        slurm_job=SlurmJob(id="1", consumed_energy_j=10e3),
     )
 
 

@@ -1,11 +1,12 @@
 """The floor of a training step: the matrix products of the published network, and nothing else.
 
-floor.py layers|one PRECISION EXAMPLES BATCH_SIZE EPOCHS, on one worker. `layers`: every product of
-a step of `mnist_cnn` in its own shape, the convolution as the product that it is of its patches;
-each operand lies as its product reads it. No patch is gathered, no bias, activation, gradient of
-either or update is computed. `one`: a single product of large matrices with as many operations,
-whose operands stay in the caches: what the cores can do at most, and what products as narrow as a
-small network's do not reach.
+floor.py layers|update|one PRECISION EXAMPLES BATCH_SIZE EPOCHS, on one worker. `layers`: every
+product of a step of `mnist_cnn` in its own shape, the convolution as the product that it is of its
+patches; each operand lies as its product reads it. No patch is gathered, no bias, activation or
+gradient of either is computed. `update`: also one pass of SGD over the weights, which reads each
+gradient once, and reads and writes each float32 weight once. `one`: a single product of large
+matrices with as many operations, whose operands stay in the caches: what the cores can do at most,
+and what products as narrow as a small network's do not reach.
 """
 
 import sys
@@ -28,23 +29,41 @@ def of_layer(rows, inner, columns):
     return [(rows, inner, columns), (inner, rows, columns), (rows, columns, inner)]
 
 
-shapes = [*of_layer(*convolution)[:2], *(shape for layer in dense for shape in of_layer(*layer))]
+layers = [of_layer(*convolution)[:2], *(of_layer(*layer) for layer in dense)]
+shapes = [shape for layer in layers for shape in layer]
+gradients = [place == 1 for layer in layers for place, _ in enumerate(layer)]
 if products == "one":
     multiplications = sum(rows * inner * columns for rows, inner, columns in shapes)
-    shapes = [(1024, 1024, round(multiplications / 1024**2))]
+    shapes, gradients = [(1024, 1024, round(multiplications / 1024**2))], [False]
 
 
 def matrix(rows, columns, seed):
-    values = tf.random.stateless_normal([rows, columns], [0, seed])
-    return tf.cast(values, precision)
+    return tf.random.stateless_normal([rows, columns], [0, seed])
 
 
-operands = [(matrix(rows, inner, 0), matrix(inner, columns, 1)) for rows, inner, columns in shapes]
+operands = [
+    [tf.cast(values, precision) for values in (matrix(rows, inner, 0), matrix(inner, columns, 1))]
+    for rows, inner, columns in shapes
+]
+weights = [
+    tf.Variable(matrix(rows, columns, 2)) if is_gradient and products == "update" else None
+    for (rows, _, columns), is_gradient in zip(shapes, gradients, strict=True)
+]
+
+
+@tf.function(autograph=False, jit_compile=True)
+def apply(weight, gradient):
+    """Cast and update in one pass."""
+    weight.assign_sub(0.2 * tf.cast(gradient, tf.float32))
 
 
 @tf.function(autograph=False)
 def step(operands):
-    return [tf.linalg.matmul(left, right) for left, right in operands]
+    found = [tf.linalg.matmul(left, right) for left, right in operands]
+    for weight, gradient in zip(weights, found, strict=True):
+        if weight is not None:
+            apply(weight, gradient)
+    return found
 
 
 for _ in range(epochs):

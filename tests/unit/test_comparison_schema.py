@@ -27,6 +27,9 @@ PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 PUBLISHED = published_result(platform="gcp")
 
 
+OF_ENERGY = {"usd_per_kwh": 0.3, "kg_co2_per_kwh": 0.4}
+
+
 def planned_runs(repeats: int) -> Manifest:
     """Nine nodes are too many; one block has tasks per node, one another recipe and platform."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "repeats": repeats}
@@ -38,7 +41,9 @@ def planned_runs(repeats: int) -> Manifest:
         {**usual, "platform": "laptop", "recipe": "strong", "nodes": [1, 2]},
     ]  # fmt: skip
     raw = raw_config((("grid",), blocks))
-    raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp", title="A cluster")
+    raw["platforms"]["cluster"].update(
+        PRICE, **OF_ENERGY, cloud="gcp", published_as="gcp", title="A cluster"
+    )
     # the larger the batch, the less accurate: not every point reaches this
     raw["comparison"] = {"targets": {"test_accuracy": 0.98}}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}

@@ -234,6 +234,30 @@ def test_settings_that_place_and_trace_tasks_are_kept(
     }
 
 
+@pytest.mark.parametrize(
+    ("plugin", "accounted", "energy_j"),
+    [
+        ("acct_gather_energy/ipmi", "12|5\n12.batch|9\n12.extern|9\n12.0|700\n12.1|300\n", 1000.0),
+        ("acct_gather_energy/rapl", "12.0|700\n12.1|4294967294\n12.2|\n", 700.0),
+        ("acct_gather_energy/rapl", "12.0|0\n", None),
+        ("acct_gather_energy/rapl", "", None),
+        ("acct_gather_energy/none", "12.0|700\n", None),
+        ("(null)", "12.0|700\n", None),
+    ],
+)
+def test_the_energy_of_the_steps_is_slurms_if_it_has_a_plugin(
+    plugin: str,
+    accounted: str,
+    energy_j: float | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scontrol(tmp_path, f'echo "AcctGatherEnergyType    = {plugin}"', monkeypatch)
+    scontrol(tmp_path, f"printf '{accounted}'", monkeypatch, name="sacct")
+    assert slurm_job.consumed_energy_j({"SLURM_JOB_ID": "12"}) == energy_j
+    assert slurm_job.consumed_energy_j({}) is None
+
+
 RUNS = "JobId=12 JobName=x\n   JobState=RUNNING Reason=None\n   Requeue=1 Restarts=1\n"
 SINCE = "   StartTime=2026-01-02T03:05:54 EndTime=Unknown\n   PreemptTime={}\n"
 

@@ -64,7 +64,8 @@ def test_metrics_that_need_other_points_or_prices_are_left_to_the_tables() -> No
     ratios = {f"{name}_ratio" for name in ("execution_time", "loss", "accuracy")}
     target = {"time_to_target_s", "cost_to_target_usd"}
     speedups = {"speedup", "scaling_efficiency", "steady_state_speedup"}
-    assert without == speedups | {"cost_usd", "quality"} | target | published | ratios
+    of_energy = {"energy_usd", "energy_kg_co2"}
+    assert without == speedups | {"cost_usd", "quality", *of_energy} | target | published | ratios
 
 
 def test_every_number_of_a_record_is_a_metric() -> None:

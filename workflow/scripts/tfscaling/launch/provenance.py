@@ -11,6 +11,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tfscaling.cluster.gpu_allocation import NvidiaSmiError, listed_gpus
 from tfscaling.launch import slurm_job
 from tfscaling.record.rank_report import PACKAGES, HostFacts
@@ -19,12 +21,15 @@ from tfscaling.record.run_record import Origin
 
 def describe(source: Path, started_s: float, user_code: dict[str, str]) -> Origin:
     """Host, start, commit of the checkout at `source`, Slurm, checksums of the user's code."""
+    job = slurm_job.describe(os.environ)
+    if job is not None:
+        job = replace(job, consumed_energy_j=slurm_job.consumed_energy_j(os.environ))
     started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
     return Origin(
         launcher_host=socket.gethostname(),
         started=started.isoformat(timespec="milliseconds"),
         git_commit=git_commit(source),
-        slurm_job=slurm_job.describe(os.environ),
+        slurm_job=job,
         slurm_settings=slurm_job.settings(os.environ),
         user_code=user_code,
     )

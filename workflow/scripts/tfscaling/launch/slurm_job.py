@@ -47,8 +47,12 @@ _IN_UTC = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard"}
 #: How tasks are placed, bound and traced, and the version of Slurm.
 SETTINGS = (
     *("SLURM_VERSION", "SelectType", "SelectTypeParameters", "TaskPlugin", "TaskPluginParam"),
-    *("ProctrackType", "MpiDefault", "LaunchParameters", "PrologFlags"),
+    *("ProctrackType", "MpiDefault", "LaunchParameters", "PrologFlags", "AcctGatherEnergyType"),
 )
+#: The setting that names the plugin by which Slurm measures energy.
+ENERGY_PLUGIN = "AcctGatherEnergyType"
+#: Slurm's number for an unknown energy, and above.
+_UNKNOWN_J = 2**32 - 2
 #: Slurm's word for why it ends a job → kind of the cause.
 _ENDED_BY_SLURM: dict[str, Kind] = {
     "TIME LIMIT": "time_limit",
@@ -94,6 +98,18 @@ def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
     if job_id(environ) is None or (found := _config()) is None:
         return None
     return {name: found[name] for name in SETTINGS if name in found}
+
+
+def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
+    """Joules of the job's steps that have ended, as Slurm accounts them; None if it does not."""
+    number, plugin = job_id(environ), (_config() or {}).get(ENERGY_PLUGIN, "")
+    if number is None or not plugin.startswith("acct_gather_energy/") or plugin.endswith("/none"):
+        return None
+    options = ("--noheader", "--parsable2", "--format=JobIDRaw,ConsumedEnergyRaw")
+    shown = _answer("sacct", f"--jobs={number}", *options) or ""
+    of_steps = re.findall(rf"^{number}\.\d+\|(\d+)$", shown, re.MULTILINE)
+    found = [float(energy_j) for energy_j in of_steps if int(energy_j) < _UNKNOWN_J]
+    return sum(found) or None
 
 
 def node_of(host: str, environ: Mapping[str, str]) -> str | None:

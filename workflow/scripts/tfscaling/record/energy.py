@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfscaling.record.metrics import JOULES_PER_KWH
 from tfscaling.record.rank_report import GpuUse, Rank, ResourceUse
 from tfscaling.record.run_record import Place, Use
-
-JOULES_PER_KWH = 3_600_000
 
 
 def use_of_run(reports: Sequence[Rank], place: Place) -> Use:

@@ -46,6 +46,7 @@ class Metric:
         return self.direction == "higher"
 
 
+JOULES_PER_KWH = 3_600_000
 #: Columns of a metric's minimum, maximum and the interval of its median over a point's runs.
 _RANGE = ("min", "max", "low", "high")
 #: Columns of a bootstrap interval.
@@ -58,6 +59,12 @@ def _time_with_queue_s(record: RunRecord) -> float | None:
     if phases.queue_time_s is None:
         return None
     return phases.queue_time_s + (phases.boot_time_s or 0.0) + phases.execution_time_s
+
+
+def _slurm_energy_kwh(record: RunRecord) -> float | None:
+    job = record.environment.slurm_job
+    energy_j = job.consumed_energy_j if job else None
+    return None if energy_j is None else energy_j / JOULES_PER_KWH
 
 
 def _gradient_noise_scale(record: RunRecord) -> float | None:
@@ -117,6 +124,12 @@ class RunMetrics(msgspec.Struct):
         Amount,
         Metric("energy", "kWh", "lower", 5, operator.attrgetter("use.energy_kwh"), ends=_RANGE),
     ] = NAN
+    slurm_energy_kwh: Annotated[
+        Amount, Metric("energy by Slurm", "kWh", "lower", 5, _slurm_energy_kwh)
+    ] = NAN
+    """Slurm's ConsumedEnergy of the run's steps: of complete nodes or of their processors, as
+    AcctGatherEnergyType in slurm_settings says; null without such a plugin. On shared nodes it
+    includes other jobs."""
     gpu_busy_share: Annotated[
         Share, Metric("GPU busy", "", "higher", 3, operator.attrgetter("use.gpu_busy_share"))
     ] = NAN

@@ -239,6 +239,8 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why queue_time_s is not known."""
     boot_time_s: float | None = None
     """From allocation to start, where Slurm boots nodes."""
+    consumed_energy_j: float | None = None
+    """Energy of the steps that had ended, by the plugin in slurm_settings; null without one."""
     restarts: int = 0
     """How often it had been started again by then."""
 

@@ -128,7 +128,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
     target = targets.get(first.quality_metric)
     if target is not None and row.projected_from_steps is None:
         row.target, row.runs_at_target = target, sum(map(_is_at_target, valid))
-    energy_of = {run.energy_of for run in valid if is_known(run.energy_kwh)}
+    energy_of = {run.energy_of or "" for run in valid if is_known(run.energy_kwh)}
     if len(energy_of) == 1:
         row.energy_of = energy_of.pop()
     elif energy_of:

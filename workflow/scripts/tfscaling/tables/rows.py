@@ -86,8 +86,8 @@ class RunRow(RunMetrics, TypedRow):
     cost_usd: Amount = NAN
     energy_usd: Amount = NAN
     energy_kg_co2: Amount = NAN
-    energy_of: Text = ""
-    """The parts that energy_kwh includes: GPUs, processors, or both; empty if it is unknown."""
+    energy_of: str | None = None
+    """The parts that energy_kwh includes: GPUs, processors, or both; null if it is unknown."""
     target_reached: bool | None = None
     """Whether an epoch or evaluation reached the target of its quality in comparison.targets; null
     without a target, and unless the run counts."""
@@ -264,7 +264,7 @@ class PointRow(PointMetrics, TypedRow):
     runs_timed: Annotated[FromZero, Column("runs")] = 0
     """Those of them whose times count; medians, ranges and intervals of times, rates and costs are
     over these. Fewer than runs where some went on from a checkpoint (compare_resumed)."""
-    energy_of: Text = ""
+    energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
     runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None
     """Runs that the configuration asks for; null for an excluded point."""

@@ -257,7 +257,7 @@ def _set_energy(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
     if record.resumed is not None:
         row.energy_kwh = NAN
         return
-    row.energy_of = record.use.energy_of
+    row.energy_of = record.use.energy_of or None
     row.energy_usd = row.energy_kwh * number(run.usd_per_kwh)
     row.energy_kg_co2 = row.energy_kwh * number(run.kg_co2_per_kwh)
 
