@@ -74,7 +74,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
     ),
     "decision": Conclusion(
         "decision",
-        "Which point to take",
+        "Recommendation",
         "Which point to take for the shortest time, the lowest cost and the best quality, which "
         "is the test accuracy unless the recipe names another metric: only "
         "where it is shown to be within the indifference of the best, else the best estimate and "
@@ -165,7 +165,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
     ),
     "attribution": Conclusion(
         "what_holds_back",
-        "What holds it back",
+        "Bottleneck analysis",
         "The parts of a step: input, computation, waiting for slower ranks and communication, from "
         "steps with and without real input and synchronisation, with the largest of "
         "them. Measured where the recipe has `attribution: true`.",

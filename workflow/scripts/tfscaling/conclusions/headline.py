@@ -206,5 +206,5 @@ def with_warnings(text: str, warnings: Sequence[DataWarning]) -> str:
     serious = [warning.short for warning in warnings if warning.severity == SERIOUS]
     if not serious:
         return text
-    mind = f"Mind: {'; '.join(serious)}."
+    mind = f"Warning: {'; '.join(serious)}."
     return text + textwrap.fill(mind, _LINE_WIDTH) + "\n"

@@ -142,7 +142,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: shares in percent with their ranges."""
     none = "Not measured: no recipe of the grid has `attribution: true`."
     notes = shown.notes("attribution", small=SMALL_SHARE)
-    return shown.text_table("What holds it back", table, _cells, notes, none)
+    return shown.text_table("Bottleneck analysis", table, _cells, notes, none)
 
 
 def _cells(row: Row) -> dict[str, str]:

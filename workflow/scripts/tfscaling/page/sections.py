@@ -152,7 +152,7 @@ BY_FORMULAE = {
 }
 _UNKNOWN = "unknown"
 #: How the line of the warnings of a severity begins.
-_LEADS = {SERIOUS: "Mind", LIMITED: "Also"}
+_LEADS = {SERIOUS: "Warning", LIMITED: "Note"}
 
 
 @dataclass(frozen=True)

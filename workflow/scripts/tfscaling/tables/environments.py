@@ -154,5 +154,5 @@ def as_text(found: pd.DataFrame) -> TextTable:
         notes.append(f"What is {UNCHECKED} may not be what the platform says.")
     rows = ([*map(str, row[:-1]), rounded(row[-1], 0)] for row in found.itertuples(index=False))
     return TextTable.of(
-        "Differences of environment", ["platform", "fact", "values", "runs"], rows, notes
+        "Environment differences", ["platform", "fact", "values", "runs"], rows, notes
     )
