@@ -94,6 +94,29 @@ def test_the_greatest_accuracy_is_the_best() -> None:
     assert taken(choice(tables_of(times, accuracies), "quality")) == ("east", 1)
 
 
+def with_energy(parts: Mapping[int, str]) -> Tables:
+    """Energies of configurations of so many nodes: 2 kWh on one, 3 on two, 1 on four."""
+    _, runs, planned = measured({("east", n): around(30.0) for n in (1, 2, 4)})
+    kwh = runs["nodes"].map({1: 2.0, 2: 3.0, 4: 1.0})
+    runs["energy_kwh"] = kwh * runs["execution_time_s"] / 30.0
+    runs["energy_of"] = runs["nodes"].map(parts)
+    return comparison_table(runs, planned), runs
+
+
+def test_the_lowest_energy_is_named_where_it_is_measured() -> None:
+    found = choice(with_energy(dict.fromkeys((1, 2, 4), "GPUs")), "energy_kwh")
+    assert (found.support, taken(found), uncovered(found)) == (SUPPORTED, ("east", 4), [])
+    goals = {each.goal for each in decision.decide(Study(*tables_of({("east", 1): [1.0]}),
+                                                         NOTHING_PLANNED))}  # fmt: skip
+    assert "energy_kwh" not in goals
+
+
+def test_energies_of_other_parts_are_not_compared() -> None:
+    found = choice(with_energy({1: "GPUs", 2: "GPUs", 4: "GPUs and processors"}), "energy_kwh")
+    assert taken(found) == ("east", 1) and found.support == INCONCLUSIVE
+    assert [(nodes, is_open) for nodes, _, is_open in uncovered(found)] == [(4, True)]
+
+
 def test_of_points_shown_to_be_within_the_indifference_the_cheapest_is_taken() -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(10.2), ("east", 4): around(10.0)}
     found = choice(tables_of(times))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from tfscaling.conclusions import decision, headline
 from tfscaling.conclusions.decision import Choice
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import Headline, HeadlineRow
+from tfscaling.spec.config import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.significance import (
@@ -87,7 +89,8 @@ def with_queue(waits_s: dict[int, float]) -> Study:
     """Two nodes are twice as fast; runs of so many nodes waited so long in the queue."""
     _, runs, planned = measured({("east", 1): around(40), ("east", 2): around(20)})
     runs["time_with_queue_s"] = runs["execution_time_s"] + runs["nodes"].map(waits_s)
-    return Study(comparison_table(runs, planned), runs, planned, decision_time="time_with_queue_s")
+    asked = Question(goal="time_with_queue_s")
+    return Study(comparison_table(runs, planned), runs, planned, question=asked)
 
 
 def test_with_its_wait_another_point_may_end_first() -> None:
@@ -96,7 +99,7 @@ def test_with_its_wait_another_point_may_end_first() -> None:
     assert choices["time_with_queue_s"].point.nodes == 1
     assert choices["execution_time_s"].point.nodes == 2
     assert nodes(answer(found)[1].taken) == [1] and "queue" in text(found)
-    by_run = dataclasses.replace(found, decision_time="execution_time_s")
+    by_run = dataclasses.replace(found, question=Question())
     assert "time_with_queue_s" not in {choice.goal for choice in decision.decide(by_run)}
 
 
@@ -147,6 +150,79 @@ def test_where_no_run_reaches_the_target_the_time_is_compared_and_the_target_nam
     badge, found = answer(of_target({1: [None] * 6, 2: [None] * 6}))
     assert (badge, choice(found).goal) == (SUPPORTED, "execution_time_s")
     assert nodes(found.missed) == [2]
+
+
+def of_two_recipes(**question: Any) -> Study:
+    """Two nodes train twice the examples, by another recipe."""
+    made = of_target({1: around(200.0), 2: around(99.0)})
+    for table in (made.comparison, made.runs):
+        table.loc[table["nodes"] == 2, ["recipe", "examples_trained"]] = ["large", 120_000]
+    return dataclasses.replace(made, question=Question(**question))
+
+
+def test_each_recipe_is_a_question_of_its_own_unless_it_is_chosen() -> None:
+    apart = of_two_recipes()
+    assert [found.work for found in headline.headlines(apart)] == [
+        "mnist_cnn, weak", "mnist_cnn, large",
+    ]  # fmt: skip
+    assert set(headline.table(apart)["badge"]) == {NOT_COMPARED}
+    together = of_two_recipes(choose=(*POINT_AXES,))
+    badge, found = answer(together)
+    assert (badge, choice(found).goal) == (SUPPORTED, "time_to_target_s")
+    assert found.taken and found.taken["recipe"] == "large" and "large" in text(together)
+
+
+def test_recipes_that_train_differently_are_not_compared_by_time_or_cost() -> None:
+    goals = {each.goal for each in decision.decide(of_two_recipes(choose=(*POINT_AXES,)))}
+    assert goals == {"time_to_target_s", "quality"}
+
+
+def test_a_question_of_recipes_without_a_run_at_the_target_names_none() -> None:
+    made = of_two_recipes(choose=(*POINT_AXES,))
+    for table in (made.comparison, made.runs):
+        table["time_to_target_s"] = math.nan
+    made.comparison["runs_at_target"] = 0
+    badge, found = answer(made)
+    assert (badge, found.taken) == (NOT_MEASURED, None)
+
+
+def test_axes_that_are_not_chosen_are_questions_of_their_own() -> None:
+    made = of_two_recipes(choose=("recipe",))
+    assert len(headline.headlines(made)) == 2 and set(headline.table(made)["badge"]) == {
+        NOT_COMPARED
+    }
+
+
+@pytest.mark.parametrize(("goal", "taken"), [("cost_usd", 1), ("execution_time_s", 2)])
+def test_the_headline_is_about_the_goal_that_is_asked_for(goal: Any, taken: int) -> None:
+    """Two nodes are faster, and more expensive."""
+    made = study({("east", 1): around(30.0), ("east", 2): around(20.0)})
+    badge, found = answer(dataclasses.replace(made, question=Question(goal=goal)))
+    assert (badge, choice(found).goal, nodes(found.taken)) == (SUPPORTED, goal, [taken])
+    assert found.worse is not None and found.worse.ratio > 1.3
+
+
+def test_only_configurations_within_the_limits_are_recommended() -> None:
+    """Four nodes are the fastest and cost most, two may cost too much, one costs least."""
+    made = study({("east", 1): around(40.0), ("east", 2): around(30.0), ("east", 4): around(25.0)})
+    usd = {n: made.comparison.set_index("nodes")["cost_usd"][n] for n in (1, 2, 4)}
+    limits = {"cost_usd": Limit(at_most=usd[2])}
+    badge, found = answer(dataclasses.replace(made, question=Question(limits=limits)))
+    assert nodes(found.taken) == [1] and badge == INCONCLUSIVE
+    given = {each.row["nodes"]: each.is_open for each in choice(found).not_covered}
+    assert given == {2: True, 4: False}
+    limits = {"cost_usd": Limit(at_most=1.2 * usd[2])}
+    badge, found = answer(dataclasses.replace(made, question=Question(limits=limits)))
+    assert nodes(found.taken) == [2] and badge == SUPPORTED
+
+
+def test_where_no_configuration_keeps_the_limits_none_is_recommended() -> None:
+    made = study({("east", 1): around(40.0), ("east", 2): around(30.0)})
+    asked = Question(limits={"execution_time_s": Limit(at_most="10 s")})
+    made = dataclasses.replace(made, question=asked)
+    badge, found = answer(made)
+    assert (badge, found.taken) == (NOT_MEASURED, None) and "limits" in text(made)
+    assert nodes(*(each.row for each in choice(found).not_covered)) == [1, 2]
 
 
 def test_where_nothing_is_measured_it_says_so() -> None:

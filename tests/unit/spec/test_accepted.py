@@ -15,6 +15,26 @@ RECIPE, BLOCK = ("recipes", "weak"), ("grid", 0)
 SHORT: Change = ((*RECIPE, "stop_after_steps"), 100)
 SEARCH: Change = (("search",), {})
 
+TARGET: Change = (("comparison",), {"targets": {"test_accuracy": 0.9}})
+PRICED: list[Change] = [
+    (("platforms", "cluster", "usd_per_node_hour"), 1.0),
+    (("platforms", "cluster", "price_date"), "2026"),
+    (("platforms", "cluster", "price_source"), "a price list"),
+]
+CHOOSE: Change = (("question",), {"choose": ["nodes", "recipe"]})
+STRONG = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+TWO_RECIPES: list[Change] = [
+    (("recipes", "strong"), STRONG),
+    ((*BLOCK, "recipe"), ["weak", "strong"]),
+]
+
+
+
+def limited(metric: str, **limit: Any) -> Change:
+    """A limit of the question."""
+    return ("question",), {"limits": {metric: limit}}
+
+
 REFUSED: dict[str, tuple[list[Change], str]] = {
     "zero_byte": ([(("comparison",), {"title": "a\0b"})], "comparison.title"),
     "bell": ([(("platforms", "cluster", "title"), "\x07")], "platforms.cluster.title"),
@@ -30,13 +50,59 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
         "datasets.mnist.path",
     ),
     "queue_of_short_jobs": (
-        [SHORT, (("comparison",), {"time": "time_with_queue_s"})],
-        "comparison.time",
+        [SHORT, (("question",), {"goal": "time_with_queue_s"})],
+        "question.goal",
     ),
     "target_of_short_runs": (
         [SHORT, (("comparison",), {"targets": {"test_accuracy": 0.9}})],
         "comparison.targets.test_accuracy",
     ),
+    "earlier_key": ([(("comparison",), {"time": "time_with_queue_s"})], "comparison.time"),
+    "goal_without_a_price": ([(("question",), {"goal": "cost_usd"})], "question.goal"),
+    "goal_without_a_target": ([(("question",), {"goal": "time_to_target_s"})], "question.goal"),
+    "quality_of_short_runs": ([SHORT, (("question",), {"goal": "quality"})], "question.goal"),
+    "time_of_several_recipes": (
+        [*TWO_RECIPES, TARGET, (("question",), {"choose": ["recipe"], "goal": "cost_usd"}), *PRICED],
+        "question.choose",
+    ),
+    "limit_of_both_kinds": (
+        [limited("execution_time_s", at_most=1.0, at_least=0.5)],
+        "question.limits.execution_time_s",
+    ),
+    "limit_of_the_wrong_side": (
+        [limited("execution_time_s", at_least=1.0)],
+        "question.limits.execution_time_s",
+    ),
+    "limit_in_words": ([limited("cost_usd", at_most="1 h")], "question.limits.cost_usd"),
+    "limit_of_an_unknown_unit": (
+        [limited("execution_time_s", at_most="1 week")],
+        "question.limits.execution_time_s.at_most",
+    ),
+    "limit_without_a_price": ([limited("cost_usd", at_most=1.0)], "question.limits.cost_usd"),
+    "limit_of_what_nobody_reports": (
+        [limited("perplexity", at_most=1.0)],
+        "question.limits.perplexity",
+    ),
+    "limit_in_a_search": (
+        [SEARCH, limited("execution_time_s", at_most=1.0)],
+        "question.limits.execution_time_s",
+    ),
+    "recipes_without_a_target": ([*TWO_RECIPES, CHOOSE], "question.choose"),
+    "recipes_of_two_qualities": (
+        [*TWO_RECIPES, CHOOSE, TARGET, (("recipes", "strong", "quality"), {"metric": "test_loss"})],
+        "question.choose",
+    ),
+    "recipes_of_short_runs": (
+        [*TWO_RECIPES, CHOOSE, TARGET, (("recipes", "strong", "stop_after_steps"), 100)],
+        "question.choose",
+    ),
+    "recipes_in_a_search": ([*TWO_RECIPES, CHOOSE, TARGET, SEARCH], "question.choose"),
+    "platforms_apart_in_a_search": (
+        [SEARCH, (("question",), {"choose": ["nodes"]})],
+        "question.choose",
+    ),
+    "unknown_axis": ([(("question",), {"choose": ["batch"]})], "question.choose[0]"),
+    "no_axis": ([(("question",), {"choose": []})], "question.choose"),
     "learning_rate_beyond_floats": ([((*RECIPE, "learning_rate"), 1e300)], "recipes.weak.learning"),
 }
 
@@ -54,9 +120,18 @@ def test_what_could_only_fail_later_is_refused(changes: list[Change], key: str) 
         [SEARCH],
         [((*BLOCK, "exclude"), [{"nodes": 2}])],
         [((*RECIPE, "evaluation_interval_epochs"), 2)],
-        [(("comparison",), {"time": "time_with_queue_s", "targets": {"test_accuracy": 0.9}})],
+        [TARGET, (("question",), {"goal": "time_with_queue_s"})],
+        [TARGET, (("question",), {"goal": "time_to_target_s"})],
+        [limited("execution_time_s", at_most="90 min")],
+        [limited("test_accuracy", at_least=0.97)],
+        [*TWO_RECIPES, CHOOSE, TARGET],
+        [CHOOSE],
     ],
-    ids=["search", "exclusion", "evaluations", "queue_and_target"],
+    ids=[
+        *("search", "exclusion", "evaluations", "queue_and_target", "target", "deadline", "quality"),
+        "recipes",
+        "one_recipe",
+    ],
 )
 def test_what_means_something_is_accepted(changes: list[Change]) -> None:
     assert grid.accept(raw_config(*changes), REGISTRIES).grid.runs

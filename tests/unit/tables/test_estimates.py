@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from tfscaling.tables import estimates
 from tfscaling.tables.estimates import estimate
 
 
@@ -96,3 +97,32 @@ def test_the_bound_of_the_best_is_smaller_than_that_of_others() -> None:
     assert found.best == 0 and bounds[0] == 0
     assert math.expm1(0.1) < bounds[1] < bounds[2]
     assert found.near(0.05) == [0] and found.near(0.2) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "at_most", "at_least", "keeps"),
+    [
+        ([9.0, 9.1, 8.9, 9.0, 9.1, 8.9], 10.0, None, True),
+        ([9.0, 9.1, 8.9, 9.0, 9.1, 8.9], 8.0, None, False),
+        ([9.9, 10.2, 9.8, 10.1, 9.9, 10.0], 10.0, None, None),
+        ([9.0, 9.1, 8.9, 9.0, 9.1, 10.1], 10.0, None, None),
+        ([0.98, 0.981, 0.979, 0.98, 0.982, 0.98], None, 0.97, True),
+        ([0.96, 0.961, 0.959, 0.96, 0.962, 0.96], None, 0.97, False),
+        ([0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.0, None, True),
+        ([9.0] * 5, 10.0, None, None),
+    ],
+)
+def test_a_limit_is_kept_missed_or_open(
+    values: list[float], at_most: float | None, at_least: float | None, keeps: bool | None
+) -> None:
+    assert estimates.keeps_limit(values, at_most, at_least, 0.01) is keeps
+
+
+@pytest.mark.parametrize("scatter", [0.02, 0.05, 0.2])
+def test_a_configuration_beyond_a_limit_is_rarely_taken_for_one_within(scatter: float) -> None:
+    """Eight configurations whose true means are 1 % above the limit, in 1,000 sweeps."""
+    numbers, error, wrong = np.random.default_rng(1), 0.025 / 8, 0
+    for _ in range(1000):
+        runs = 10.1 * np.exp(numbers.normal(0.0, scatter, (8, 6)))
+        wrong += any(estimates.keeps_limit(list(own), 10.0, None, error) for own in runs)
+    assert wrong <= 50

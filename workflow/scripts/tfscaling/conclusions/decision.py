@@ -1,6 +1,7 @@
 """Which configuration to take for time, cost and quality, as far as the runs show it.
 
-Only configurations of the same model and recipe are compared. Configurations that are shown to be
+Only configurations of the same model and recipe are compared, unless `question.choose` has these
+axes: then by time and cost to a target and by quality. Configurations that are shown to be
 within an indifference of the best are equally good: the cheapest of them is taken, never one whose
 difference is only not significant. How often this is right, with six runs of each configuration:
 benchmarks/race.py, "full grid".
@@ -9,6 +10,7 @@ benchmarks/race.py, "full grid".
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -20,10 +22,10 @@ from tfscaling.conclusions.evidence import (
     NotCovered,
     Study,
     ineligible_text,
-    not_covered,
     not_covered_text,
     remark,
     split,
+    work_name,
 )
 from tfscaling.conclusions.projection import Interval, intervals
 from tfscaling.conclusions.search_results import verdict_text
@@ -177,13 +179,14 @@ def preferred(goal: str, near: Sequence[Row]) -> tuple[Row, str]:
     return left[0], "the best estimate, as they have the same nodes and devices"
 
 
-#: A goal where the configuration asks for it.
-WITH_QUEUE = "time_with_queue_s"
+#: A goal where the configuration asks for it, and one where it is measured.
+WITH_QUEUE, ENERGY = "time_with_queue_s", "energy_kwh"
 #: Metric → what the choice is for; the quality or the target of the work follows what ends so.
 GOALS = {
     "time_with_queue_s": "Shortest time with the wait in the queue",
     "execution_time_s": "Shortest time",
     "cost_usd": "Lowest cost",
+    ENERGY: "Lowest energy",
     QUALITY: "Best ",
     "time_to_target_s": "Shortest time to ",
     "cost_to_target_usd": "Lowest cost to ",
@@ -286,10 +289,11 @@ def decide(study: Study) -> list[Choice]:
     whole_runs = intervals(study)
     found = []
     for work, rows in study.works.items():
-        measured, ineligible = split(rows, samples)
-        uncovered = tuple(not_covered(rows, samples))
+        measured, uncovered = study.compared(rows)
         goals = [goal for goal in GOALS if goal != WITH_QUEUE or study.decision_time == goal]
-        for goal in goals if measured or ineligible else ():
+        if len({work_name(row) for row in rows}) > 1:  # other goals depend on how much is trained
+            goals = [goal for goal in goals if goal in (*OF_ALL_RUNS, QUALITY)]
+        for goal in goals if any(split(rows, samples)) else ():
             title = _title(goal, rows)
             if title is None:
                 continue
@@ -298,7 +302,7 @@ def decide(study: Study) -> list[Choice]:
             if search and goal in search.verdicts:
                 choice = _searched(choice, search, rows)
             else:
-                choice = _chosen(replace(choice, not_covered=uncovered), measured, samples)
+                choice = _chosen(replace(choice, not_covered=tuple(uncovered)), measured, samples)
             best = next(iter(ranked(goal, measured)), None)
             named = choice.point or (best and point_of(best))
             if named and goal == "execution_time_s":
@@ -324,7 +328,6 @@ def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySe
         search=of_search,
         cost=COSTS.get(goal, goal),
         runs=len(samples.values(point_of(shown), goal)) if shown else 0,
-        extreme="greatest" if metric.is_higher_better else "smallest",
         best="the best" if metric.best is None else "the least error",
         not_covered=not_covered_text(choice.not_covered, varying(rows)),
     )
@@ -379,6 +382,8 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
     if goal == QUALITY:
         (quality,) = qualities_of(rows).values()
         return GOALS[goal] + quality.title
+    if goal == ENERGY and not any(is_known(row[ENERGY]) for row in rows):
+        return None
     if goal not in OF_ALL_RUNS:
         return GOALS[goal]
     if any(map(is_projected, rows)):
@@ -390,6 +395,9 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
 def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice:
     """The choice with what the runs say of its goal."""
     goal = choice.goal
+    if goal == ENERGY:
+        measured, others = _of_same_parts(measured)
+        choice = replace(choice, not_covered=(*choice.not_covered, *others))
     known = ranked(goal, measured)
     lacking = _lacking(goal, [row for row in measured if not is_known(row[goal])])
     choice = replace(choice, not_covered=(*choice.not_covered, *lacking))
@@ -423,6 +431,15 @@ def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice
     )
 
 
+def _of_same_parts(rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
+    """The configurations whose energies include the same parts as most, and the others."""
+    counted = Counter(row["energy_of"] for row in rows if is_known(row[ENERGY]))
+    parts = next((name for name, _ in counted.most_common(1)), None)
+    same = [row for row in rows if row["energy_of"] == parts or not is_known(row[ENERGY])]
+    others = [row for row in rows if all(row is not each for each in same)]
+    return same, [NotCovered(row, f"its energy is that of {row['energy_of']}") for row in others]
+
+
 def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:
     """Those of these points that have the metric, the best median first, fewest nodes before."""
     known = [row for row in rows if is_known(row[goal])]
@@ -450,7 +467,7 @@ def _lacking(goal: str, rows: Sequence[Row]) -> list[NotCovered]:
         elif goal in OF_ALL_RUNS and not is_known(row["time_to_target_s"]):
             found.append(NotCovered(row, "no known time to the target"))
         else:
-            lack = "measured wait in a queue" if goal == WITH_QUEUE else "price"
+            lack = {WITH_QUEUE: "measured wait in a queue", ENERGY: "energy"}.get(goal, "price")
             found.append(NotCovered(row, f"no {lack}"))
     return found
 

@@ -17,10 +17,18 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
+from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
-from tfscaling.spec.config import POINT_AXES, Comparison, Published
+from tfscaling.spec.config import (
+    POINT_AXES,
+    WORK_AXES,
+    Comparison,
+    Limit,
+    Published,
+    Question,
+)
 from tfscaling.spec.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import Point
@@ -31,28 +39,31 @@ from tfscaling.tables.comparison import (
     is_same_work,
     runs_differ,
 )
-from tfscaling.tables.display import listed, point_name
+from tfscaling.tables.display import axis_text, listed, point_name, value
+from tfscaling.tables.estimates import CONFIDENCE, keeps_limit
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.significance import Samples
-from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
 
-#: Points that share these do the same work.
-WORK_AXES = ("model", "recipe")
+
+#: The name of the only question where one is chosen among all configurations.
+ALL = "all configurations"
 
 
 def split(
     rows: Sequence[Row], samples: Samples | None = None
 ) -> tuple[list[Row], list[tuple[Row, str]]]:
-    """(points that are compared, points that are not, with the reason), of points of one work.
+    """(points that are compared, points that are not, with the reason), of one question.
 
     The runs are counted by `samples`, or else by the columns of the rows.
     """
-    most = examples_of_work(rows)
+    most = _examples_of_works(rows)
     eligible: list[Row] = []
     ineligible: list[tuple[Row, str]] = []
     for row in rows:
-        reason = why_not(row, samples.statuses(point_of(row)) if samples else _counted(row), most)
+        statuses = samples.statuses(point_of(row)) if samples else _counted(row)
+        reason = why_not(row, statuses, most.get(work_name(row), 0.0))
         if reason:
             ineligible.append((row, reason))
         elif row["runs"] > 0:
@@ -75,11 +86,11 @@ class NotCovered:
 
 def not_covered(rows: Sequence[Row], samples: Samples) -> list[NotCovered]:
     """The planned configurations of one task that are in no comparison."""
-    most = examples_of_work(rows)
+    most = _examples_of_works(rows)
     found = []
     for row in rows:
         statuses = samples.statuses(point_of(row))
-        if reason := why_not(row, statuses, most):
+        if reason := why_not(row, statuses, most.get(work_name(row), 0.0)):
             found.append(NotCovered(row, reason, not statuses[RunState.DIVERGED]))
         elif row["runs"] == 0 and row["status"] != "excluded":
             made = ", ".join(f"{count} {status}" for status, count in statuses.items())
@@ -94,9 +105,18 @@ def not_covered_text(found: Sequence[NotCovered], vary: Sequence[str] = ()) -> s
     return f"Not compared: {listed([f'{point_name(n.row, vary)}, {n.reason}' for n in found])}."
 
 
-def examples_of_work(rows: Sequence[Row]) -> float:
-    """The number of examples that is the work of these configurations (`work_of`)."""
-    return work_of(row["examples_trained"] for row in rows if _is_known(row, "examples_trained"))
+def _examples_of_works(rows: Sequence[Row]) -> dict[str, float]:
+    """Work → its number of examples (`work_of`)."""
+    trained: dict[str, list[float]] = {}
+    for row in rows:
+        if _is_known(row, "examples_trained"):
+            trained.setdefault(work_name(row), []).append(row["examples_trained"])
+    return {work: work_of(numbers) for work, numbers in trained.items()}
+
+
+def work_name(row: Row, axes: Sequence[str] = WORK_AXES) -> str:
+    """The values of these axes, which name a work or a question."""
+    return ", ".join(axis_text(axis, row) for axis in axes if axis in row)
 
 
 def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
@@ -142,11 +162,11 @@ def ineligible_text(ineligible: Sequence[tuple[Row, str]], vary: Sequence[str] =
     return not_covered_text([NotCovered(*pair) for pair in ineligible], vary)
 
 
-def works_of(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Model and recipe → the points that do this work."""
+def works_of(rows: Iterable[Row], axes: Sequence[str] = WORK_AXES) -> dict[str, list[Row]]:
+    """Values of the axes, by default model and recipe → the points that have them."""
     works: dict[str, list[Row]] = {}
     for row in rows:
-        works.setdefault(", ".join(str(row[axis]) for axis in WORK_AXES), []).append(row)
+        works.setdefault(work_name(row, axes) or ALL, []).append(row)
     return works
 
 
@@ -158,6 +178,17 @@ def _counted(row: Row) -> Counter[str]:
 
 def _is_known(row: Row, name: str) -> bool:
     return name in row and is_known(row[name])
+
+
+def _number(limit: Limit, key: str) -> float | None:
+    return None if getattr(limit, key) is None else limit.value
+
+
+def _against(column: str, row: Row, limit: Limit) -> str:
+    """`cost 41.2 (39.8–43.1) US dollars, at most 40`."""
+    shown = value(column, row) if is_known(row[column]) else "unknown"
+    bound = "at least" if limit.at_most is None else "at most"
+    return f"{metric_of(column, row).title} {shown}, {bound} {limit.value:g}"
 
 
 #: Keys of a recipe and of a platform that can change a run, with their values as JSON has them.
@@ -191,8 +222,13 @@ class Sweep:
 
     @cached_property
     def works(self) -> dict[str, list[Row]]:
-        """Model and recipe → the points that do this work."""
-        return works_of(self.points)
+        """The questions of the study → the points of each."""
+        return works_of(self.points, self.separate)
+
+    @property
+    def separate(self) -> Sequence[str]:
+        """The axes of which each combination is a question of its own."""
+        return WORK_AXES
 
     @cached_property
     def ineligible(self) -> list[tuple[Row, str]]:
@@ -253,8 +289,7 @@ class Study(Sweep):
     `published_tolerance` is the fraction by which the `published_results` may lie outside the
     measured range. `indifference` is the fraction below which a difference between points does
     not matter. The all-reduce benchmarks lie below `benchmarks_dir`. `reference` is the study that
-    `compare_with` names; `forecast_nodes` are the numbers of nodes of `forecast`. `decision_time`
-    is the metric by which the point with the shortest time is chosen.
+    `compare_with` names; `forecast_nodes` are the numbers of nodes of `forecast`.
     """
 
     manifest: Manifest
@@ -264,7 +299,44 @@ class Study(Sweep):
     benchmarks_dir: Path = Path("results/all_reduce")
     reference: Reference | None = None
     forecast_nodes: Sequence[int] = ()
-    decision_time: str = Comparison().time
+    question: Question = Question()
+
+    def compared(self, rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
+        """(the configurations of a question that are compared, the others with their reasons).
+
+        Those that are not shown to keep the limits are others.
+        """
+        measured, _ = split(rows, self.samples)
+        others, limits = not_covered(rows, self.samples), self.question.limits
+        error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(limits))
+        kept = []
+        for row in measured:
+            missed, open_ = [], []
+            has_diverged = self.samples.statuses(point_of(row))[RunState.DIVERGED] > 0
+            for name, limit in limits.items():
+                column = name if name in METRICS else QUALITY
+                found = self.samples.measured(point_of(row), column)
+                keeps = keeps_limit(found, _number(limit, "at_most"), limit.at_least, error)
+                if keeps and not has_diverged:
+                    continue
+                (missed if keeps is False else open_).append(_against(column, row, limit))
+            if missed or open_:
+                words = "misses" if missed else "is not shown to keep"
+                reason = f"{words} a limit: {', '.join(missed or open_)}"
+                others.append(NotCovered(row, reason, not missed))
+            else:
+                kept.append(row)
+        return kept, others
+
+    @property
+    def decision_time(self) -> str:
+        """The metric by which the point with the shortest time is chosen."""
+        is_with_queue = self.question.goal == "time_with_queue_s"
+        return "time_with_queue_s" if is_with_queue else "execution_time_s"
+
+    @property
+    def separate(self) -> Sequence[str]:
+        return self.question.separate
 
     @cached_property
     def searches(self) -> dict[str, StudySearch]:

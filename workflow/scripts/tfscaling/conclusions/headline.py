@@ -10,26 +10,63 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import search_results
-from tfscaling.conclusions.decision import GOALS, WITH_QUEUE, Choice, decide, ranked
-from tfscaling.conclusions.evidence import Study, not_covered_text, split
+from tfscaling.conclusions.decision import ENERGY, WITH_QUEUE, Choice, decide, ranked
+from tfscaling.conclusions.evidence import Study, not_covered_text
 from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import sentences
+from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec.config import LINE_AXES
-from tfscaling.tables.comparison import all_at_target
+from tfscaling.spec.config import LINE_AXES, Question
+from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import GPUS, axis_text, point_name, varying
 from tfscaling.tables.significance import NOT_COMPARED, Difference
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, frame, is_known, point_of, typed
 
 _LINE_WIDTH = 100
-_TO_TARGET = "time_to_target_s"
+_TIME, _TO_TARGET = "execution_time_s", "time_to_target_s"
+
+
+class Words(NamedTuple):
+    """How a headline names the best by a goal, and how another one differs from it."""
+
+    best: str
+    takes: str = "takes"
+    take: str = "take"
+    as_long: str = "as long"
+    as_fast: str = "as fast"
+    faster: str = "faster"
+    slower: str = "slower than the fastest"
+
+
+#: Goal → its words; those of time for the others.
+WORDS = {
+    _TIME: Words("Fastest"),
+    "cost_usd": Words(
+        "Cheapest", "costs", "cost", "as much", "as cheap", "cheaper", "more expensive than the cheapest"
+    ),
+    ENERGY: Words(
+        "Lowest energy", "needs", "need", "as much", "as low", "lower", "above the lowest"
+    ),
+    QUALITY: Words("Best", "has", "have", "the error", "as good", "better", "worse than the best"),
+}
+
+
+def _words(choice: Choice, question: Question) -> Words:
+    """The words of its goal, with the target or the quality, and that there are limits."""
+    goal = "cost_usd" if choice.goal.startswith("cost_") else choice.goal
+    words = WORDS.get(goal, WORDS[_TIME])
+    best = choice.title if choice.goal == QUALITY else words.best
+    if choice.goal in OF_ALL_RUNS:
+        best += f" to {choice.title.partition(' to ')[2]}"
+    return words._replace(best=best + " within the limits" * bool(question.limits))
 
 
 class HeadlineRow(msgspec.Struct):
@@ -74,7 +111,7 @@ def _headline(study: Study, work: str, choices: dict[tuple[str, str], Choice]) -
     if work in study.searches:
         own = (row for row in study.works[work] if point_of(row) == choice.point)
         return Headline(work, choice, taken=next(own, None))
-    measured = split(study.works[work], study.samples)[0]
+    measured, _ = study.compared(study.works[work])
     rows = ranked(choice.goal, measured)
     if not rows:
         return Headline(work, choice)
@@ -89,7 +126,7 @@ def _headline(study: Study, work: str, choices: dict[tuple[str, str], Choice]) -
         taken,
         other,
         _worse(study, choice, taken, other, len(rows) - 1) if other else None,
-        None if reaches else fastest,
+        None if reaches or choice.goal not in (*OF_ALL_RUNS, study.decision_time) else fastest,
     )
 
 
@@ -97,11 +134,12 @@ def _of_goal(study: Study, work: str, choices: dict[tuple[str, str], Choice]) ->
     """The choice that the headline is about: of the search, else of the target, else of time."""
     if work in study.searches:
         return choices.get((work, study.searches[work].planned.search.goals[0]))
+    if study.question.goal is not None:
+        return choices.get((work, study.question.goal))
     to_target = choices.get((work, _TO_TARGET))
-    is_reached = to_target is not None and to_target.support != NOT_MEASURED
-    if is_reached and study.decision_time != WITH_QUEUE:
+    if to_target is not None and to_target.support != NOT_MEASURED:
         return to_target
-    return choices.get((work, study.decision_time))
+    return choices.get((work, study.decision_time)) or to_target
 
 
 def _line(taken: Row, rows: Sequence[Row]) -> list[Row]:
@@ -143,9 +181,8 @@ def _row(study: Study, headline: Headline) -> HeadlineRow:
         "headline": headline,
         "statuses": _statuses(study, points),
         "search": _search_words(study, search, choice) if search and choice else None,
-        "fastest": f"Fastest to {choice.title.removeprefix(GOALS[_TO_TARGET])}"
-        if choice and choice.goal == _TO_TARGET
-        else "Fastest",
+        "words": _words(choice, study.question) if choice else WORDS[_TIME],
+        "has_limits": bool(study.question.limits),
         "with_queue": choice is not None and choice.goal == WITH_QUEUE,
         "other": _other_name(headline, vary),
     }

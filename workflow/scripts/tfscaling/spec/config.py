@@ -16,6 +16,20 @@ from msgspec import UNSET, Meta, UnsetType
 POINT_AXES = ("platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node")
 #: Points that share these differ in the number of nodes only: one line in plots and findings.
 LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
+#: Configurations that share these do the same work.
+WORK_AXES = ("model", "recipe")
+PointAxis = Literal[
+    "platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node"
+]
+QuestionGoal = Literal[
+    "execution_time_s",
+    "time_with_queue_s",
+    "cost_usd",
+    "energy_kwh",
+    "quality",
+    "time_to_target_s",
+    "cost_to_target_usd",
+]
 #: The axes of a run.
 AXES = (*POINT_AXES, "repeat")
 #: The loss of all models that have none of their own.
@@ -102,6 +116,10 @@ ParameterValues = ParameterValue | Annotated[tuple[ParameterValue, ...], _ONCE]
 Examples = Annotated[int, number("examples", ge=1, le=2_147_483_647)]
 Usd = Annotated[float, number("US dollars", ge=0, le=1_000_000)]
 #: Metric name as Keras or the program reports it.
+Duration = Annotated[
+    str, text(r"^[0-9]+(\.[0-9]+)? (s|min|h|d)$", 'a duration such as "90 s", "15 min", "6 h", "3 d"')
+]
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 MetricName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FORM, 100)]
 
 
@@ -700,13 +718,56 @@ class Comparison(Keys, frozen=True, kw_only=True):
     """A point that is worse than the best by at most this fraction counts as equally good, so that
     cost decides; of metrics with a best value it is a fraction of the distance from it, as 1 -
     accuracy. Only a point that is shown to be so near is a supported decision."""
-    time: Literal["execution_time_s", "time_with_queue_s"] = "execution_time_s"
-    """The decision and the headline go by the time of the run, or by that with its wait in the
-    queue (and the boot of nodes), as the runs of the sweep waited: see the limits in
-    docs/method.md. Points without a measured wait take no part then."""
     targets: dict[MetricName, float] = {}
     """Metrics that are the quality of a recipe, each with the value at which a run reaches the
     target, for `time_to_target_s` and `cost_to_target_usd`."""
+
+
+class Limit(Keys, frozen=True, kw_only=True):
+    """A limit of a metric: exactly one of `at_most` and `at_least` is given.
+
+    A number is in the metric's unit; times may be written as "90 s", "15 min", "6 h" or "3 d".
+    """
+
+    at_most: float | Duration | None = None
+    """Configurations with more are not recommended."""
+    at_least: float | None = None
+    """Configurations with less are not recommended."""
+
+    @property
+    def value(self) -> float:
+        """The limit in the metric's unit."""
+        given = self.at_least if self.at_most is None else self.at_most
+        if isinstance(given, str):
+            number, unit = given.split()
+            return float(number) * _SECONDS[unit]
+        assert given is not None
+        return given
+
+
+class Question(Keys, frozen=True, kw_only=True):
+    """These keys say what is asked."""
+
+    goal: QuestionGoal | None = None
+    """The headline answers by this metric. null takes `time_to_target_s` where runs reach a target,
+    and `execution_time_s` elsewhere. `time_with_queue_s` includes the wait in the queue and the
+    boot of nodes, as the runs of the sweep waited (limits: docs/method.md)."""
+    limits: dict[MetricName, Limit] = {}
+    """Only configurations that are shown to keep these limits are recommended: of
+    `execution_time_s`, `time_with_queue_s`, `cost_usd`, `energy_kwh`, `gpu_memory_gb`, and of the
+    recipes' quality, by its name."""
+    choose: Annotated[tuple[PointAxis, ...], _ONCE] = tuple(
+        axis for axis in POINT_AXES if axis not in WORK_AXES
+    )
+    """The recommendation is chosen among the configurations that differ in these axes. Each
+    combination of the other axes is a question of its own. With `recipe` or `model` among them,
+    configurations are compared by time and cost to a target and by quality: all recipes need the
+    same quality, with a target in `comparison.targets`."""
+
+    @property
+    def separate(self) -> tuple[str, ...]:
+        """The axes of which each combination is a question of its own."""
+        return tuple(axis for axis in POINT_AXES if axis not in self.choose)
 
 
 class Published(Keys, frozen=True, kw_only=True):
@@ -773,6 +834,8 @@ class Config(Keys, frozen=True, kw_only=True):
     communication."""
     comparison: Comparison = Comparison()
     """These keys set what the comparison shows."""
+    question: Question = Question()
+    """These keys say what is asked."""
     published: Published = Published()
     """Published results are shown next to the measured ones."""
     forecast: Forecast = Forecast()

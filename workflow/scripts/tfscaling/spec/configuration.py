@@ -46,6 +46,7 @@ REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
 RENAMED = {
     "yardstick": "all_reduce_benchmark",
     "comparison.target_accuracy": "comparison.targets, as in targets: {test_accuracy: 0.97},",
+    "comparison.time": "question.goal",
     "plots.accuracy_time": "quality_time",
     "plots.loss_accuracy": "loss_quality",
 }

@@ -24,9 +24,11 @@ from tfscaling.spec.config import (
     LINE_AXES,
     MPI_STRATEGY,
     POINT_AXES,
+    WORK_AXES,
     Block,
     Config,
     Exclusion,
+    Limit,
     Platform,
     Recipe,
     Search,
@@ -249,18 +251,112 @@ def check_times(config: Config, grid: Grid) -> None:
     """Raise NotAllowed where short runs cannot have what the comparison asks for."""
     found = {run.spec.point.recipe: run.spec.recipe for run in grid.runs}
     short = [name for name, each in found.items() if each.stop_after_steps is not None]
-    comparison = config.comparison
-    if comparison.time == "time_with_queue_s" and short:
+    if config.question.goal == "time_with_queue_s" and short:
         rule = f"recipe {short[0]} has stop_after_steps, and short jobs wait for less time"
         rule += "; allowed: execution_time_s"
-        raise NotAllowed(["comparison", "time"], comparison.time, rule)
-    for metric, target in comparison.targets.items():
+        raise NotAllowed(["question", "goal"], config.question.goal, rule)
+    for metric, target in config.comparison.targets.items():
         of_metric = [name for name, each in found.items() if each.quality.metric == metric]
         if of_metric and set(of_metric) <= set(short):
             rule = f"all recipes with this quality have stop_after_steps ({', '.join(of_metric)})"
             raise NotAllowed(
                 ["comparison", "targets", metric], target, f"{rule}; allowed: leave it out"
             )
+
+
+def check_question(config: Config, grid: Grid) -> None:
+    """Raise NotAllowed where the question cannot be answered."""
+    found = {run.spec.point.recipe: run.spec.recipe for run in grid.runs}
+    _check_goal(config, grid, found)
+    _check_question_limits(config, grid, found)
+    _check_choice(config, grid, found)
+
+
+def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
+    """Raise NotAllowed where runs cannot have the metric that the question asks for."""
+    goal = config.question.goal
+    if goal is None:
+        return
+
+    def wrong(rule: str) -> NotAllowed:
+        return NotAllowed(["question", "goal"], goal, rule)
+
+    if goal.startswith("cost_"):
+        for run in grid.runs:
+            if run.usd_per_node_hour is None:
+                raise wrong(f"needs usd_per_node_hour of platform {run.spec.point.platform}")
+    for name, recipe in found.items():
+        is_short = recipe.stop_after_steps is not None
+        if is_short and (goal == "quality" or "_to_target" in goal):
+            raise wrong(f"recipe {name} has stop_after_steps, and quality is not projected")
+        if "_to_target" in goal and recipe.quality.metric not in config.comparison.targets:
+            metric = recipe.quality.metric
+            raise wrong(f"needs a target of {metric} in comparison.targets, for recipe {name}")
+
+
+#: Metrics that may have a limit besides the recipes' quality.
+LIMITED = ("execution_time_s", "time_with_queue_s", "cost_usd", "energy_kwh", "gpu_memory_gb")
+
+
+def _check_question_limits(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
+    """Raise NotAllowed for a limit that no run can be held to."""
+    qualities = {recipe.quality.metric for recipe in found.values()}
+    for name, limit in config.question.limits.items():
+
+        def wrong(rule: str, name: str = name, limit: Limit = limit) -> NotAllowed:
+            given = {key: v for key in ("at_most", "at_least") if (v := getattr(limit, key)) is not None}
+            return NotAllowed(["question", "limits", name], given, rule)
+
+        if (limit.at_most is None) == (limit.at_least is None):
+            raise wrong("allowed: exactly one of at_most and at_least")
+        if grid.searches:
+            raise wrong("a search has its limit in search.constraint; allowed: no limits here")
+        if isinstance(limit.at_most, str) and not name.endswith("_s"):
+            raise wrong(f"{name} is no time; allowed: a number")
+        if name in LIMITED:
+            if limit.at_most is None:
+                raise wrong("less of it is better; allowed: at_most")
+            if name == "cost_usd" and any(run.usd_per_node_hour is None for run in grid.runs):
+                raise wrong("needs usd_per_node_hour of all platforms in the grid")
+            continue
+        if qualities != {name}:
+            listed = ", ".join([*LIMITED, *sorted(qualities)])
+            more = "; several recipes need the same quality" * (len(qualities) > 1)
+            raise wrong(f"is not measured; allowed: {listed}{more}")
+        if any(recipe.stop_after_steps is not None for recipe in found.values()):
+            raise wrong("a recipe has stop_after_steps, and quality is not projected")
+
+
+def _check_choice(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
+    """Raise NotAllowed where configurations of several recipes cannot be compared."""
+    question = config.question
+    works = {(run.spec.point.model, run.spec.point.recipe) for run in grid.runs}
+
+    def wrong(rule: str) -> NotAllowed:
+        rule = f"{rule}; or choose without model and recipe"
+        return NotAllowed(["question", "choose"], [*question.choose], rule)
+
+    if grid.searches and question.separate != WORK_AXES:
+        rule = "a search chooses among all configurations of a model and recipe"
+        raise NotAllowed(["question", "choose"], [*question.choose], f"{rule}; leave the key out")
+    if not set(question.choose) & set(WORK_AXES) or len(works) < 2:
+        return
+    metrics = {recipe.quality.metric: name for name, recipe in found.items()}
+    if len(metrics) > 1:
+        named = ", ".join(f"{name}: {metric}" for metric, name in metrics.items())
+        raise wrong(f"recipes have different qualities ({named}); allowed: the same `quality`")
+    (metric,) = metrics
+    if question.goal not in (None, "quality", "time_to_target_s", "cost_to_target_usd"):
+        rule = f"recipes train different amounts, which {question.goal} depends on"
+        raise wrong(f"{rule}; allowed: question.goal time_to_target_s, cost_to_target_usd, quality")
+    if metric not in config.comparison.targets:
+        raise wrong(f"recipes are compared by a target; needs one of {metric} in comparison.targets")
+    for name, recipe in found.items():
+        if recipe.stop_after_steps is not None:
+            raise wrong(f"recipe {name} has stop_after_steps, and quality is not projected")
+        if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
+            rule = f"the program of recipe {name} reports no times of epochs"
+            raise wrong(f"{rule} (observe: {recipe.observe}); allowed: fit, events, mllog, tensorboard")
 
 
 def _check_exclusions(number: int, block: Block, points: Sequence[Point]) -> None:
@@ -465,4 +561,5 @@ def accept(merged: RawConfig, registries: Registries, sources: Sources = ()) -> 
         expanded = expand(config, registries)
         check_baseline(config, expanded)
         check_times(config, expanded)
+        check_question(config, expanded)
     return Accepted(config, expanded)

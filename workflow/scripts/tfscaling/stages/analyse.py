@@ -39,5 +39,5 @@ def evidence_of(study: StudyFolder) -> Study:
         study.benchmarks_dir,
         Reference.read(Path(config.compare_with)) if config.compare_with else None,
         config.forecast.nodes,
-        config.comparison.time,
+        config.question,
     )

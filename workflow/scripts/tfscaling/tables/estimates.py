@@ -52,6 +52,33 @@ RESAMPLES = 1999
 Interval = tuple[float, float]
 
 
+def keeps_limit(
+    values: Sequence[float], at_most: float | None, at_least: float | None, error: float
+) -> bool | None:
+    """Whether a configuration keeps a limit, by its runs; None where they do not show it.
+
+    It does if every run does and the mean's interval, one-sided with this `error`, is inside. By
+    Student's t; of values above zero with an upper limit on their logarithms, as times and costs
+    scatter in proportion. Fewer than RUNS_FOR_INTERVAL runs show nothing.
+    """
+    if len(values) < RUNS_FOR_INTERVAL:
+        return None
+    if at_most is not None and at_most > 0 and min(values) > 0:
+        found, limit = np.log(values), math.log(at_most)
+    elif at_most is not None:
+        found, limit = np.asarray(values), at_most
+    else:
+        assert at_least is not None
+        found, limit = -np.asarray(values), -at_least
+    from scipy.special import stdtrit
+
+    runs = len(found)
+    half_width = float(stdtrit(runs - 1, 1 - error)) * found.std(ddof=1) / math.sqrt(runs)
+    if found.max() <= limit and found.mean() + half_width <= limit:
+        return True
+    return False if found.mean() - half_width > limit else None
+
+
 @functools.cache
 def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
     """k such that the k-th smallest to the k-th largest of `runs` values is an interval.

@@ -95,6 +95,12 @@ class Samples:
         """The metric's values as costs, the smaller the better: `as_costs`."""
         return [v for _, v in self._known(point, metric) if math.isfinite(v)]
 
+    def measured(self, point: Point, metric: str) -> list[float]:
+        """The metric's values of the runs that count, as they were measured."""
+        values = self._counted[metric].to_numpy(float, na_value=math.nan)
+        places = [p for p in self._places.get(point, ()) if not self._has_diverged[p]]
+        return [float(values[p]) for p in places if not math.isnan(values[p])]
+
     def _known(self, point: Point, metric: str) -> list[tuple[int, float]]:
         """(block, value) of each run; infinite for a run that diverged: it never got there."""
         if metric not in self._costs:
