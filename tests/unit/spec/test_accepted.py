@@ -29,7 +29,6 @@ TWO_RECIPES: list[Change] = [
 ]
 
 
-
 def limited(metric: str, **limit: Any) -> Change:
     """A limit of the question."""
     return ("question",), {"limits": {metric: limit}}
@@ -62,7 +61,12 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
     "goal_without_a_target": ([(("question",), {"goal": "time_to_target_s"})], "question.goal"),
     "quality_of_short_runs": ([SHORT, (("question",), {"goal": "quality"})], "question.goal"),
     "time_of_several_recipes": (
-        [*TWO_RECIPES, TARGET, (("question",), {"choose": ["recipe"], "goal": "cost_usd"}), *PRICED],
+        [
+            *TWO_RECIPES,
+            TARGET,
+            (("question",), {"choose": ["recipe"], "goal": "cost_usd"}),
+            *PRICED,
+        ],
         "question.choose",
     ),
     "limit_of_both_kinds": (
@@ -128,7 +132,15 @@ def test_what_could_only_fail_later_is_refused(changes: list[Change], key: str) 
         [CHOOSE],
     ],
     ids=[
-        *("search", "exclusion", "evaluations", "queue_and_target", "target", "deadline", "quality"),
+        *(
+            "search",
+            "exclusion",
+            "evaluations",
+            "queue_and_target",
+            "target",
+            "deadline",
+            "quality",
+        ),
         "recipes",
         "one_recipe",
     ],

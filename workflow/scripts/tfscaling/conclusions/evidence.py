@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -45,7 +45,6 @@ from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
-
 
 #: The name of the only question where one is chosen among all configurations.
 ALL = "all configurations"
@@ -299,7 +298,7 @@ class Study(Sweep):
     benchmarks_dir: Path = Path("results/all_reduce")
     reference: Reference | None = None
     forecast_nodes: Sequence[int] = ()
-    question: Question = Question()
+    question: Question = field(default_factory=Question)
 
     def compared(self, rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
         """(the configurations of a question that are compared, the others with their reasons).

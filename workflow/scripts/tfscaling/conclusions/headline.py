@@ -50,7 +50,13 @@ class Words(NamedTuple):
 WORDS = {
     _TIME: Words("Fastest"),
     "cost_usd": Words(
-        "Cheapest", "costs", "cost", "as much", "as cheap", "cheaper", "more expensive than the cheapest"
+        "Cheapest",
+        "costs",
+        "cost",
+        "as much",
+        "as cheap",
+        "cheaper",
+        "more expensive than the cheapest",
     ),
     ENERGY: Words(
         "Lowest energy", "needs", "need", "as much", "as low", "lower", "above the lowest"

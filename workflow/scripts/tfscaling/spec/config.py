@@ -117,7 +117,8 @@ Examples = Annotated[int, number("examples", ge=1, le=2_147_483_647)]
 Usd = Annotated[float, number("US dollars", ge=0, le=1_000_000)]
 #: Metric name as Keras or the program reports it.
 Duration = Annotated[
-    str, text(r"^[0-9]+(\.[0-9]+)? (s|min|h|d)$", 'a duration such as "90 s", "15 min", "6 h", "3 d"')
+    str,
+    text(r"^[0-9]+(\.[0-9]+)? (s|min|h|d)$", 'a duration such as "90 s", "15 min", "6 h", "3 d"'),
 ]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 MetricName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FORM, 100)]

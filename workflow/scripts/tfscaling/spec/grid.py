@@ -304,8 +304,9 @@ def _check_question_limits(config: Config, grid: Grid, found: Mapping[str, Recip
     for name, limit in config.question.limits.items():
 
         def wrong(rule: str, name: str = name, limit: Limit = limit) -> NotAllowed:
-            given = {key: v for key in ("at_most", "at_least") if (v := getattr(limit, key)) is not None}
-            return NotAllowed(["question", "limits", name], given, rule)
+            given = {"at_most": limit.at_most, "at_least": limit.at_least}
+            shown = {key: value for key, value in given.items() if value is not None}
+            return NotAllowed(["question", "limits", name], shown, rule)
 
         if (limit.at_most is None) == (limit.at_least is None):
             raise wrong("allowed: exactly one of at_most and at_least")
@@ -350,13 +351,14 @@ def _check_choice(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> No
         rule = f"recipes train different amounts, which {question.goal} depends on"
         raise wrong(f"{rule}; allowed: question.goal time_to_target_s, cost_to_target_usd, quality")
     if metric not in config.comparison.targets:
-        raise wrong(f"recipes are compared by a target; needs one of {metric} in comparison.targets")
+        raise wrong(f"recipes need a target of {metric} in comparison.targets")
     for name, recipe in found.items():
         if recipe.stop_after_steps is not None:
             raise wrong(f"recipe {name} has stop_after_steps, and quality is not projected")
         if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
             rule = f"the program of recipe {name} reports no times of epochs"
-            raise wrong(f"{rule} (observe: {recipe.observe}); allowed: fit, events, mllog, tensorboard")
+            ways = "allowed: fit, events, mllog, tensorboard"
+            raise wrong(f"{rule} (observe: {recipe.observe}); {ways}")
 
 
 def _check_exclusions(number: int, block: Block, points: Sequence[Point]) -> None:
