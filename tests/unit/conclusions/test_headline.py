@@ -174,7 +174,7 @@ def test_each_recipe_is_a_question_of_its_own_unless_it_is_chosen() -> None:
 
 def test_recipes_that_train_differently_are_not_compared_by_time_or_cost() -> None:
     goals = {each.goal for each in decision.decide(of_two_recipes(choose=(*POINT_AXES,)))}
-    assert goals == {"time_to_target_s", "quality"}
+    assert goals == {"time_to_target_s", "cost_to_target_usd", "quality"}
 
 
 def test_a_question_of_recipes_without_a_run_at_the_target_names_none() -> None:
@@ -214,6 +214,9 @@ def test_only_configurations_within_the_limits_are_recommended() -> None:
     limits = {"cost_usd": Limit(at_most=1.2 * usd[2])}
     badge, found = answer(dataclasses.replace(made, question=Question(limits=limits)))
     assert nodes(found.taken) == [2] and badge == SUPPORTED
+    limits = {"cost_usd": Limit(at_most=1.2 * usd[1])}
+    badge, found = answer(dataclasses.replace(made, question=Question(limits=limits)))
+    assert nodes(found.taken) == [1] and badge == SUPPORTED and choice(found).is_only
 
 
 def test_where_no_configuration_keeps_the_limits_none_is_recommended() -> None:

@@ -22,11 +22,12 @@ PRICED: list[Change] = [
     (("platforms", "cluster", "price_source"), "a price list"),
 ]
 CHOOSE: Change = (("question",), {"choose": ["nodes", "recipe"]})
-STRONG = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
-TWO_RECIPES: list[Change] = [
-    (("recipes", "strong"), STRONG),
-    ((*BLOCK, "recipe"), ["weak", "strong"]),
-]
+
+
+def two_recipes(**strong: Any) -> list[Change]:
+    """A second recipe in the grid."""
+    recipe = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2, **strong}
+    return [(("recipes", "strong"), recipe), ((*BLOCK, "recipe"), ["weak", "strong"])]
 
 
 def limited(metric: str, **limit: Any) -> Change:
@@ -62,7 +63,7 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
     "quality_of_short_runs": ([SHORT, (("question",), {"goal": "quality"})], "question.goal"),
     "time_of_several_recipes": (
         [
-            *TWO_RECIPES,
+            *two_recipes(),
             TARGET,
             (("question",), {"choose": ["recipe"], "goal": "cost_usd"}),
             *PRICED,
@@ -91,16 +92,16 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
         [SEARCH, limited("execution_time_s", at_most=1.0)],
         "question.limits.execution_time_s",
     ),
-    "recipes_without_a_target": ([*TWO_RECIPES, CHOOSE], "question.choose"),
+    "recipes_without_a_target": ([*two_recipes(), CHOOSE], "question.choose"),
     "recipes_of_two_qualities": (
-        [*TWO_RECIPES, CHOOSE, TARGET, (("recipes", "strong", "quality"), {"metric": "test_loss"})],
+        [*two_recipes(quality={"metric": "test_loss"}), CHOOSE, TARGET],
         "question.choose",
     ),
     "recipes_of_short_runs": (
-        [*TWO_RECIPES, CHOOSE, TARGET, (("recipes", "strong", "stop_after_steps"), 100)],
+        [*two_recipes(stop_after_steps=100), CHOOSE, TARGET],
         "question.choose",
     ),
-    "recipes_in_a_search": ([*TWO_RECIPES, CHOOSE, TARGET, SEARCH], "question.choose"),
+    "recipes_in_a_search": ([*two_recipes(), CHOOSE, TARGET, SEARCH], "question.choose"),
     "platforms_apart_in_a_search": (
         [SEARCH, (("question",), {"choose": ["nodes"]})],
         "question.choose",
@@ -128,7 +129,7 @@ def test_what_could_only_fail_later_is_refused(changes: list[Change], key: str) 
         [TARGET, (("question",), {"goal": "time_to_target_s"})],
         [limited("execution_time_s", at_most="90 min")],
         [limited("test_accuracy", at_least=0.97)],
-        [*TWO_RECIPES, CHOOSE, TARGET],
+        [*two_recipes(), CHOOSE, TARGET],
         [CHOOSE],
     ],
     ids=[

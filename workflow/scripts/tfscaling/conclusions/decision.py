@@ -201,7 +201,8 @@ class Choice:
     `comparisons`; supported if it is no more than the `indifference`. `is_best`: every other point
     is shown to be worse, which takes more than a bound of 0: two points may be equally good.
     `alike` are the points that are not shown to be worse than the best estimate. `is_decided`: the
-    point is within the indifference of the best of those compared. `against` is how much worse each
+    point is within the indifference of the best of those compared. `is_only`: no other point is
+    shown to keep the limits, and some are shown to miss them. `against` is how much worse each
     of these is. `not_covered` are planned configurations that were not compared: where one of them
     may still change the answer, the choice is not supported. `whole_run` is the interval of one run
     of the whole training at the point, or at the best estimate, where it is projected. The text
@@ -221,6 +222,7 @@ class Choice:
     is_best: bool = False
     comparisons: int = 0
     is_decided: bool = False
+    is_only: bool = False
     against: Mapping[Point, Difference] = field(default_factory=dict)
     not_covered: tuple[NotCovered, ...] = ()
     whole_run: Interval | None = None
@@ -302,7 +304,9 @@ def decide(study: Study) -> list[Choice]:
             if search and goal in search.verdicts:
                 choice = _searched(choice, search, rows)
             else:
-                choice = _chosen(replace(choice, not_covered=tuple(uncovered)), measured, samples)
+                choice = replace(choice, not_covered=tuple(uncovered))
+                choice = replace(choice, is_only=len(measured) == 1 and study.has_missed(uncovered))
+                choice = _chosen(choice, measured, samples)
             best = next(iter(ranked(goal, measured)), None)
             named = choice.point or (best and point_of(best))
             if named and goal == "execution_time_s":
@@ -382,7 +386,7 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
     if goal == QUALITY:
         (quality,) = qualities_of(rows).values()
         return GOALS[goal] + quality.title
-    if goal == ENERGY and not any(is_known(row[ENERGY]) for row in rows):
+    if goal == ENERGY and not any(ENERGY in row and is_known(row[ENERGY]) for row in rows):
         return None
     if goal not in OF_ALL_RUNS:
         return GOALS[goal]
@@ -411,7 +415,7 @@ def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice
         return replace(choice, shown=few[0], support=TOO_FEW if known[1:] else NOT_COMPARED)
     contest = Contest.of(goal, enough, samples, choice.indifference)
     support = weakest(
-        [NOT_COMPARED] * (not contest.comparisons)
+        [NOT_COMPARED] * (not contest.comparisons and not choice.is_only)
         + [TOO_FEW] * bool(few)
         + [INCONCLUSIVE] * (choice.is_open or not contest.is_decided)
     )
@@ -426,7 +430,7 @@ def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice
         bound=contest.bound,
         is_best=contest.is_best and contest.comparisons > 0,
         comparisons=contest.comparisons,
-        is_decided=contest.is_decided and contest.comparisons > 0 and not few,
+        is_decided=contest.is_decided and (contest.comparisons > 0 or choice.is_only) and not few,
         against=contest.against,
     )
 

@@ -46,6 +46,8 @@ from tfscaling.tables.rows import RunRow
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
 
+#: How the reason of a configuration begins that is shown to miss a limit.
+MISSES = "misses a limit"
 #: The name of the only question where one is chosen among all configurations.
 ALL = "all configurations"
 
@@ -300,6 +302,10 @@ class Study(Sweep):
     forecast_nodes: Sequence[int] = ()
     question: Question = field(default_factory=Question)
 
+    def has_missed(self, others: Sequence[NotCovered]) -> bool:
+        """Whether one of these configurations is shown to miss a limit."""
+        return any(each.reason.startswith(MISSES) and not each.is_open for each in others)
+
     def compared(self, rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
         """(the configurations of a question that are compared, the others with their reasons).
 
@@ -320,8 +326,8 @@ class Study(Sweep):
                     continue
                 (missed if keeps is False else open_).append(_against(column, row, limit))
             if missed or open_:
-                words = "misses" if missed else "is not shown to keep"
-                reason = f"{words} a limit: {', '.join(missed or open_)}"
+                words = MISSES if missed else "is not shown to keep a limit"
+                reason = f"{words}: {', '.join(missed or open_)}"
                 others.append(NotCovered(row, reason, not missed))
             else:
                 kept.append(row)
