@@ -131,6 +131,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder.parent / "before/results/demo" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    (folder / "train.py").touch()  # the reader's script of README.md
     for page in ("README.md", "config/README.md", "docs/clouds/aws.md"):
         for fence in documents.fences((REPOSITORY / page).read_text()):
             if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):

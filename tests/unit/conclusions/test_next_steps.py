@@ -102,6 +102,6 @@ def test_the_page_lists_what_to_do_and_what_it_takes() -> None:
     study = Study(*made)
     page = next_steps.page(next_steps.table(study, decision.table(study)), study)
     assert page == (
-        "# What to do next\n\n- Set `repeats: 6` in the grid to get intervals: 8 more runs, about 7 "
-        "minutes if run one at a time (0.15 node-hours, $0.15).\n"
+        "# What to do next\n\n- Set `repeats: 6` in the grid to get intervals: 8 more runs, about "
+        "7 minutes if run one at a time (0.15 node-hours, $0.15).\n"
     )

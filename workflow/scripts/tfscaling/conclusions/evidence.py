@@ -316,7 +316,8 @@ class Study(Sweep):
         error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(limits))
         kept = []
         for row in measured:
-            missed, open_ = [], []
+            missed: list[str] = []
+            open_: list[str] = []
             has_diverged = self.samples.statuses(point_of(row))[RunState.DIVERGED] > 0
             for name, limit in limits.items():
                 column = name if name in METRICS else QUALITY

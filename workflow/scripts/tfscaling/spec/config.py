@@ -757,8 +757,8 @@ class Question(Keys, frozen=True, kw_only=True):
     """Only configurations that are shown to keep these limits are recommended: of
     `execution_time_s`, `time_with_queue_s`, `cost_usd`, `energy_kwh`, `gpu_memory_gb`, and of the
     recipes' quality, by its name."""
-    choose: Annotated[tuple[PointAxis, ...], _ONCE] = tuple(
-        axis for axis in POINT_AXES if axis not in WORK_AXES
+    choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
+        *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
     """The recommendation is chosen among the configurations that differ in these axes. Each
     combination of the other axes is a question of its own. With `recipe` or `model` among them,
