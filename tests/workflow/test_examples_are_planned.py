@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,11 +47,35 @@ def test_the_peers_are_planned_on_the_same_numbers_of_workers(
     for run in runs:
         workers.setdefault(axis(run, "recipe"), set()).add(int(axis(run, "nodes")))
     assert workers.pop("fit") == {1}  # fit of Keras 3 trains on one worker
-    for recipe in ("floor", "peak"):
+    for recipe in ("floor", "floor-update", "peak"):
         for precision in ("float32", "bfloat16"):
             assert workers.pop(f"{recipe}+precision={precision}") == {1}
     assert len(workers) == 5 and all(seen == {1, 2, 4} for seen in workers.values())
     assert {int(axis(run, "repeat")) for run in runs} == set(range(1, 7))
+
+
+def test_the_question_of_a_gpu_is_planned(new_project: Callable[[str], Project]) -> None:
+    project = new_project("gpu")
+    (project.folder / "benchmarks").symlink_to(REPOSITORY / "benchmarks")
+    runs = project.planned(config=["config/gpu.yaml"])
+    assert Counter(axis(run, "recipe") for run in runs) == {
+        f"batch-{batch}+precision={precision}": 3
+        for batch in (256, 1024)
+        for precision in ("float32", "tf32", "bfloat16")
+    }
+    assert {axis(run, "gpus_per_node") for run in runs} == {"1"}
+
+
+def test_a_machine_without_a_gpu_is_told_to_the_reader_of_the_check(tmp_path: Path) -> None:
+    found = {"PATH": os.defpath} if shutil.which("nvidia-smi", path=os.defpath) is None else None
+    if found is None:
+        pytest.skip("this machine has a GPU's driver")
+    command = [sys.executable, str(REPOSITORY / "benchmarks/gpu/check"), "--out", "check.json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and not [*tmp_path.iterdir()]
+    assert len(done.stderr.splitlines()) == 1 and "nvidia-smi" in done.stderr
 
 
 def test_the_peers_do_the_same_work() -> None:

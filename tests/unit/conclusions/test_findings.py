@@ -135,6 +135,6 @@ def test_the_page_has_a_table_for_each_topic() -> None:
     (row,) = (row for row in page.splitlines() if row.startswith("| east  "))
     assert " ".join(row.split()) == (
         "| east | More nodes pay off up to the largest number measured, 2 (8.00 (7.92–8.08) s, "
-        "1.25 times (1.24–1.27) as fast as 1) (95%, 4 comparisons together). Larger numbers were not "
-        "measured. | supported |"
+        "1.25 times (1.24–1.27) as fast as 1) (95%, 4 comparisons together). Larger numbers were "
+        "not measured. | supported |"
     )
