@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,6 +147,20 @@ def test_a_gpu_that_nvml_does_not_list_is_told() -> None:
 def test_nvidia_smi_of_an_h200_is_read(tmp_path: Path) -> None:
     environ = fake_nvidia_smi(tmp_path, f"printf '{H200['facts']['nvidia_smi_csv']}'")
     assert listed_gpus(environ) == (ListedGpu("NVIDIA H200", UUID, "580.159.04"),)
+
+
+def test_a_driver_that_hangs_does_not_hold_a_finished_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def hang(_: object) -> Any:
+        released.wait()
+        return [], ""
+
+    monkeypatch.setattr(resource_use, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(resource_use, "gpus_of_rank", hang)
+    used = Meter({}, on_gpus=True).end()
+    released.set()
+    assert used.gpus == () and any("NVML" in text for text in used.unknown)
 
 
 def test_the_meter_takes_the_cpu_time_of_the_work_and_tells_what_is_missing(

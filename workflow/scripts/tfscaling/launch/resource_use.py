@@ -23,6 +23,8 @@ from tfscaling.record.rank_report import GpuUse, ResourceUse
 
 #: Counters of processors wrap around after some minutes; utilisation is sampled as often.
 INTERVAL_S = 1.0
+#: The last readings of a driver that answers take less.
+_ANSWER_S = 10.0
 _POWERCAP = Path("/sys/class/powercap")
 
 
@@ -170,37 +172,35 @@ class Meter:
     def __init__(self, environ: Mapping[str, str], on_gpus: bool) -> None:
         self._environ, self._on_gpus = dict(environ), on_gpus
         self._processors = Processors(environ)
-        self._gpus: list[Gpu] = []
-        self._unknown = ""
+        self._gpus: tuple[GpuUse, ...] = ()
+        self._unknown: list[str] = ["GPUs: NVML does not answer"] * on_gpus
         self._begun_s, self._cpu_s, self._sampling_cpu_s = time.monotonic(), _cpu_s(), 0.0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="resource use", daemon=True)
         self._thread.start()
 
     def _sample(self) -> None:
-        if self._on_gpus:
-            self._gpus, self._unknown = gpus_of_rank(self._environ)
-        if not self._gpus and self._processors.unknown:
-            return
-        while not self._done.wait(INTERVAL_S):
-            for gpu in self._gpus:
+        gpus, why = gpus_of_rank(self._environ) if self._on_gpus else ([], "")
+        while (gpus or not self._processors.unknown) and not self._done.wait(INTERVAL_S):
+            for gpu in gpus:
                 gpu.sample()
             self._processors.read()
+        self._processors.read()
+        self._gpus = tuple(gpu.end() for gpu in gpus)
+        self._unknown = [why, *(gpu.unknown for gpu in gpus)]
         self._sampling_cpu_s = time.thread_time()
 
     def end(self) -> ResourceUse:
-        """Stop, and return what was used."""
+        """Stop, and return what was used; a driver that hangs does not hold a finished run."""
         duration_s, cpu_s = time.monotonic() - self._begun_s, _cpu_s() - self._cpu_s
         self._done.set()
-        self._thread.join()
-        self._processors.read()
-        gpus = tuple(gpu.end() for gpu in self._gpus)
-        unknown = [self._unknown, *(gpu.unknown for gpu in self._gpus)]
+        self._thread.join(_ANSWER_S)
+        unknown = list(self._unknown)
         if self._processors.unknown:
             unknown.append(f"processors: {self._processors.unknown}")
         return ResourceUse(
             duration_s=duration_s,
-            gpus=gpus,
+            gpus=self._gpus,
             processors_energy_j=self._processors.energy_j,
             cpu_s=cpu_s,
             sampling_cpu_s=self._sampling_cpu_s,
