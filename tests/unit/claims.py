@@ -1,19 +1,27 @@
-"""Sentences of findings beside the truth."""
+"""Findings compared with the truth."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
+from typing import Any
 
 INDIFFERENCE = 0.05
 
 
-def is_false(text: str, true_s: dict[int, float]) -> bool:
-    """Whether a sentence about where nodes stop paying is not true."""
-    best = min(true_s.values())
-    if found := re.match(r"More nodes than (\d+) do not pay", text):
-        later = [time for nodes, time in true_s.items() if nodes > int(found[1])]
-        return min(later) * (1 + INDIFFERENCE) < true_s[int(found[1])] * (1 - 1e-9)
-    if found := re.match(r"More nodes pay up to the largest number measured, (\d+)", text):
-        others = [time for nodes, time in true_s.items() if nodes != int(found[1])]
-        return true_s[int(found[1])] > best or min(others) <= best
-    return False
+def nodes_of(finding: Mapping[str, Any]) -> list[int]:
+    """The numbers of nodes that a finding is about."""
+    return [int(number) for number in finding["nodes"].split("; ")]
+
+
+def is_false(finding: Mapping[str, Any], true_s: dict[int, float]) -> bool:
+    """Whether a finding about scaling is not true."""
+    nodes, best, first = nodes_of(finding), min(true_s.values()), true_s[min(true_s)]
+    if finding["kind"] == "slower":
+        return any(true_s[number] <= first for number in nodes)
+    (last,) = nodes
+    if finding["kind"] == "stops paying":
+        later = [time for number, time in true_s.items() if number > last]
+        return min(later) * (1 + INDIFFERENCE) < true_s[last] * (1 - 1e-9)
+    assert finding["kind"] == "pays"
+    others = [time for number, time in true_s.items() if number != last]
+    return true_s[last] > best or min(others) <= best

@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import REPOSITORY
-from claims import INDIFFERENCE, is_false
+from claims import INDIFFERENCE, is_false, nodes_of
 from measured import NOTHING_PLANNED
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
 from tfscaling.conclusions import clouds, decision, findings
 from tfscaling.conclusions.evidence import Study
+from tfscaling.spec.config import Limit, Question
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05
@@ -27,10 +28,13 @@ TRIALS = 60
 each_noise = pytest.mark.parametrize("kind", NOISES, ids=lambda kind: f"{kind[0]} {kind[1]:g}")
 
 
-def supported(comparison: pd.DataFrame, runs: pd.DataFrame, topic: str) -> list[str]:
-    """The supported sentences of a topic."""
-    found = findings.table(Study(comparison, runs, NOTHING_PLANNED))
-    return list(found.loc[(found["topic"] == topic) & (found["support"] == SUPPORTED), "text"])
+def supported(
+    comparison: pd.DataFrame, runs: pd.DataFrame, topic: str, *kinds: str
+) -> list[dict[str, Any]]:
+    """The supported findings of a topic, of these kinds or of all."""
+    found = findings.table(Study(comparison, runs, NOTHING_PLANNED)).to_dict("records")
+    own = [row for row in found if row["topic"] == topic and row["support"] == SUPPORTED]
+    return [row for row in own if not kinds or row["kind"] in kinds]  # type: ignore[misc]
 
 
 @each_noise
@@ -38,7 +42,7 @@ def test_more_nodes_are_slower_only_where_they_are(kind: tuple[str, float]) -> N
     """Six lines of two equal points."""
     sweeps = Sweeps(line(nodes=(1, 2)), recipes=6)
     false = [
-        any("slower" in text for text in supported(*tables, "scaling"))
+        bool(supported(*tables, "scaling", "slower"))
         for tables in sweeps.times([100.0] * 12, kind, TRIALS)
     ]
     assert share(false) <= FALSE_MAX
@@ -55,7 +59,7 @@ def test_more_nodes_do_not_pay_only_where_they_do_not(
     true_s = [100 / speedup for speedup in speedups]
     by_nodes = dict(zip((nodes for _, nodes in points), true_s, strict=True))
     false = [
-        any(is_false(text, by_nodes) for text in supported(*tables, "scaling"))
+        any(is_false(row, by_nodes) for row in supported(*tables, "scaling"))
         for tables in Sweeps(points).times(true_s, kind, TRIALS)
     ]
     assert share(false) <= FALSE_MAX
@@ -65,11 +69,8 @@ def test_where_more_nodes_stop_paying_is_found_where_the_runs_show_it() -> None:
     """A test of false claims alone would pass if nothing were ever claimed."""
     points = line(nodes=(1, 2, 4, 8, 16))
     found = [
-        any(text.startswith("More nodes than 8 do not pay") for text in texts)
-        for texts in (
-            supported(*tables, "scaling")
-            for tables in Sweeps(points).times([100, 60, 40, 30, 30.2], ("normal", 0.02), 60)
-        )
+        any(nodes_of(row) == [8] for row in supported(*tables, "scaling", "stops paying"))
+        for tables in Sweeps(points).times([100, 60, 40, 30, 30.2], ("normal", 0.02), 60)
     ]
     assert share(found) >= 0.8
 
@@ -176,3 +177,31 @@ def test_every_other_point_is_worse_only_where_it_is(kind: tuple[str, float], po
     found = list(choices(sweeps, true_s, kind, TRIALS))
     false = ["very other point" in c.text and c.support != INCONCLUSIVE for c, _ in found]
     assert share(false) <= FALSE_MAX
+
+
+def recommended(kind: tuple[str, float], question: Question) -> list[int | None]:
+    """Nodes of the configuration to take for the time, in sweeps with an error of 2 to 3.05 %."""
+    sweeps, dice = Sweeps(line()), np.random.default_rng(4)
+    true_s, errors = np.array([100.0, 60.0, 40.0, 30.0]), np.array([0.02, 0.028, 0.0303, 0.0305])
+    found: list[int | None] = []
+    for _ in range(TRIALS):
+        times = true_s[:, None] * np.exp(noise("normal", 0.05, 4, dice))
+        accuracy = 1 - errors[:, None] * np.exp(noise(*kind, 4, dice))
+        tables = sweeps.tables(execution_time_s=times, quality=accuracy, test_accuracy=accuracy)
+        choices = decision.decide(Study(*tables, NOTHING_PLANNED, question=question))
+        (choice,) = [each for each in choices if each.goal == "execution_time_s"]
+        found.append(None if choice.point is None else choice.point.nodes)
+    return found
+
+
+@each_noise
+def test_a_configuration_beyond_a_limit_is_not_recommended(kind: tuple[str, float]) -> None:
+    """Four and eight nodes are the fastest, and end with an error just above 3 %."""
+    taken = recommended(kind, Question(limits={"test_accuracy": Limit(at_least=0.97)}))
+    assert share([nodes in (4, 8) for nodes in taken]) <= FALSE_MAX
+
+
+def test_the_fastest_within_a_limit_is_recommended_where_the_runs_show_it() -> None:
+    question = Question(limits={"test_accuracy": Limit(at_least=0.97)})
+    assert share([nodes == 2 for nodes in recommended(("normal", 0.02), question)]) >= 0.8
+    assert set(recommended(("normal", 0.02), Question())) == {8}
