@@ -103,6 +103,7 @@ def training_report(rank: int = 0, **changes: Any) -> TrainingReport:
             "gpus": [{"uuid": "GPU-0", "energy_j": 6e3, "busy_share": 0.9, "memory_gb": 12.0}],
             "processors_energy_j": 3e3,
             "cpu_s": 30.0,
+            "memory_gb": 1.5,
         },
     }
     return msgspec.convert({**usual, **changes}, TrainingReport)

@@ -176,5 +176,6 @@ def test_the_meter_takes_the_cpu_time_of_the_work_and_tells_what_is_missing(
     (tmp_path / "new").write_text("2000000")
     (tmp_path / "new").rename(counter / "energy_uj")  # the kernel's file is never half written
     used = meter.end()
+    assert used.memory_gb is not None and 0.01 < used.memory_gb < 1000
     assert used.cpu_s >= 0.1 and used.processors_energy_j == 2.0
     assert (used.gpus, used.unknown) == ((), ())

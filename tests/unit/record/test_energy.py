@@ -62,6 +62,11 @@ def test_without_a_gpus_counter_there_is_no_energy(use: ResourceUse | None) -> N
     assert (found.energy_kwh, found.energy_of) == (None, "")
 
 
+def test_the_memory_is_that_of_the_largest_rank() -> None:
+    ranks = [rank(n, "n0", used(memory_gb=gb)) for n, gb in enumerate((1.0, 3.0, 2.0))]
+    assert use_of_run(ranks, place(3)).rank_memory_gb == 3.0
+
+
 def test_the_reasons_are_told_once() -> None:
     ranks = [rank(number, "n0", used(unknown=("no counter",))) for number in range(2)]
     assert use_of_run(ranks, place(2)).energy_unknown == ("no counter",)

@@ -203,9 +203,16 @@ class Meter:
             gpus=self._gpus,
             processors_energy_j=self._processors.energy_j,
             cpu_s=cpu_s,
+            memory_gb=_memory_gb(),
             sampling_cpu_s=self._sampling_cpu_s,
             unknown=tuple(filter(None, unknown)),
         )
+
+
+def _memory_gb() -> float:
+    """Highest resident memory of this process, or of the largest of its children that ended."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return max(each.ru_maxrss for each in used) * 1024 / 1e9
 
 
 def _cpu_s() -> float:

@@ -47,6 +47,7 @@ def use_of_run(reports: Sequence[Rank], place: Place) -> Use:
         energy_unknown=tuple(dict.fromkeys(text for use in uses for text in use.unknown)),
         gpu_busy_share=_mean([gpu.busy_share for gpu in gpus.values()]),
         gpu_memory_gb=max((gpu.memory_gb or 0.0 for gpu in gpus.values()), default=0.0) or None,
+        rank_memory_gb=max((use.memory_gb or 0.0 for use in uses), default=0.0) or None,
         cpu_busy_share=min(1.0, sum(use.cpu_s for use in uses) / duration_s / cpus),
     )
 

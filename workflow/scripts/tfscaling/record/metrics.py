@@ -136,6 +136,9 @@ class RunMetrics(msgspec.Struct):
     gpu_memory_gb: Annotated[
         Amount, Metric("GPU memory", "GB", "lower", 2, operator.attrgetter("use.gpu_memory_gb"))
     ] = NAN
+    rank_memory_gb: Annotated[
+        Amount, Metric("rank memory", "GB", "lower", 2, operator.attrgetter("use.rank_memory_gb"))
+    ] = NAN
     cpu_busy_share: Annotated[
         Share, Metric("CPU busy", "", "higher", 3, operator.attrgetter("use.cpu_busy_share"))
     ] = NAN

@@ -103,6 +103,8 @@ class ResourceUse(Part, frozen=True, kw_only=True):
     if the job shares the node."""
     cpu_s: Amount = 0.0
     """CPU time of the rank and of the program that it runs."""
+    memory_gb: Amount | None = None
+    """Highest resident memory of the rank's largest process so far; null in older records."""
     sampling_cpu_s: Amount = 0.0
     """The part of it that these samples took."""
     unknown: tuple[str, ...] = ()

@@ -95,6 +95,8 @@ class Use(Part, frozen=True, kw_only=True):
     """Share of the time in which a kernel ran, mean over the GPUs; null without NVML."""
     gpu_memory_gb: Amount | None = None
     """Highest memory in use on any GPU, sampled once a second; null without NVML."""
+    rank_memory_gb: Amount | None = None
+    """Highest resident memory of any rank's largest process; null in older records."""
     cpu_busy_share: Share | None = None
     """CPU time of the ranks over the time of their CPUs; null in older records."""
 

@@ -755,8 +755,8 @@ class Question(Keys, frozen=True, kw_only=True):
     boot of nodes, as the runs of the sweep waited (limits: docs/method.md)."""
     limits: dict[MetricName, Limit] = {}
     """Only configurations that are shown to keep these limits are recommended: of
-    `execution_time_s`, `time_with_queue_s`, `cost_usd`, `energy_kwh`, `gpu_memory_gb`, and of the
-    recipes' quality, by its name."""
+    `execution_time_s`, `time_with_queue_s`, `cost_usd`, `energy_kwh`, `rank_memory_gb`,
+    `gpu_memory_gb`, and of the recipes' quality, by its name."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )

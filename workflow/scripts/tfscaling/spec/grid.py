@@ -295,7 +295,10 @@ def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None
 
 
 #: Metrics that may have a limit besides the recipes' quality.
-LIMITED = ("execution_time_s", "time_with_queue_s", "cost_usd", "energy_kwh", "gpu_memory_gb")
+LIMITED = (
+    *("execution_time_s", "time_with_queue_s", "cost_usd", "energy_kwh"),
+    *("rank_memory_gb", "gpu_memory_gb"),
+)
 
 
 def _check_question_limits(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
