@@ -8,7 +8,6 @@ All ranks of a node read the same counters; `record.energy` counts each of them 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import resource
 import statistics
@@ -144,7 +143,7 @@ def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu
     `nvml` replaces the module pynvml.
     """
     try:
-        nvml = nvml or importlib.import_module("pynvml")
+        nvml = nvml or _pynvml()
     except ImportError:
         return [], "GPUs: the package nvidia-ml-py is not installed"
     try:
@@ -155,6 +154,12 @@ def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu
         return [Gpu(nvml, _handle(nvml, entry)) for entry in entries], ""
     except nvml.NVMLError as error:
         return [], f"GPUs: NVML: {error}"
+
+
+def _pynvml() -> Any:
+    import pynvml  # type: ignore[import-untyped]
+
+    return pynvml
 
 
 def _handle(nvml: Any, entry: str) -> Any:
