@@ -441,7 +441,7 @@ def _of_same_parts(rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
     parts = next((name for name, _ in counted.most_common(1)), None)
     same = [row for row in rows if row["energy_of"] == parts or not is_known(row[ENERGY])]
     others = [row for row in rows if all(row is not each for each in same)]
-    return same, [NotCovered(row, f"its energy is that of {row['energy_of']}") for row in others]
+    return same, [NotCovered(row, f"its energy includes {row['energy_of']}") for row in others]
 
 
 def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:

@@ -228,7 +228,7 @@ class Sweep:
 
     @property
     def separate(self) -> Sequence[str]:
-        """The axes of which each combination is a question of its own."""
+        """The axes of which each combination is a separate question."""
         return WORK_AXES
 
     @cached_property

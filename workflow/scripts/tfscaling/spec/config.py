@@ -761,13 +761,13 @@ class Question(Keys, frozen=True, kw_only=True):
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
     """The recommendation is chosen among the configurations that differ in these axes. Each
-    combination of the other axes is a question of its own. With `recipe` or `model` among them,
+    combination of the other axes is a separate question. With `recipe` or `model` among them,
     configurations are compared by time and cost to a target and by quality: all recipes need the
     same quality, with a target in `comparison.targets`."""
 
     @property
     def separate(self) -> tuple[str, ...]:
-        """The axes of which each combination is a question of its own."""
+        """The axes of which each combination is a separate question."""
         return tuple(axis for axis in POINT_AXES if axis not in self.choose)
 
 
