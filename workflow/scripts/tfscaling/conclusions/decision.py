@@ -305,7 +305,8 @@ def decide(study: Study) -> list[Choice]:
                 choice = _searched(choice, search, rows)
             else:
                 choice = replace(choice, not_covered=tuple(uncovered))
-                choice = replace(choice, is_only=len(measured) == 1 and study.has_missed(uncovered))
+                has_missed = any(each.misses_limit for each in uncovered)
+                choice = replace(choice, is_only=len(measured) == 1 and has_missed)
                 choice = _chosen(choice, measured, samples)
             best = next(iter(ranked(goal, measured)), None)
             named = choice.point or (best and point_of(best))

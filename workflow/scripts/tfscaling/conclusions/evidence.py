@@ -46,8 +46,6 @@ from tfscaling.tables.rows import RunRow
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
 
-#: How the reason of a configuration begins that is shown to miss a limit.
-MISSES = "misses a limit"
 #: The name of the only question where one is chosen among all configurations.
 ALL = "all configurations"
 
@@ -77,12 +75,14 @@ class NotCovered:
     """A planned configuration about which a statement says nothing, and why.
 
     `is_open`: its runs may still change the answer. Not where the runs themselves show that it
-    cannot be recommended: they diverged, or all of them missed the target.
+    cannot be recommended: they diverged, or all of them missed the target. `misses_limit`: its runs
+    show that it does not keep a limit of the question.
     """
 
     row: Row
     reason: str
     is_open: bool = True
+    misses_limit: bool = False
 
 
 def not_covered(rows: Sequence[Row], samples: Samples) -> list[NotCovered]:
@@ -302,10 +302,6 @@ class Study(Sweep):
     forecast_nodes: Sequence[int] = ()
     question: Question = field(default_factory=Question)
 
-    def has_missed(self, others: Sequence[NotCovered]) -> bool:
-        """Whether one of these configurations is shown to miss a limit."""
-        return any(each.reason.startswith(MISSES) and not each.is_open for each in others)
-
     def compared(self, rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
         """(the configurations of a question that are compared, the others with their reasons).
 
@@ -327,9 +323,9 @@ class Study(Sweep):
                     continue
                 (missed if keeps is False else open_).append(_against(column, row, limit))
             if missed or open_:
-                words = MISSES if missed else "is not shown to keep a limit"
+                words = "misses a limit" if missed else "is not shown to keep a limit"
                 reason = f"{words}: {', '.join(missed or open_)}"
-                others.append(NotCovered(row, reason, not missed))
+                others.append(NotCovered(row, reason, not missed, bool(missed)))
             else:
                 kept.append(row)
         return kept, others
