@@ -95,7 +95,7 @@ def test_the_greatest_accuracy_is_the_best() -> None:
 
 
 def with_energy(parts: Mapping[int, str]) -> Tables:
-    """Energies of configurations of so many nodes: 2 kWh on one, 3 on two, 1 on four."""
+    """Configurations with 1, 2 and 4 nodes that need 2, 3 and 1 kWh."""
     _, runs, planned = measured({("east", n): around(30.0) for n in (1, 2, 4)})
     kwh = runs["nodes"].map({1: 2.0, 2: 3.0, 4: 1.0})
     runs["energy_kwh"] = kwh * runs["execution_time_s"] / 30.0

@@ -228,7 +228,7 @@ class Sweep:
 
     @property
     def separate(self) -> Sequence[str]:
-        """The axes of which each combination is a separate question."""
+        """The axes that separate questions: each combination is one."""
         return WORK_AXES
 
     @cached_property

@@ -46,7 +46,7 @@ class Words(NamedTuple):
     slower: str = "slower than the fastest"
 
 
-#: Goal → its words; those of time for the others.
+#: Goal → its words. Other goals use the words of time.
 WORDS = {
     _TIME: Words("Fastest"),
     "cost_usd": Words(

@@ -42,8 +42,8 @@ class WrappingCounter:
 class Processors:
     """The energy counters of the node's processors and their memory.
 
-    `unknown` is why they cannot be read, or empty. A node that the job shares with other jobs has
-    no energy of its own.
+    `unknown` is why they cannot be read, or empty. On a node that the job
+    shares with other jobs the energy is unknown.
     """
 
     def __init__(self, environ: Mapping[str, str], powercap: Path = _POWERCAP) -> None:

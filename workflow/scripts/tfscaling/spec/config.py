@@ -747,7 +747,7 @@ class Limit(Keys, frozen=True, kw_only=True):
 
 
 class Question(Keys, frozen=True, kw_only=True):
-    """These keys say what is asked."""
+    """The question that the study answers."""
 
     goal: QuestionGoal | None = None
     """The headline answers by this metric. null takes `time_to_target_s` where runs reach a target,
@@ -767,7 +767,7 @@ class Question(Keys, frozen=True, kw_only=True):
 
     @property
     def separate(self) -> tuple[str, ...]:
-        """The axes of which each combination is a separate question."""
+        """The axes that separate questions: each combination is one."""
         return tuple(axis for axis in POINT_AXES if axis not in self.choose)
 
 
@@ -836,7 +836,7 @@ class Config(Keys, frozen=True, kw_only=True):
     comparison: Comparison = Comparison()
     """These keys set what the comparison shows."""
     question: Question = Question()
-    """These keys say what is asked."""
+    """The question that the study answers."""
     published: Published = Published()
     """Published results are shown next to the measured ones."""
     forecast: Forecast = Forecast()

@@ -253,7 +253,7 @@ def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
 
 
 def _set_energy(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
-    """Set the energy and its prices; a record of several attempts has that of the last one only."""
+    """Set the energy and its prices. A resumed run has none: its record covers one attempt only."""
     if record.resumed is not None:
         row.energy_kwh = NAN
         return
