@@ -25,11 +25,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def submit(cluster: Cluster) -> Callable[..., tuple[int, str]]:
     """Runs the project's sweep through profiles/slurm: (exit code, output)."""
 
-    def run(project: Project, *arguments: str, limit_s: float = LIMIT_S) -> tuple[int, str]:
+    def run(
+        project: Project,
+        *arguments: str,
+        limit_s: float = LIMIT_S,
+        environ: dict[str, str] | None = None,
+    ) -> tuple[int, str]:
         done = project.snakemake(
             # polled soon: this cluster's jobs are short
             "--slurm-sweep-init-seconds-before-status-checks", "5", *arguments,
-            profile="slurm", environ=cluster.environ, check=False, limit_s=limit_s,
+            profile="slurm", environ={**cluster.environ, **(environ or {})}, check=False, limit_s=limit_s,
         )  # fmt: skip
         return done.returncode, done.stdout
 

@@ -208,3 +208,32 @@ def test_a_sweep_whose_driver_ends_at_five_random_moments(
     assert (row["status"], row["runs"]) == ("ok", str(RUNS))
     told = [json.loads(p.read_text()) for p in gated.folder.rglob("attempt=*/failure.json")]
     assert {failure["cause"]["kind"] for failure in told} <= {"cancelled"}
+
+
+#: Bash reads this file before it runs a command: the job of a run goes on after the run has ended.
+LINGERS = """
+python3() {
+    local code=0
+    command python3 "$@" || code=$?
+    if [[ $1 == */train.py ]]; then sleep 600; fi
+    return $code
+}
+"""
+
+
+def test_a_run_that_was_finished_before_its_job_was_cancelled_is_not_made_again(
+    gated: Project, submit: Submit, cluster: Cluster
+) -> None:
+    (gated.folder / "gate").touch()
+    (gated.folder / "lingers").write_text(LINGERS)
+    with Watch(gated, cluster) as watch:
+        lingers = {"BASH_ENV": str(gated.folder / "lingers")}
+        driver = Driver(gated, functools.partial(submit, environ=lingers))
+        wait_for(lambda: len(watch.seen) == 1, "the first record")
+        assert driver.end(signal.SIGINT)[0] != 0
+        wait_for(lambda: not queue(cluster), "the jobs to end")
+        clear(gated, cluster)
+        code, output = submit(gated)
+        assert code == 0, output[-3000:]
+    assert {path: path.read_text() for path in watch.records()} == watch.seen
+    assert len(watch.seen) == len([*gated.folder.glob("results/runs/**/attempt=*/record.json")])

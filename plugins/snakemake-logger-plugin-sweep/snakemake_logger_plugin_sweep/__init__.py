@@ -32,7 +32,7 @@ SHOWN = (NOTHING, "Terminating processes", "Will exit after")
 #: plugin's remarks on each job.
 HIDDEN = (
     *("CalledProcessError in file", "Exiting because a job execution failed"),
-    *("At least one job did not complete", "SLURM account"),
+    *("At least one job did not complete", "SLURM account", "--keep-incomplete mode is set"),
     *("job memory information", "wall time information"),
 )
 

@@ -52,6 +52,12 @@ def test_a_training_of_which_a_rank_was_asked_to_end_is_cancelled(tmp_path: Path
     assert (cause.kind, cause.rank, cause.error) == ("cancelled", 0, asked["error"])
 
 
+#: As TensorFlow 2.21 says it.
+MISSED = """Graph execution error:
+Collective ops is aborted by: Error reported from /job:worker/task:1: The following tasks are \
+unhealthy (stopped sending heartbeats):
+/job:worker/replica:0/task:1
+The tasks have crashed. Check the task logs for an earlier error."""
 EXITED = {rank: f"Exited with exit code 1 (on node{rank})" for rank in range(3)}
 KILLED = {rank: f"Killed (on node{rank})" for rank in range(3)}
 #: Events of the ranks, their exit codes, what srun says of them, silent ranks; the cause.
@@ -81,6 +87,10 @@ CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[in
     "stopped_and_complains_last": (
         [complaining(0, 40.0), complaining(1, 41.0)], {}, {0: EXITED[0], 1: EXITED[1]}, {1},
         ("stalled", 1, None)),
+    # the launcher has seen its heartbeats late; TensorFlow has not seen any
+    "stopped_by_the_words_of_tensorflow": (
+        [complaining(0, 40.0, message=MISSED), running(1), complaining(2, 41.0)], {0: 1, 2: 1}, {},
+        set(), ("stalled", 1, None)),
     "died_while_another_is_silent": (
         [complaining(0, 40.0), running(1), running(2)], {0: 1, 2: -9}, {}, {1},
         ("rank_died", 2, None)),

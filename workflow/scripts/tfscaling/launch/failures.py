@@ -34,6 +34,11 @@ _ABOUT_A_PEER = {
     *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
     *("TimeoutError", "CoordinatorSilentError"),
 }
+#: TensorFlow's words about tasks whose heartbeats its coordination service misses.
+_UNHEALTHY = re.compile(
+    r"stopped sending heartbeats\):\s*((?:/job:\w+/replica:\d+/task:\d+\s*)+)"
+)
+_TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 #: Causes that ranks seem to have when Slurm loses the node of one of them.
 _MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
 #: Words of Slurm about a step whose memory is limited by cgroups or watched.
@@ -90,6 +95,8 @@ def find_cause(
     died = named or ([] if failed else mute)
     died += [r for r in {**exits, **srun} if r not in seen and (exits.get(r) or srun.get(r))]
     complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
+    if complaint is not None:
+        silent = silent | _called_silent(seen, failed[complaint]["message"])
     # a stopped rank may continue when it is to be ended, and then complain last
     stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
     about_a_peer = complaint is not None and _is_about_a_peer(failed[complaint])
@@ -119,6 +126,17 @@ def find_cause(
 def _is_about_a_peer(failed: Event) -> bool:
     # the other ranks of a collective raise the error of the first, in these words
     return failed["error"] in _ABOUT_A_PEER or "Collective ops is aborted" in failed["message"]
+
+
+def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
+    """The ranks whose heartbeats TensorFlow misses by this message, all of which have started."""
+    said = _UNHEALTHY.search(message)
+    tasks = _TASK.findall(said[1]) if said else []
+    found = set[int]()
+    for job, index in tasks:
+        of_job = [r for r in sorted(seen) if seen[r][0].get("job", "worker") == job]
+        found |= {*of_job[int(index) : int(index) + 1]}
+    return found
 
 
 def _words(failed: Event) -> str:
