@@ -34,7 +34,8 @@ def submit(cluster: Cluster) -> Callable[..., tuple[int, str]]:
         done = project.snakemake(
             # polled soon: this cluster's jobs are short
             "--slurm-sweep-init-seconds-before-status-checks", "5", *arguments,
-            profile="slurm", environ={**cluster.environ, **(environ or {})}, check=False, limit_s=limit_s,
+            profile="slurm", environ={**cluster.environ, **(environ or {})}, check=False,
+            limit_s=limit_s,
         )  # fmt: skip
         return done.returncode, done.stdout
 

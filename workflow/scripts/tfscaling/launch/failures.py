@@ -35,9 +35,7 @@ _ABOUT_A_PEER = {
     *("TimeoutError", "CoordinatorSilentError"),
 }
 #: TensorFlow's words about tasks whose heartbeats its coordination service misses.
-_UNHEALTHY = re.compile(
-    r"stopped sending heartbeats\):\s*((?:/job:\w+/replica:\d+/task:\d+\s*)+)"
-)
+_UNHEALTHY = re.compile(r"stopped sending heartbeats\):\s*((?:/job:\w+/replica:\d+/task:\d+\s*)+)")
 _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 #: Causes that ranks seem to have when Slurm loses the node of one of them.
 _MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
