@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from tfscaling.record import run_record
-from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.manifest import Manifest, PlannedRun
@@ -90,7 +90,7 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
     A point of which at least half of the runs diverged gets no extra repeats.
     """
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
-    done = table[table["status"].isin([*FINISHED])]
+    done = table[table["status"].isin([*RESULTS])]
     rows = {(point_of(row), row.repeat): row for row in table_rows.typed(RunRow, done)}
     runs: dict[Point, list[PlannedRun]] = {}
     for run in planned.runs:

@@ -24,7 +24,7 @@ from tfscaling.record import (
 )
 from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
 from tfscaling.record.rank_report import Epoch
-from tfscaling.record.run_record import PreparedData, RunRecord, ShortRun
+from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun
 from tfscaling.record.run_states import RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
@@ -73,10 +73,11 @@ def run_tables(
 
     Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
     and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
-    without metrics), failed, unfinished (started, left neither a record nor a failure: still
-    running, or killed), stale (made with other parameters, by other code or of other data) or
-    missing; extra repeats (`repeat_until`) have a row once they were started. A stale run has the
-    `record` of its parameters if there is one: it is made again only where that is asked for.
+    without metrics), does_not_fit (it ran out of memory), failed, unfinished (started, left neither
+    a record nor a failure: still running, or killed), stale (made with other parameters, by other
+    code or of other data) or missing; extra repeats (`repeat_until`) have a row once they were
+    started. A stale run has the `record` of its parameters if there is one: it is made again only
+    where that is asked for.
     `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
     none says why in `warnings`. `targets`: metric of a quality → value that is to be reached; a
     run that reached it at an unknown time says so there as well.
@@ -158,7 +159,7 @@ def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, .
 def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> _Run:
     path = runs_dir.joinpath(run.spec.path, run_record.RECORD)
     try:
-        record = run_record.read(path)
+        record = run_record.outcome(path)
     except run_record.RecordError as error:
         return _Run(_planned_row(run, RunState.FAILED, str(error)))
     if record is None:
@@ -169,7 +170,18 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
         row = _planned_row(run, RunState.STALE, reason)
         row.record = str(path)
         return _Run(row)
+    if isinstance(record, DoesNotFit):
+        return _Run(_without_memory(run, record, path), data=record.environment.dataset)
     return _with_record(run, record, path, targets)
+
+
+def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
+    """The row of a run that ran out of memory."""
+    row = _planned_row(run, RunState.DOES_NOT_FIT, record.reason)
+    row.attempt, row.record = record.attempt, str(path)
+    for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
+        setattr(row, name, number(getattr(record, name)))
+    return row
 
 
 def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
