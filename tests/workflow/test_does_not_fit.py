@@ -49,3 +49,25 @@ def test_it_is_run_once_and_the_sweep_has_ended(tmp_path: Path) -> None:
     (run / "run.json").unlink()  # so its user asks for it again
     project.snakemake()
     assert (run / "attempt=2").is_dir() and (run / "run.json").exists()
+
+
+def test_a_batch_that_does_not_fit_leaves_the_larger_ones_out(tmp_path: Path) -> None:
+    project = begin(tmp_path)
+    project.overlay({
+        "grid": [{**BLOCK, "recipe": "size", "repeats": 2}],
+        "recipes": {"size": {**RECIPE, "per_replica_batch_size": {"from": 32, "to": 500}}},
+    })  # fmt: skip
+    project.snakemake()
+    rows = project.table("results/main/tables/runs.csv")
+    found = [(r["per_replica_batch_size"], r["status"], r["attempt"] != "") for r in rows]
+    ok, unfit = [("32", "ok", True), ("64", "ok", True)], ("128", "does_not_fit", True)
+    assert found == [each for each in (*ok, unfit, ("256", "does_not_fit", False)) for _ in (1, 2)]
+    assert not [*project.folder.glob("results/runs/**/*_size=256/**/attempt=*")]
+    (reason,) = {row["reason"] for row in rows if row["per_replica_batch_size"] == "256"}
+    (run,) = project.folder.glob("results/runs/**/*_size=128/**/repeat=1")
+    assert str(run.relative_to(project.folder / "results/runs")) in reason
+    begun = [path.stat().st_mtime for size in (32, 64, 128) for path in sorted(
+        project.folder.glob(f"results/runs/**/*_size={size}/**/run.json"))]  # fmt: skip
+    assert max(begun[:2]) < min(begun[2:4]) and max(begun[2:4]) < min(begun[4:])
+    assert {row["status"] for row in project.table()} == {"ok", "does_not_fit"}
+    assert "Nothing to be done" in project.snakemake().stdout

@@ -280,7 +280,7 @@ def _row(run: PlannedRun, reason: str, estimated: Estimate) -> PlanRow:
         **msgspec.structs.asdict(spec.point),
         repeat=spec.repeat,
         devices=platforms.device_kind(shape.gpus_per_node, spec.measured.devices),
-        feasibility=IF_NEEDED if run.extra_repeat else RUNS,
+        feasibility=IF_NEEDED if run.is_conditional else RUNS,
         reason=reason,
         tasks=shape.tasks,
         gpus=shape.gpus,

@@ -40,6 +40,8 @@ OWN_STRATEGY, PROGRAM = "own", "program"
 MPI_STRATEGY = "mpi_all_reduce"
 #: Exactly one of these keys of a recipe is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
+#: The one that may be an axis of doublings.
+DOUBLED = BATCH_SIZE_KEYS[0]
 #: Before the name of a metric: it is of held-out examples.
 HELD_OUT = "test_"
 #: The metrics of the workflow's own models.
@@ -325,6 +327,20 @@ class Quality(Keys, frozen=True, kw_only=True):
         return self.metric.replace("_", " ")
 
 
+class Doublings(Keys, frozen=True, kw_only=True):
+    """An axis of batch sizes, each twice the one before."""
+
+    from_: Examples = msgspec.field(name="from")
+    """The smallest batch."""
+    to: Examples
+    """No batch is larger."""
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The sizes, rising; none if `to` is less than `from`."""
+        return tuple(self.from_ << n for n in range((self.to // self.from_).bit_length()))
+
+
 class Recipe(Keys, frozen=True, kw_only=True):
     """A recipe says how to train, or which program of yours trains.
 
@@ -332,9 +348,10 @@ class Recipe(Keys, frozen=True, kw_only=True):
     recipe's runs.
     """
 
-    per_replica_batch_size: Examples | None = None
+    per_replica_batch_size: Examples | Doublings | None = None
     """Each replica gets this many examples per step (weak scaling: the global batch grows with the
-    replicas). Exactly one of the three batch sizes is given."""
+    replicas). Exactly one of the three batch sizes is given. `{from: 64, to: 4096}` is an axis: the
+    recipe stands for one variant for each of 64, 128, 256 and so on."""
     per_worker_batch_size: Examples | None = None
     """Each worker gets this many examples per step and splits them over its devices (weak scaling
     in workers, strong scaling inside a worker)."""
@@ -464,6 +481,12 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """Your functions of model and dataset get these values (numbers, texts, true, false, null),
     each by the name of an argument. A list of values is an axis: the recipe stands for one variant
     for each combination."""
+
+    @property
+    def doublings(self) -> tuple[int, ...]:
+        """The batch sizes that are an axis; none for a single size."""
+        size = self.per_replica_batch_size
+        return size.values if isinstance(size, Doublings) else ()
 
     @property
     def parameter_axes(self) -> dict[str, tuple[ParameterValue, ...]]:

@@ -143,6 +143,14 @@ def expand(config: Config, registries: Registries) -> Grid:
         if len(runs) == before:
             raise _nothing_left(number, block, config, excluded)
     searches = _searches(config, searched)
+    doubled = {name: recipe for name, recipe in config.recipes.items() if recipe.doublings}
+    smaller = variants.smaller((run.spec for run in runs), doubled)
+    runs = [
+        msgspec.structs.replace(run, smaller=smaller[run.spec.point].path)
+        if run.spec.point in smaller
+        else run
+        for run in runs
+    ]
     return Grid(tuple(_with_later_runs(runs, searches)), tuple(excluded), searches)
 
 

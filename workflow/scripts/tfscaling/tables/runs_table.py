@@ -94,6 +94,8 @@ def run_tables(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
     notes = run_states.read_queue_notes(runs_dir)
+    #: Point → which run of its batch, or of a smaller one, did not fit.
+    unfit: dict[str, str] = {}
     for run, (row, of_run, _, before_s), reason in zip(planned, read, other_data, strict=True):
         if row.status == RunState.MISSING and (said := notes.of(run.spec)):
             row.reason = said
@@ -101,7 +103,15 @@ def run_tables(
             record = row.record
             row, of_run = _planned_row(run, RunState.STALE, reason), ()
             row.record = record
-        if run.extra_repeat and row.status == RunState.MISSING:
+        point, is_missing = run.spec.point.path, row.status == RunState.MISSING
+        if row.status == RunState.DOES_NOT_FIT:
+            size = run.spec.per_replica_batch_size
+            said = f"per_replica_batch_size {size} did not fit: {run.spec.path}"
+            unfit.setdefault(point, said)
+        elif is_missing and run.smaller and run.smaller in unfit:  # in the order of the sizes
+            row.status, row.reason = RunState.DOES_NOT_FIT, unfit[run.smaller]
+            unfit[point] = row.reason
+        if run.extra_repeat and is_missing:
             continue  # a repeat that its point did not need, or not yet
         _add_failed_attempts(run, row, runs_dir, before_s)
         runs.append(row)
