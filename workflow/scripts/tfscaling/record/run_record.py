@@ -184,6 +184,9 @@ class Metrics(Computation, frozen=True, kw_only=True):
     throughput_examples_per_s: float | None
     """Examples of all steps after the first execution over train_time_s, without padding; null if
     there was no other."""
+    flops_per_example: Amount | None = None
+    """FLOPs of a training step per example - three times those of the forward pass, as TensorFlow's
+    profiler counts them, or what a program reports by this name; null if they are not known."""
     examples_trained: Examples | None
     """Examples really trained, over all epochs and replicas; null if a user's program does not
     tell."""

@@ -483,6 +483,13 @@ class Recipe(Keys, frozen=True, kw_only=True):
     for each combination."""
 
     @property
+    def precision_of_products(self) -> str:
+        """The precision, a key of `peak_tflops`; of a program its parameter `precision`, or ""."""
+        if self.program:
+            return str(self.parameters.get("precision", ""))
+        return self.precision.removeprefix("mixed_")
+
+    @property
     def doublings(self) -> tuple[int, ...]:
         """The batch sizes that are an axis; none for a single size."""
         size = self.per_replica_batch_size
@@ -628,6 +635,11 @@ class Platform(Measured, frozen=True, kw_only=True):
     extra: Line | None = None
     """sbatch gets these further options, as one string; an option for which there is a key here,
     in the grid or in the profile is refused."""
+    peak_tflops: dict[
+        Literal["float32", "tf32", "bfloat16", "float16"], Annotated[float, Meta(gt=0, le=1e6)]
+    ] = {}
+    """One replica's device reaches this many TFLOP/s in products of large matrices, by precision:
+    the column `share_of_peak` relates training to it (docs/gpu.md). A change reruns nothing."""
     usd_per_node_hour: Usd | None = None
     """One node costs this much per hour. A price needs `price_date` and `price_source`."""
     usd_per_gpu_hour: Usd | None = None
@@ -648,6 +660,10 @@ class Platform(Measured, frozen=True, kw_only=True):
     def measured(self) -> Measured:
         """Its keys that can change a measurement."""
         return Measured(**{key: getattr(self, key) for key in Measured.__struct_fields__})
+
+    def peak_at(self, precision: str) -> float | None:
+        """The peak in TFLOP/s at this precision; None if it is not given."""
+        return next((peak for name, peak in self.peak_tflops.items() if name == precision), None)
 
     def price_usd(self, gpus_per_node: int) -> float | None:
         """Price of one node with so many GPUs for one hour in US dollars; None without a price."""

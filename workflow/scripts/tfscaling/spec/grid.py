@@ -136,6 +136,7 @@ def expand(config: Config, registries: Registries) -> Grid:
                     relative_interval=until.relative_interval if until else None,
                     extra_repeat=repeat > first,
                     usd_per_node_hour=price,
+                    peak_tflops=platform.peak_at(recipe.precision_of_products),
                     usd_per_kwh=platform.usd_per_kwh,
                     kg_co2_per_kwh=platform.kg_co2_per_kwh,
                 )

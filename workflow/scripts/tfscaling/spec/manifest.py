@@ -41,6 +41,8 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The folder of the point with half of the batch: made only if all its runs fit in memory."""
     usd_per_node_hour: float | None = None
     """US dollars for one node with its GPUs, one hour."""
+    peak_tflops: float | None = None
+    """What the platform's device reaches at the precision of the run."""
     usd_per_kwh: float | None = None
     """US dollars for one kWh."""
     kg_co2_per_kwh: float | None = None

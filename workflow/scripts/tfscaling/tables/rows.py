@@ -92,6 +92,7 @@ class RunRow(RunMetrics, TypedRow):
     none."""
     examples_trained: Examples = None
     """Examples trained over all epochs; null without a record."""
+    share_of_peak: Amount = NAN
     cost_usd: Amount = NAN
     energy_usd: Amount = NAN
     energy_kg_co2: Amount = NAN

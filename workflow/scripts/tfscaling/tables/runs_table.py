@@ -268,6 +268,9 @@ def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
     record = _with_training_before(record) if is_timed else record
     _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
     _set_energy(row, run, record)
+    if run.peak_tflops is not None:
+        reached = number(record.metrics.flops_per_example) * row.throughput_examples_per_s
+        row.share_of_peak = reached / run.spec.replicas / (run.peak_tflops * 1e12)
     row.quality = number(metrics.quality_of_run(record, run.spec.recipe.quality).value)
     if record.resumed is not None:
         row.time_with_queue_s = NAN  # the earlier attempts' waits are not known
