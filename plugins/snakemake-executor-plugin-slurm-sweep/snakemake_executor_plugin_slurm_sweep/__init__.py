@@ -176,6 +176,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         try:
             if self._is_cancelled.is_set():
                 return
+            if self._is_made(job):
+                self._sweep.accept(output_of(job))
+                self._report(super().report_job_success, SubmittedJobInfo(job))
+                return
             info = self._adopt(job) or self._submit(job)
         except Exception as error:
             if isinstance(error, subprocess.CalledProcessError):
@@ -248,6 +252,15 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     # Jobs of an earlier start
 
+    def _is_made(self, job: Any) -> bool:
+        """Whether the planned output has appeared since Snakemake planned its jobs.
+
+        A job of an earlier start may have ended meanwhile.
+        """
+        output = output_of(job)
+        was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
+        return was_missing and output.exists() and not self._sweep.has_other_settings(output)
+
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
         """The job of an earlier start that makes the same output, or None."""
         comment, output = comment_of(job), output_of(job)
@@ -258,12 +271,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             output, earlier.start_s
         )
         if earlier.has_ended:
-            # made after Snakemake had planned its jobs
-            was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
-            if not was_missing or not output.exists() or is_other:
-                return None
-            self._sweep.accept(output)
-        elif earlier.runs and is_other:
+            return None
+        if earlier.runs and is_other:
             self._after[comment] = earlier.number
             self.logger.warning(
                 f"{output}: job {earlier.number} of an earlier start runs with other settings; the "

@@ -323,16 +323,20 @@ def test_of_several_jobs_for_an_output_the_last_unfinished_job_is_adopted() -> N
 @pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize("was_missing", [True, False])
 @pytest.mark.parametrize("is_other", [True, False])
-def test_a_job_that_has_just_ended_counts_if_its_output_came(
-    exists: bool, was_missing: bool, is_other: bool, start: Start, sweep: Sweep, tmp_path: Path
-) -> None:
-    output, executor = tmp_path / "run.json", start(earlier=queued("COMPLETED"))
+@pytest.mark.parametrize("states", [[], ["COMPLETED"]])
+def test_an_output_that_came_after_the_planning_counts(
+    exists: bool, was_missing: bool, is_other: bool, states: list[str], start: Start, sweep: Sweep,
+    slurm: Slurm, tmp_path: Path,
+) -> None:  # fmt: skip
+    output, executor = tmp_path / "run.json", start(earlier=queued(*states))
     sweep.has_others = lambda since_s: is_other
     if exists:
         output.touch()
     executor.missing += [str(output)] * was_missing
     counts = exists and was_missing and not is_other
-    assert (executor._adopt(Job([str(output)])) is not None) == counts
+    done(executor, Job([str(output)]))
+    assert len(slurm.calls) == (not counts)
+    assert executor.ended == [(str(output), True)] * counts
     assert sweep.accepted == [output] * counts
 
 
