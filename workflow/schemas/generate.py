@@ -234,7 +234,7 @@ def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
     """The cells of a key; `is_required` says that it has no default."""
     default = "required" if is_required else "–"
     if "$ref" in rules and "default" in rules:
-        default = "those of its keys"
+        default = "see its keys"
     elif "default" in rules:
         default = f"`{json.dumps(rules['default'], ensure_ascii=False)}`"
     return [
