@@ -57,7 +57,7 @@ def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
 NAMES_MAX = 240
-#: Runs of a grid: Snakemake plans so many in minutes.
+#: Most runs of a grid: Snakemake plans this many in minutes.
 RUNS_MAX = 100_000
 #: The largest seed of NumPy and Keras.
 SEED_MAX = 2**32 - 1

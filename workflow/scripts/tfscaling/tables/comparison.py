@@ -75,13 +75,13 @@ def comparison_table(
 
     Every metric is the median over the point's valid runs; times of those that have some, which
     `runs_timed` counts; time and cost to the target of its quality only if all of them reached it
-    and tell when, and `runs_at_target` counts those that reached it. Speed-up is
-    relative to the point that `baseline` names by values of axes; axes that it leaves open are the
-    point's own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on
-    the same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points
-    that do not train as many examples as their baseline have no speed-up: `same_work` says which,
-    None where it is not known: a user's program then has a speed-up by its recipe.
-    `undefined_ratios` are those whose denominator is 0 or does other work.
+    and tell when, and `runs_at_target` counts the runs that reached it. Speed-up is
+    relative to the point that `baseline` names by values of axes; open axes are as in the compared
+    point (platform, model, strategy, recipe) or with the fewest replicas (the others), on the same
+    kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points that do
+    not train as many examples as their baseline have no speed-up: `same_work` says which, None
+    where it is not known: a user's program then has a speed-up by its recipe. `undefined_ratios`
+    are those whose denominator is 0 or does other work.
     """
     points = _by_point(table_rows.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
@@ -248,7 +248,7 @@ def _add_speedup(
         own, of_base = row.examples_trained, base.examples_trained
         if not (row.runs and base.runs) or row.same_work is False:
             continue
-        # of a program that tells no examples the recipe stands for the work
+        # the recipe defines the work of a program that reports no examples
         if own is None or of_base is None or is_same_work(own, of_base):
             _add_ratios(row, base, points)
         else:

@@ -206,7 +206,7 @@ def _texts(column: str) -> Callable[[Tables], Iterator[Found]]:
 
 
 def _not_valid(tables: Tables) -> Found:
-    # runs that diverged have a warning of their own
+    # runs that diverged have a separate warning
     out = [run for run in tables.all_runs if run.status not in FINISHED]
     counts = Counter(str(run.status) for run in out)
     named = _listed([f"{number} {status}" for status, number in counts.items()])
@@ -254,7 +254,7 @@ def _wide_scatter(tables: Tables) -> Found:
 
 
 def _points(is_concerned: Callable[[PointRow], bool]) -> Callable[[Tables], Found]:
-    """A rule about the measured points of which this is true."""
+    """A rule about the measured points for which this is true."""
     return lambda tables: tables.about(p for p, row in tables.measured.items() if is_concerned(row))
 
 

@@ -174,7 +174,7 @@ def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
 
 
 def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
-    """Whether the training of a run is that of the published result: it gives the same model.
+    """Whether a run trains like the published result: it gives the same model.
 
     So do all strategies of `synchronous` with the same global batch.
     """

@@ -71,7 +71,7 @@ def qualities_in(table: pd.DataFrame) -> dict[str, Quality]:
 
 
 def metric_of(name: str, row: Cells) -> Metric:
-    """The metric of a column; that of the column `quality` is the row's own."""
+    """The metric of a column; for the column `quality` the row's metric."""
     return of_quality(quality_of(row)) if name == QUALITY else METRICS[name]
 
 
@@ -202,7 +202,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def _without_formulas(column: pd.Series) -> pd.Series:
-    # `map` would make 1.0 of 1 beside a missing value
+    # `map` would make 1.0 of 1 next to a missing value
     return pd.Series([_plain(value) for value in column], column.index, dtype="object")
 
 
