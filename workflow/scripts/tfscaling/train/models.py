@@ -93,11 +93,11 @@ MODELS: dict[str, Model] = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Model:
-    """The model of this name, or of the user's function `package.module:function`.
+    """The model of this name, or of the custom function `package.module:function`.
 
     The function is given the parameters that it has an argument for.
     """
     if not user_code.is_reference(name):
         return MODELS[name]
     build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))
-    return Model("A function of the user's.", None, build)
+    return Model("A custom function.", None, build)
