@@ -100,11 +100,12 @@ tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed ## what tests a
 clouds: setup tools ## check the definitions in provision/gcp and provision/aws
 	provision/clouds/check
 
-lint: setup ## style, types, generated files
+lint: setup ## style, types, generated files, words
 	ruff check . && ruff format --check .
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	mypy
 	workflow/schemas/generate.py --check
+	tests/word_list.py
 	snakemake --lint --configfile config/demo.yaml
 
 # schemas of the configuration and of records, and the tables of config/README.md, from the types

@@ -87,7 +87,7 @@ def schema_files() -> dict[str, str]:
 def of_overlay() -> Schema:
     """The schema of one file of the configuration, which others complete: it requires no key.
 
-    Mappings of several files are merged, so that none need be whole; a list is that of one file.
+    Mappings of several files are merged, so none needs to be complete; a list comes from one file.
     """
     schema = copy.deepcopy(configuration.of(config.Config))
     parts = schema["$defs"]

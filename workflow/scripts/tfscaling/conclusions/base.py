@@ -24,10 +24,10 @@ class Conclusion:
     """A conclusion by its name in CONCLUSIONS: files <name>.csv and <name>.md.
 
     `title` heads its section of the page, `caption` is the text below it, `category` its place in
-    Snakemake's own report. The functions are those of `module`, a module of this package, whose
-    names begin with `prefix`:
+    Snakemake's own report. `module` is a module of this package; its functions whose names begin
+    with `prefix` are used:
 
-    - `table(study, *tables)`: the data frame; `tables` are those of the conclusions in `uses`
+    - `table(study, *tables)`: the data frame; `tables` are the tables of the conclusions in `uses`
     - `as_text(table)`: the table of the page; left out if the page has none
     - `page(table, study)`: <name>.md without the warnings, a heading first; by default `as_text`
     - `with_warnings(page, warnings)`: <name>.md; by default the warnings follow the heading
@@ -135,7 +135,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "forecast",
         "Forecast of points that were not run",
         "The time on the numbers of nodes that `forecast` names, from start-up, computation and "
-        "all-reduce as far as they were measured, beside Amdahl's law and the Universal "
+        "all-reduce as far as they were measured, next to Amdahl's law and the Universal "
         "Scalability Law: with the error on points left out, refused where that is too large. "
         "Never part of a decision.",
     ),

@@ -44,7 +44,7 @@ SLACK_S = 0.05
 TIME = "execution_time_s"
 LOW, HIGH = f"{TIME}_low", f"{TIME}_high"
 LAUNCH, PROGRAM = "launch_time_s", "program_time_s"
-#: The phases that sum to the time; runs of programs, and of checkpoints, have some of their own.
+#: The phases that sum to the time; programs and checkpoints have further phases.
 PARTS = tuple(name for name, phase in PHASES.items() if phase.of_execution_time)
 APART = (LAUNCH, "import_time_s", "rendezvous_time_s", "build_time_s", "evaluation_time_s")
 #: Keys of a recipe by which a run trains on a part of the examples.
@@ -62,9 +62,9 @@ Mask = Sequence[bool] | np.ndarray | pd.Series
 class Data:
     """The tables and the manifest as the rules look at them.
 
-    `valid` are the runs that count, `timed` those of them whose times count, `points` those that
-    have valid runs, `compared` the points that have another one as their baseline, `benchmarks` the
-    rows of `communication`.
+    `valid` are the runs that count, `timed` the ones with times that count, `points` the points
+    with valid runs, `compared` the points with a different point as baseline, `benchmarks` the rows
+    of `communication`.
     """
 
     def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
@@ -198,7 +198,7 @@ def _comparison(data: Data) -> Iterator[Part]:
 
 @_rule(f"{HOEFLER} 7", "Runs do not start in the order of what is studied.")
 def _order(data: Data) -> Iterator[Part]:
-    """Each repeat is a block in an order of its own: so much a correlation may be by chance."""
+    """Each repeat is a block in a separate order: bounds for a correlation by chance."""
     found = {}
     for name, runs in data.valid.dropna(subset="started").groupby("platform", sort=True):
         start = pd.to_datetime(runs["started"], utc=True, format="ISO8601").astype("int64")

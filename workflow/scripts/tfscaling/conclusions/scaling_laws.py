@@ -42,7 +42,7 @@ from tfscaling.tables.table_rows import Row, is_known, point_of, points_of
 
 #: A law is refused if it misses a point that was left out of its fit by more than this fraction.
 LEFT_OUT_ERROR_MAX = 0.25
-#: Times differ if they do by this fraction, and by so many standard errors of their runs.
+#: Times differ if they do by this fraction, and by this many standard errors of their runs.
 CHANGE_MIN, CHANGE_ERRORS = 0.10, 4.0
 #: An interval of sigma, which lies between 0 and 1, that is wider than this is too wide to be used.
 SIGMA_WIDTH_MAX = 0.5
@@ -511,7 +511,7 @@ def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row for each line of points and each law, fitted or refused.
 
     After a refusal there is a row for the fit from more replicas on, if one holds. Excluded are
-    runs that are not ok, and points that do other work or of which half the runs diverged:
+    runs that are not ok, and points that do other work or with half of their runs diverged:
     `left_out` names them. n is the number of replicas; every line trains the same number of
     examples, so that the speed-up is a ratio of times in weak and in strong scaling. Laws of one
     line that contradict each other say so in their `statement`.

@@ -306,7 +306,7 @@ def left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
 
 
 def metrics(qualities: Mapping[str, Quality]) -> Table:
-    """Every metric; `qualities` are those of the points, by name."""
+    """Every metric; `qualities` belong to the points, by name."""
     found = {**meanings(), **BY_FORMULAE}
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, found.get(name, found[QUALITY])]

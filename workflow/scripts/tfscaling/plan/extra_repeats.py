@@ -73,7 +73,9 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     """round=<n>.json: the extra repeats to make."""
 
     round: int
-    runs: Annotated[tuple[str, ...], Meta(description="Paths of those of all rounds up to this.")]
+    runs: Annotated[
+        tuple[str, ...], Meta(description="Paths of the runs in all rounds up to this one.")
+    ]
     added: Annotated[int, Meta(description="How many of them are new.")]
     points: tuple[RepeatedPoint, ...]
     searches: tuple[SearchState, ...] = ()
@@ -87,7 +89,7 @@ def read(path: Path) -> Round | None:
 def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], number: int) -> Round:
     """Return round `number`: the runs of the rounds `before`, and what intervals and searches need.
 
-    A point of which at least half of the runs diverged gets no extra repeats.
+    A point gets no extra repeats if at least half of its runs diverged.
     """
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
     done = table[table["status"].isin([*FINISHED])]
@@ -150,7 +152,7 @@ def relative_interval(times_s: Sequence[float]) -> float | None:
 
 
 def next_number(runs: int) -> int:
-    """The next number of runs whose interval ends further inside the sample than that of `runs`."""
+    """The next number of runs whose interval ends further inside the sample than with `runs`."""
     if runs < RUNS_FOR_INTERVAL:
         return RUNS_FOR_INTERVAL
     more = runs + 1

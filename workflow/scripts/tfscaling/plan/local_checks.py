@@ -76,7 +76,7 @@ def has_cuda_libraries() -> bool:
     return found or ctypes.util.find_library(_LIBRARY) is not None
 
 
-#: Loads what a rank loads, without meeting other ranks. In a process of its own: a library that
+#: Loads what a rank loads, without meeting other ranks. In a separate process: a library that
 #: does not fit may end it.
 _LOAD = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI"
 _TIMEOUT_S = 60.0

@@ -63,7 +63,7 @@ _PointT = TypeVar("_PointT", bound=Point)
 class Request(NamedTuple):
     """What a job requests of Slurm: the question to sbatch, and what is compared with limits.
 
-    `cpus`, `gres` and `mem_mb` are those of each node; `mem_mb` 0 requests none.
+    `cpus`, `gres` and `mem_mb` are for each node; `mem_mb` 0 requests none.
     """
 
     question: str
@@ -382,7 +382,7 @@ def exceeded(request: Request, partition: Mapping[str, str]) -> str:
     """The limit of a partition that no such job meets, by the name of Slurm's reason, or "".
 
     With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which waits for ever.
-    A QOS may set limits of its own instead of those for time and nodes.
+    A QOS may replace the limits for time and nodes.
     """
     at = f"partition {partition.get('PartitionName', '')} has"
     max_time, max_nodes = (partition.get(key, "") for key in ("MaxTime", "MaxNodes"))

@@ -136,7 +136,7 @@ class RepeatUntil(Keys, frozen=True, kw_only=True):
 
 #: Runs of each point that is still in a search, at each of its looks.
 LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
-#: What a search can be for: metrics of which less is better.
+#: Goals of a search: metrics that are better the lower.
 SearchGoal = Literal["execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd"]
 
 

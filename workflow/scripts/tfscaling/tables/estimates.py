@@ -119,7 +119,7 @@ def ratio_interval(
 ) -> Interval | None:
     """Percentile bootstrap interval of the ratio of two medians; None if either has too few.
 
-    Nor is there one if a denominator is not above zero: a resample's ratio would be no number. The
+    None, too, if a denominator is not above zero: a resample's ratio would be no number. The
     resampling is seeded: the same samples, in any order, give the same interval. The result equals
     `scipy.stats.bootstrap` for ordered samples; the ranks drawn serve thousands of ratios.
     """

@@ -356,7 +356,7 @@ class CheckpointedLoop(TrainingLoop):
         report: Callable[[str], None],
         checkpoints: Checkpoints | None = None,
     ) -> Result:
-        """Train all epochs, or those that are left after the checkpoint to go on from.
+        """Train all epochs, or those that are left after the last checkpoint.
 
         Raises InterruptedTrainingError if a signal asks `checkpoints` for the end.
         """
