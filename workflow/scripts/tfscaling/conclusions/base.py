@@ -75,8 +75,8 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "decision": Conclusion(
         "decision",
         "Recommendation",
-        "Which point to take for the shortest time, the lowest cost and the best quality, which "
-        "is the test accuracy unless the recipe names another metric: only "
+        "Which configuration to take for the shortest time, the lowest cost and the best quality, "
+        "which is the test accuracy unless the recipe names another metric: only "
         "where it is shown to be within the indifference of the best, else the best estimate and "
         "how far it may be from the best.",
         "Findings",
@@ -106,38 +106,42 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "regressions": Conclusion(
         "two_sweeps",
         "Against another sweep",
-        "Every point against the same point of the study that `compare_with` names: slower, "
-        "faster, the same within the indifference, or cannot be told, for all points together; "
+        "Every configuration against the same configuration of the study that `compare_with` "
+        "names: slower, "
+        "faster, the same within the indifference, or cannot be told, for all configurations "
+        "together; "
         "lost or failing, where runs fail now, and whether more runs fail at the others together; "
         "and in what the runs of the two were made otherwise.",
     ),
     "clouds": Conclusion(
         "clouds",
-        "Clouds: the same point on two clouds",
-        "Platforms of different clouds at the same point: the cloud with the better median, how "
-        "many times worse the other one is, and whether the interval supports that.",
+        "Clouds: the same configuration on two clouds",
+        "Platforms of different clouds at the same configuration: the cloud with the better "
+        "median, how many times worse the other one is, and whether the interval supports that.",
     ),
     "published": Conclusion(
         "published_values",
         "Published against measured",
-        "Every published point with the measured values: time of the same point with the same "
+        "Every published configuration with the measured values: time of the same configuration "
+        "with the same "
         "training; loss and accuracy of all runs of the same training, on any platform.",
     ),
     "scaling": Conclusion(
         "scaling_laws",
         "Scaling laws",
-        "Amdahl's law and the Universal Scalability Law fitted to every line of points that differ "
+        "Amdahl's law and the Universal Scalability Law fitted to every line of configurations "
+        "that differ "
         "in the number of replicas only, with 95 % intervals. A law is refused, with the reason, "
-        "where the points do not determine it or do not follow it; there are no statements "
+        "where the configurations do not determine it or do not follow it; there are no statements "
         "outside the measured range.",
     ),
     "forecast": Conclusion(
         "forecast",
-        "Forecast of points that were not run",
+        "Forecast of configurations that were not run",
         "The time on the numbers of nodes that `forecast` names, from start-up, computation and "
         "all-reduce as far as they were measured, next to Amdahl's law and the Universal "
-        "Scalability Law: with the error on points left out, refused where that is too large. "
-        "Never part of a decision.",
+        "Scalability Law: with the error on configurations left out, refused where that is too "
+        "large. Never part of a decision.",
     ),
     "projection": Conclusion(
         "projection",

@@ -158,7 +158,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """One row per metric of every point that platforms of two clouds have both."""
     comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
     return shown.text_table(
-        "Clouds: the same point on two clouds",
+        "Clouds: the same configuration on two clouds",
         table,
         _cells,
         shown.notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),

@@ -557,8 +557,8 @@ def _pareto_table(study: Study) -> TextTable:
     if not priced:
         notes.append("Cost is excluded if a measured configuration has no price.")
     notes += [ineligible_text(study.ineligible, varying(study.points))] if study.ineligible else []
-    title = f"Points that no other beats in {what} together"
-    return TextTable.of(title, ["point", *heads.values()], rows, notes)
+    title = f"Configurations that no other beats in {what} together"
+    return TextTable.of(title, ["configuration", *heads.values()], rows, notes)
 
 
 def _open(study: Study) -> Iterator[tuple[tuple[str, str], list[str]]]:

@@ -130,7 +130,9 @@ def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
     if _is_known(row, "examples_trained"):
         trained = row["examples_trained"]
         if work - trained > SAME_WORK_TOLERANCE * work:
-            return f"{OTHER_WORK}: trained {trained:,.0f} examples, another point {work:,.0f}"
+            return (
+                f"{OTHER_WORK}: trained {trained:,.0f} examples, another configuration {work:,.0f}"
+            )
     if _is_known(row, "examples_trained_min") and not is_same_work(
         row["examples_trained_min"], row["examples_trained_max"]
     ):

@@ -369,7 +369,7 @@ def _fit(law: ScalingModel, line: Times) -> Fit | Refusal:
     if errors.max() > LEFT_OUT_ERROR_MAX:
         missed = f"n = {line.n[errors.argmax()]:g} by {errors.max():.1%}"
         limit = f"when fitted to the others (limit {LEFT_OUT_ERROR_MAX:.0%})"
-        reason = f"{law.title} does not describe the points: it misses {missed} {limit}."
+        reason = f"{law.title} does not describe the measurements: it misses {missed} {limit}."
         return Refusal(law.name, line.extent, reason, misses=True)
     solution = solve(line, terms(line.n, unknown))
     allowed, lack_of_fit = tolerance(line, solution.misfit, unknown)
@@ -421,16 +421,18 @@ def _undetermined(found: Mapping[str, Estimate], line: Times) -> str:
     """Why the runs leave parameters open: intervals that hold all answers to the question."""
     sigma, knee = found["sigma"], found.get("knee")
     if "kappa" in found and math.isinf(found["kappa"].high):
-        return "The points do not determine kappa: however large it is, it agrees with the runs."
+        return (
+            "The measurements do not determine kappa: however large it is, it agrees with the runs."
+        )
     if sigma.high - sigma.low > SIGMA_WIDTH_MAX:
         return (
-            f"The points do not determine sigma: anything from {sigma.low:.2g} to {sigma.high:.2g} "
-            f"agrees with the runs."
+            f"The measurements do not determine sigma: anything from {sigma.low:.2g} to "
+            f"{sigma.high:.2g} agrees with the runs."
         )
     if knee is not None and math.isinf(knee.high) and knee.low < KNEE_SHARE_MIN * line.n[-1]:
         return (
-            f"The points do not determine kappa: a knee at n = {max(knee.low, 1):.2g}, well within "
-            f"the measured range, agrees with the runs, and so does none at all."
+            f"The measurements do not determine kappa: a knee at n = {max(knee.low, 1):.2g}, well "
+            f"within the measured range, agrees with the runs, and so does none at all."
         )
     return ""
 
@@ -491,7 +493,7 @@ def statement(found: Fit) -> str:
         text = f"Whether the knee, {found.knee}, lies within {over} is left open by the runs."
     else:
         text = f"The knee, {found.knee}, lies {found.knee_place} {over}."
-    lack = " The points lie further from the curve than their runs scatter."
+    lack = " The measurements lie further from the curve than their runs scatter."
     return text + (lack if found.lack_of_fit else "")
 
 

@@ -283,7 +283,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     names = [*(["goal"] * several), *axes, *shown]
     rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
     heads = [_HEADS.get(name, name) for name in names]
-    above = f"All points: {fixed}." if fixed else ""
+    above = f"All configurations: {fixed}." if fixed else ""
     return TextTable.of("The search", heads, rows, _notes(typed(SearchRow, table)), above)
 
 

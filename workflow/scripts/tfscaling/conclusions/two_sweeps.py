@@ -356,7 +356,7 @@ class Failures:
         """One sentence, or nothing if no run failed."""
         if not self.here.bad + self.there.bad:
             return ""
-        points = f"{self.points} point{'s that are' if self.points > 1 else ' that is'}"
+        points = f"{self.points} configuration{'s that are' if self.points > 1 else ' that is'}"
         more = "more than by chance" if self.are_more else "that more fail here is not shown"
         return (
             f"At {points} neither lost nor failing {self.here.bad} of {self.here.runs} runs failed "
@@ -383,7 +383,7 @@ def summary(found: pd.DataFrame) -> str:
     counts = Counter(found["verdict"])
     verdicts = (*COMPARED, NOT_COMPARED)
     named = [f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict]]
-    points = f"{len(found)} point{'s' * (len(found) > 1)}"
+    points = f"{len(found)} configuration{'s' * (len(found) > 1)}"
     return f"{points} against {found['reference'].iloc[0]}: {', '.join(named)}."
 
 

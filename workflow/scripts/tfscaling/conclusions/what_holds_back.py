@@ -195,7 +195,7 @@ def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> I
             by_chance = comparisons * ranks_of[point] ** (1.0 - len(own))
             support = SUPPORTED if by_chance <= 1 - CONFIDENCE else INCONCLUSIVE
         if support == INCONCLUSIVE:
-            text += f" Among {comparisons} points with several ranks that can be chance."
+            text += f" Among {comparisons} configurations with several ranks that can be chance."
         yield point, text, support, comparisons
 
 

@@ -132,7 +132,9 @@ def _trains(runs: pd.DataFrame) -> str:
 
 def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
     """The tables to sort and filter, in the order of the page; none of an empty conclusion."""
-    points = comparison.as_text(results.comparison, "Comparison: one row per point", metrics)
+    points = comparison.as_text(
+        results.comparison, "Comparison: one row per configuration", metrics
+    )
     yield Table("comparison", points)
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)

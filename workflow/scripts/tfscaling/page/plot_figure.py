@@ -284,7 +284,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
             at = axes.get_xaxis_transform()
             axes.plot([at_x], [0.03 + 0.04 * height], color=colour, transform=at, **usual)
     if len(rows):
-        number = count(len(rows), "point")
+        number = count(len(rows), "configuration")
         axes.plot([], [], color="0.3", label=f"{number} {ABSENT}", **usual)
     return len(rows) > 0
 

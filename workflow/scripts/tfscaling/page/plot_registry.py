@@ -73,7 +73,7 @@ PLOTS: dict[str, Plot] = {
         ("loss", "quality", "published_loss", "published_accuracy"),
     ),
     "epochs": Plot("{learned} of each epoch", "plot_training.epochs", ("loss", "quality")),
-    "race": Plot("The search: runs of each point", "plot_search.race", is_of_search=True),
+    "race": Plot("The search: runs of each configuration", "plot_search.race", is_of_search=True),
 }
 
 

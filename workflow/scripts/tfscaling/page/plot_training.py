@@ -150,7 +150,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     if evaluated:
         notes.append("hollow: on held-out examples after the epoch")
     if len(lines) > MANY:
-        notes.append(f"{len(lines)} points, one line each")
+        notes.append(f"{len(lines)} configurations, one line each")
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure
 

@@ -197,7 +197,8 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
     diverged = int((runs["status"] == "diverged").sum())
     in_all = f"{len(valid)} of {count(len(runs), 'run')} valid"
     return (
-        f"{count(len(points), 'point')}, {in_all}{f', {diverged} diverged' if diverged else ''}, "
+        f"{count(len(points), 'configuration')}, "
+        f"{in_all}{f', {diverged} diverged' if diverged else ''}, "
         f"{count(len(names), 'platform')} ({titles}), {dates}, {commit}."
     )
 
@@ -268,8 +269,8 @@ def samples(comparison: pd.DataFrame) -> str:
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     with_times = " with times" * bool((sizes < planned["runs"]).any())
     return (
-        f"{count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs{with_times}, "
-        f"{len(sizes) - enough - few} with fewer, {few} with none."
+        f"{count(enough, 'configuration')} with at least {RUNS_FOR_INTERVAL} valid "
+        f"runs{with_times}, {len(sizes) - enough - few} with fewer, {few} with none."
     )
 
 

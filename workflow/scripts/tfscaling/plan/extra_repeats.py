@@ -49,8 +49,8 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     recipe: str
     points: Annotated[int, Meta(description="From which the search chooses.")]
-    left: Annotated[tuple[str, ...], Meta(description="Eliminated points, by their paths.")]
-    wanted: Annotated[tuple[str, ...], Meta(description="Points that need more runs.")]
+    left: Annotated[tuple[str, ...], Meta(description="Eliminated configurations, by their paths.")]
+    wanted: Annotated[tuple[str, ...], Meta(description="Configurations that need more runs.")]
     runs_next: Annotated[int, Meta(description="Runs of each at the next analysis, or 0.")]
     is_decided: bool
 

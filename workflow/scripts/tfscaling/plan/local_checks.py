@@ -61,8 +61,8 @@ def cuda_problem(specs: Iterable[RunSpec], config: Config) -> str:
         "  1. `make setup CUDA=1` installs them.\n"
         "  2. Or the nodes have them: load them in the platform's `setup`, as `module load cuda`. "
         "The NVIDIA driver must be there in any case.\n"
-        "  3. Without GPUs, leave these points out; only to try them, `devices: logical` in the "
-        "platform splits the CPU."
+        "  3. Without GPUs, leave these configurations out; only to try them, `devices: logical` "
+        "in the platform splits the CPU."
     )
 
 

@@ -35,7 +35,7 @@ NO_SBATCH = (
 #: What to do about points that Slurm refuses.
 ADVICE = (
     "Change the platform (partition, cpus_per_node, gpu_gres, runtime_min, account, …), or leave "
-    "the points out (`exclude`)."
+    "the configurations out (`exclude`)."
 )
 #: Requests asked at the same time.
 _AT_ONCE = 4
@@ -200,7 +200,7 @@ def verdict(points: Iterable[Point], config: Config, how: Submission) -> Verdict
     refused = {point: a.refusal for point, a in of_points.items() if a.refusal}
     if not refused:
         return Verdict(outlook=tuple(outlook(of_points, datetime.datetime.now())))
-    lines = ["Slurm refuses what these points request:"]
+    lines = ["Slurm refuses what these configurations request:"]
     for line, point in by_words(refused.items()):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
     return Verdict("\n".join([*lines, ADVICE]), refused=refused)

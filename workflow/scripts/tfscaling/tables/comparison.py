@@ -236,7 +236,7 @@ def _add_speedup(
         base = bases[alike]
         _compare_work(row, base, most[series])
         if base is None:
-            row.baseline = "no point of the grid"
+            row.baseline = "no configuration of the grid"
             continue
         shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
         words = [axis_text(axis, base) for axis in shown if axis != "tasks_per_node"]
@@ -269,7 +269,7 @@ def _compare_work(row: PointRow, base: PointRow | None, most: int) -> None:
     other = of_base or most
     row.same_work = is_same_work(own, other)
     if not row.same_work:
-        whose = "its baseline" if of_base else "another point of its series"
+        whose = "its baseline" if of_base else "another configuration of its series"
         _say(row, f"{OTHER_WORK}: trained {own:,} examples, {whose} {other:,}")
 
 

@@ -342,7 +342,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     return heads
 
 
-def all_share(fixed: str, noun: str = "points") -> str:
+def all_share(fixed: str, noun: str = "configurations") -> str:
     """A sentence before a table: what all its rows share; empty without such facts."""
     return f"All {noun}: {fixed}." if fixed else ""
 

@@ -147,7 +147,9 @@ def read(path: Path | str | None) -> list[PublishedResult]:
         result = _typed(line, where)
         if result.point in results:
             point = ", ".join(f"{axis} {getattr(result, axis)}" for axis in POINT_COLUMNS)
-            raise ConfigError(f"{where}: {point}: the point stands in an earlier line already")
+            raise ConfigError(
+                f"{where}: {point}: the configuration stands in an earlier line already"
+            )
         results[result.point] = result
     return list(results.values())
 

@@ -242,7 +242,7 @@ def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
     Raises ValueError if rows are of different qualities, which nothing compares.
     """
     if QUALITY in metrics and len(qualities_of(rows)) > 1:
-        raise ValueError(f"points of different qualities: {', '.join(qualities_of(rows))}")
+        raise ValueError(f"configurations of different qualities: {', '.join(qualities_of(rows))}")
     better = {name: metric_of(name, rows[0]).is_higher_better for name in metrics if rows}
     losses = [
         tuple(-float(row[name]) if better[name] else float(row[name]) for name in metrics)

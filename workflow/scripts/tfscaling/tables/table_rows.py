@@ -238,7 +238,7 @@ def write_data_package(path: Path, epoch_columns: Iterable[str]) -> None:
     tables = {
         "runs": ("One row per run, with those that do not count.", described(RunRow)),
         "epochs": ("One row per epoch of each run with a record.", of_epochs(epoch_columns)),
-        "comparison": ("One row per point of the grid.", described(PointRow)),
+        "comparison": ("One row per configuration of the grid.", described(PointRow)),
     }
     run_record.write_json(path, data_package(tables))
 
