@@ -33,7 +33,7 @@ INSTEAD = {
     r"of_(now|before)": "current, older",
     r"so_(many|long)(?! (as|that|the)\b)": "this many, n, for that long",
     r"told_apart": "distinguished, not significantly different",
-    r"(?<=[\"*. ])(Mind|Also):": "Warning:, Note:",
+    r"(?<=[\"*. \n])(Mind|Also):": "Warning:, Note:",
     r"(genuine|Genuine)_MNIST": "MNIST",
     r"the_same_of": "repeat the noun",
     r"of_which": "whose, or a new sentence",
