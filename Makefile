@@ -15,7 +15,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 PYTEST = pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 RESULTS = .pytest_cache/test-slurm.xml .pytest_cache/test-here.xml
 # programs that tests run in separate environments
-TOOLS = aws-parallelcluster cfn-lint snakedeploy
+TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
 .PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
 
 help: ## this list

@@ -79,7 +79,7 @@ def test_locks_have_hashes_and_name_no_host(name: str) -> None:
     assert "://" not in text
     pinned = re.findall(r"^[a-z0-9.-]+(?:\[[a-z,-]+\])?==\S+ (?:; .* )?\\$", text, re.MULTILINE)
     entries = re.findall(r"^[a-z0-9.-]+(?:\[[a-z,-]+\])?==", text, re.MULTILINE)
-    assert len(pinned) == len(entries) >= 10
+    assert len(pinned) == len(entries) > 0
     assert text.count("--hash=sha256:") >= len(entries)
 
 

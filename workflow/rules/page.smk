@@ -69,6 +69,21 @@ rule write_report:
         'python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1'
 
 
+rule proposal:
+    """Write the scaling evidence for an application for compute time."""
+    input:
+        page=f"{RESULTS}/report.html",  # all tables exist
+    log:
+        f"{RESULTS}/logs/proposal.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        study=subpath(input.page, parent=True),
+    shell:
+        'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
+
+
 rule partial:
     """Make tables, plots and the page of the runs that have finished."""
     log:

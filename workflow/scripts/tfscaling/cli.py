@@ -22,6 +22,7 @@ STAGES = {
     "partial": ("write_page", "partial"),
     "plan": ("write_plan", "run"),
     "plot": ("write_page", "plots"),
+    "proposal": ("write_proposal", "run"),
     "regressions": ("for_programs", "regressions"),
     "report": ("write_page", "page"),
     "tensorboard": ("for_programs", "tensorboard"),

@@ -7,6 +7,8 @@
 __all__ = [
     "base",
     "communication",
+    "decision",
     "evidence",
+    "shown",
     "two_sweeps",
 ]

@@ -790,6 +790,15 @@ class Forecast(Keys, frozen=True, kw_only=True):
     not measured; beyond `nodes_max`, too."""
 
 
+class Proposal(Keys, frozen=True, kw_only=True):
+    """What `snakemake proposal` requests compute time for."""
+
+    trainings: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    """The node-hours are requested for this many complete trainings of each model and recipe."""
+    margin: Annotated[float, Meta(ge=0, le=10)] = 0.2
+    """This fraction is added for failed runs and tests."""
+
+
 class PlotOptions(Keys, frozen=True, kw_only=True):
     """An entry names a plot to draw."""
 
@@ -842,6 +851,8 @@ class Config(Keys, frozen=True, kw_only=True):
     forecast: Forecast = Forecast()
     """The time on numbers of nodes that were not run is forecast from the measured ones; it is part
     of no decision."""
+    proposal: Proposal = Proposal()
+    """`snakemake proposal` requests node-hours for these trainings."""
     compare_with: NotEmpty | None = None
     """This folder has another study's results, such as `results/main` of another copy of the
     project: each configuration is compared with the same configuration there. A relative path

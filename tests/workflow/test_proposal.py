@@ -1,0 +1,44 @@
+"""The scaling evidence for an application for compute time."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+import pytest
+from project import REPOSITORY, Project
+
+#: pandoc, of the package pypandoc_binary.
+(PANDOC,) = REPOSITORY.glob(".tools/pandoc/lib/python3*/site-packages/pypandoc/files")
+
+
+def test_a_proposal_has_the_measured_scaling_and_the_node_hours(finished: Project) -> None:
+    path = {"PATH": f"{PANDOC}{os.pathsep}{os.environ['PATH']}"}
+    finished.snakemake("proposal", environ=path)
+    folder = finished.folder / "results/main/proposal"
+    names = {"md", "tex", "docx"}
+    assert {p.suffix[1:] for p in folder.glob("proposal.*")} == names
+    text = (folder / "proposal.md").read_text()
+    rows = [row for row in finished.table() if row["execution_time_s"]]
+    lines = [line for line in text.splitlines() if "[records](" in line and line.startswith("|")]
+    assert len(lines) == len(rows)
+    for row in rows:
+        hours = int(row["nodes"]) * float(row["execution_time_s"]) / 3600
+        axes = [f"{axis}={row[axis]}/" for axis in ("recipe", "nodes", "gpus_per_node")]
+        (line,) = [line for line in lines if all(axis in line for axis in axes)]
+        link = re.search(r"\[records\]\((.*)\)", line)
+        assert link and [*(folder / link[1]).glob("repeat=*/run.json")]
+        cells = [cell.strip() for cell in line.split("|")]
+        assert float(cells[7]) == pytest.approx(hours, rel=0.01)
+    # the requests: node-hours of a training, one training, a fifth more
+    asked = re.findall(r"\): ([\d.e-]+) node-hours.*\*\*([\d.e-]+) node-hours\*\*", text)
+    assert len(asked) == 2
+    for each, total in asked:
+        assert float(total) == pytest.approx(1.2 * float(each), rel=2e-3)
+    # each picture of the text exists, and the document holds text and pictures
+    pictures = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert pictures and all((folder / name).stat().st_size > 10_000 for name in pictures)
+    command = [PANDOC / "pandoc", folder / "proposal.docx", "--to", "plain"]
+    plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert plain.count("records") >= len(rows)

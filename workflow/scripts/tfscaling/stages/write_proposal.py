@@ -1,0 +1,179 @@
+"""Scaling evidence for an application for compute time.
+
+INPUTS   config.json, manifest.json, tables/{comparison,runs,epochs,decision}.csv
+OUTPUTS  proposal/proposal.md with its plots as PNG; with pandoc also proposal.tex and proposal.docx
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from tfscaling.conclusions import shown
+from tfscaling.conclusions.decision import DecisionRow
+from tfscaling.conclusions.evidence import work_name, works_of
+from tfscaling.files import atomic
+from tfscaling.page.plot_figure import Tables
+from tfscaling.page.plot_registry import PLOTS
+from tfscaling.spec.config import Proposal
+from tfscaling.spec.run_spec import Point
+from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.tables import display
+from tfscaling.tables.display import Number, TextTable, cell, point_name, three_digits
+from tfscaling.tables.significance import SUPPORTED
+from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of, typed
+
+#: Columns of the table, each with its heading.
+COLUMNS = {
+    "nodes": "nodes",
+    "gpus_per_node": "GPUs per node",
+    "runs": "runs",
+    "execution_time_s": "time (s)",
+    "speedup": "speed-up",
+    "scaling_efficiency": "efficiency",
+}
+PLOTTED = ("speedup", "scaling_efficiency")
+#: What pandoc makes of the Markdown file.
+FORMATS = ("tex", "docx")
+#: Facts of the runs that the section on software and machines lists, with their names.
+FACTS = {
+    "cpu_model": "processor",
+    "gpus": "GPUs",
+    "memory_gb": "memory of a node (GB)",
+    "python": "Python",
+    "git_commit": "tfscaling at commit",
+    "dataset": "data",
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """The configurations of one platform and training, by their number of nodes."""
+
+    title: str
+    table: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """The node-hours for one training task, at the configuration that the runs recommend."""
+
+    name: str
+    is_supported: bool
+    time_s: float
+    is_projected: bool
+    nodes: int
+    trainings: int
+    margin: float
+    record: str
+
+    @property
+    def node_hours_each(self) -> float:
+        return self.nodes * self.time_s / 3600
+
+    @property
+    def node_hours(self) -> float:
+        return self.node_hours_each * self.trainings * (1 + self.margin)
+
+
+def run(study: StudyFolder) -> None:
+    """Write the proposal. Raises SystemExit if nothing was measured."""
+    comparison, folder = study.read("comparison"), study.folder / "proposal"
+    measured = [row for row in rows_of(comparison) if is_known(row["execution_time_s"])]
+    if not measured:
+        raise SystemExit("no run has a time yet: there is no scaling to report")
+    folder.mkdir(exist_ok=True)
+    plots = [name for name in PLOTTED if PLOTS[name].is_measured(comparison)]
+    tables = Tables(comparison, study.read("epochs"), study.read("published", ()))
+    for name in plots:
+        figure = PLOTS[name].draw(tables, PLOTS[name].title)
+        with atomic.whole(folder / f"{name}.png") as temporary:
+            # both plots on one page
+            figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (320, 320)})
+    chosen = typed(DecisionRow, study.read("decision"))
+    text = shown.render(
+        "proposal",
+        title=study.config.comparison.title,
+        goal=study.config.question.goal,
+        series=list(_series(measured)),
+        left_out=sorted({row["status"] for row in rows_of(comparison)} - {"ok"}),
+        requests=list(_requests(measured, chosen, study.config.proposal)),
+        facts=dict(_facts(study.read("runs"))),
+        plots={name: PLOTS[name].title for name in plots},
+    )
+    page = folder / "proposal.md"
+    atomic.write_text(page, text + "\n")
+    print(page)
+    for path in _converted(page):
+        print(path)
+
+
+def _series(rows: Sequence[Row]) -> Iterator[Series]:
+    for title, points in works_of(rows, ("platform", "model", "strategy", "recipe")).items():
+        ordered = sorted(points, key=lambda row: (row["gpus_per_node"], row["nodes"]))
+        cells = [
+            [*(cell(name, row) for name in COLUMNS), Number(*_hours(row)), _link(point_of(row))]
+            for row in ordered
+        ]
+        columns = [*COLUMNS.values(), "node-hours", "records"]
+        yield Series(title, display.markdown(TextTable.of(title, columns, cells), level=3))
+
+
+def _hours(row: Row) -> tuple[str, float]:
+    hours = row["nodes"] * row["execution_time_s"] / 3600
+    return three_digits(hours), hours
+
+
+def _link(point: Point) -> str:
+    return f"[records](../../runs/{point.path})"
+
+
+def _requests(
+    rows: Sequence[Row], chosen: Sequence[DecisionRow], asked: Proposal
+) -> Iterator[Request]:
+    """One request per model and recipe, for its first choice, or else the fastest so far."""
+    for work, points in works_of(rows).items():
+        choice = next((each for each in chosen if each.work == work and each.platform), None)
+        best = min(points, key=lambda row: row["execution_time_s"])
+        if choice is not None:
+            axes = (choice.platform, choice.strategy, choice.nodes, choice.gpus_per_node)
+            names = ("platform", "strategy", "nodes", "gpus_per_node")
+            best = next((row for row in points if axes == tuple(row[n] for n in names)), best)
+        yield Request(
+            f"{work_name(best)} on {point_name(best)}",
+            choice is not None and choice.support == SUPPORTED,
+            best["execution_time_s"],
+            is_known(best["projected_from_steps"]),
+            best["nodes"],
+            asked.trainings,
+            asked.margin,
+            _link(point_of(best)),
+        )
+
+
+def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """What the valid runs have in common, or each of their values."""
+    valid = runs[runs["status"] == "ok"]
+    packages = {name: name for name in ("tensorflow", "keras", "torch", "jax") if name in runs}
+    for column, name in {**FACTS, **packages}.items():
+        values = sorted({str(value) for value in valid[column].dropna()})
+        if values:
+            yield name, ", ".join(values)
+
+
+def _converted(page: Path) -> list[Path]:
+    """The files that pandoc has made; none without pandoc, which is then named."""
+    if shutil.which("pandoc") is None:
+        print("With pandoc in PATH (pip install pypandoc_binary) this also writes .tex and .docx.")
+        return []
+    made = [page.with_suffix(f".{name}") for name in FORMATS]
+    for path in made:
+        # a table with lines longer than the columns would be stretched, by the lengths of its links
+        command = ["pandoc", page.name, "--standalone", "--columns=10000", "--output", path.name]
+        subprocess.run(command, cwd=page.parent, check=True)
+    return made
