@@ -34,7 +34,7 @@ INSTEAD = {
     r"so_(many|long)(?! (as|that|the)\b)": "this many, n, for that long",
     r"told_apart": "distinguished, not significantly different",
     r"(?<=[\"*. \n])(Mind|Also):": "Warning:, Note:",
-    r"(genuine|Genuine)_MNIST": "MNIST",
+    r"genuine_MNIST": "MNIST",
     r"the_same_of": "repeat the noun",
     r"of_which": "whose, or a new sentence",
     r"those_of": "repeat the noun",
@@ -42,7 +42,7 @@ INSTEAD = {
 }
 _BREAK = r"(?:\s+|[\"']\s*\n\s*f?[\"']|\s*\n\s*(?:#:?|//|\*)\s*)"
 PATTERNS = {
-    re.compile(r"(?<![\w-])(?:" + old.replace("_", _BREAK) + r")(?!\w)"): new
+    re.compile(r"(?<![\w-])(?:" + old.replace("_", _BREAK) + r")(?!\w)", re.IGNORECASE): new
     for old, new in INSTEAD.items()
 }
 

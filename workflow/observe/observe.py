@@ -87,7 +87,7 @@ class Trace:
                 self._write_totals(moment)
 
     def count(self, examples: int) -> None:
-        """So many examples were in the steps that are not counted yet."""
+        """Count `examples` in the steps that are not counted yet."""
         with self._lock:
             self._examples += examples
             self._uncounted_steps, self._pending = 0, True

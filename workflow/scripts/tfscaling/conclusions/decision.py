@@ -446,7 +446,7 @@ def _of_same_parts(rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
 
 
 def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:
-    """Those of these points that have the metric, the best median first, fewest nodes before."""
+    """The points that have the metric, the best median first; equal ones by fewest nodes."""
     known = [row for row in rows if is_known(row[goal])]
     if not known:
         return []

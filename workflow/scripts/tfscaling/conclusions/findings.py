@@ -71,7 +71,7 @@ class Line:
     study: Study
 
     def having(self, metric: str) -> list[Row]:
-        """Those of its points that have the metric."""
+        """Its points that have the metric."""
         return [row for row in self.points if is_known(row[metric])]
 
     def finding(

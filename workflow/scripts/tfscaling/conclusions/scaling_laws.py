@@ -48,7 +48,7 @@ CHANGE_MIN, CHANGE_ERRORS = 0.10, 4.0
 SIGMA_WIDTH_MAX = 0.5
 #: So is the interval of a knee from below this fraction of the largest number measured to infinity.
 KNEE_SHARE_MIN = 0.5
-#: So many later starts of a line are tried where a law does not describe the whole.
+#: Later starts of a line that are tried if a law does not describe all of it.
 LATER_STARTS = 2
 #: Above this level of the test for lack of fit, runs and points are pooled to one scatter.
 POOLING_LEVEL = 0.25

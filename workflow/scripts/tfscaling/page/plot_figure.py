@@ -325,7 +325,7 @@ def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
 
 
 def value_ticks(found: Sequence[float], width: float = WIDTH * 0.8) -> list[float]:
-    """Those of the sorted values whose labels do not overlap on a logarithmic axis."""
+    """The sorted values whose labels do not overlap on a logarithmic axis."""
     if len(found) < 2:
         return [*found]
 

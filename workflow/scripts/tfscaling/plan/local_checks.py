@@ -120,7 +120,7 @@ def _loading_error() -> str | None:
     return lines[-1] if done.returncode else None
 
 
-#: So long all of them may take.
+#: Longest time for all of them.
 LIMIT_S = 120.0
 #: Below the folder of results: keys of what was built, and what the builds printed.
 BUILT, LOG = "built_models.json", "logs/check_models.log"

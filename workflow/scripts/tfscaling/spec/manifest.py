@@ -97,9 +97,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     targets: dict[str, float]
     """Metric of a quality → the value to which time and cost are compared."""
     platforms: dict[str, Platform]
-    """Those of the grid, each with its title."""
+    """The platforms of the grid, each with its title."""
     synchronous_strategies: tuple[str, ...]
-    """Those that train the same model at any size."""
+    """Strategies that train the same model at any size."""
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
     searches: tuple[PlannedSearch, ...] = ()

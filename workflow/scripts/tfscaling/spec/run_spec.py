@@ -41,7 +41,7 @@ PLACEHOLDERS = (
     "replicas",
     "folder",
 )
-#: The same of a recipe that names a dataset: the path of what is prepared.
+#: Placeholder of a recipe that names a dataset: the path of the prepared data.
 DATASET_PLACEHOLDER = "dataset"
 #: The value of a parameter, as JSON has it.
 Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
@@ -147,7 +147,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def later(self) -> dict[str, Value]:
-        """Those of `LATER` that have another value than their default."""
+        """The parameters of `LATER` that do not have their default value."""
         defaults = _defaults(type(self))
         found = {name: getattr(self, name) for name in self.LATER}
         return {name: value for name, value in found.items() if value != defaults[name]}

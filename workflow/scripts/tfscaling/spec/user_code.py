@@ -100,9 +100,9 @@ def arguments(name: str) -> Arguments | None:
 
 
 def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
-    """Those of `available` that the function has an argument for, by its source.
+    """The values of `available` that the function has an argument for, by its source.
 
-    All where the source does not tell. Raises UserCodeError as `check` does.
+    All if the source does not show it. Raises UserCodeError as `check` does.
     """
     found = arguments(name)
     if found is None or found.takes_all:

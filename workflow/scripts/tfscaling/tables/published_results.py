@@ -41,7 +41,7 @@ class PublishedPoint:
 
     @classmethod
     def of(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
-        """That of a point of the grid, its platform by the name under which it is published."""
+        """A point of the grid, its platform by the name under which it is published."""
         return cls(
             platforms[point.platform].published_as or point.platform,
             point.model,

@@ -262,8 +262,8 @@ class PointRow(PointMetrics, TypedRow):
     runs: Annotated[FromZero, Column("runs")] = 0
     """Valid runs; medians, ranges and intervals are over these."""
     runs_timed: Annotated[FromZero, Column("runs")] = 0
-    """Those of them whose times count; medians, ranges and intervals of times, rates and costs are
-    over these. Fewer than runs where some went on from a checkpoint (compare_resumed)."""
+    """Valid runs with times that count; medians, ranges and intervals of times, rates and costs are
+    over these. Fewer than runs if some resumed from a checkpoint (compare_resumed)."""
     energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
     runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None

@@ -109,7 +109,7 @@ class TrainingLoop(ABC):
         """Add loss and correct answers of the held-out examples, each once."""
 
     def gradient_norms(self, epoch: int) -> GradientNorms | None:
-        """Those of steps with the weights after this epoch, which train nothing; None if none."""
+        """Norms from steps with the weights after this epoch that train nothing; None if none."""
         return None
 
     def compute_steps(self) -> list[float]:

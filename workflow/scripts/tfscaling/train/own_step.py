@@ -91,7 +91,7 @@ class OwnStep:
         self._step(self._test_step, batch, own)
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
-        """Those of a step that updates no weight by an optimizer; its metrics change."""
+        """Gradients of a step that updates no weight by an optimizer; its metrics change."""
         collected: list[Any] = []
         self._replica.collected = collected
         try:

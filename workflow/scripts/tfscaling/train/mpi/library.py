@@ -82,7 +82,7 @@ class MpiError(RuntimeError):
 
 
 def communicator(rank: int, ranks: int) -> Any:
-    """That of all ranks, in which this one has this number: mpi4py's COMM_WORLD.
+    """The communicator of all ranks, in which this one is `rank`: mpi4py's COMM_WORLD.
 
     The first call loads the library and waits for the other ranks. Raises MpiError if there is
     none, or if it knows of other ranks than the launcher. What the environment says of the library

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: So many results of a size class may be in use at once.
+#: Most results of a size class that may be in use at once.
 RESULTS_MAX = 1 << 14
 #: More than any node has: what is not written takes no memory.
 _FILE_BYTES = 1 << 40
@@ -70,7 +70,7 @@ class NodeMemory:
                 other.send(b"\0")
 
     def more(self, size: int) -> Memory:
-        """So many further bytes, which all ranks get: they ask for the same in the same order."""
+        """`size` further bytes, which all ranks get: they request the same in the same order."""
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if size > len(self._rest.to_read):
             self._rest = self._mapped(max(size, _MAPPED_BYTES, self._mapped_bytes))
