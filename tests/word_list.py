@@ -21,7 +21,7 @@ LEFT_OUT = re.compile(r"\.(png|svg|csv|json|html|npz)$|^docs/[a-z-]+-study/")
 #: Allowed: the CSS class "beside"; "so that of …"; "so long as".
 INSTEAD = {
     r"made_(again|anew)": "rerun, regenerated",
-    r"go(es|ing)?_on": "resume, continue, happen",
+    r"(go(es|ing)?|went)_on": "resume, continue, happen",
     r'(?<![."])beside': "next to, compared with",
     r"of_(its|their|the_user's|one's)_own|of_yours|of_the_user's": "custom, separate, your",
     r"anew": "again",

@@ -86,7 +86,7 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def timed(table: pd.DataFrame) -> pd.DataFrame:
-    """The points that have a time: not those whose runs all went on from a checkpoint."""
+    """The points that have a time, without points whose runs all resumed from a checkpoint."""
     return table[np.isfinite(values(table, "execution_time_s"))]
 
 
@@ -194,7 +194,7 @@ WIDTH = 5.3
 FONT_SIZE = 10.0
 ABSENT = "without valid run"
 NOTHING = "nothing measured yet"
-#: Of points whose valid runs all went on from a checkpoint.
+#: For points whose valid runs all resumed from a checkpoint.
 NO_TIMES = "no run with a time"
 _INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
 _RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"

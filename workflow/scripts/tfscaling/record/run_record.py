@@ -338,7 +338,7 @@ class Resumed(Part, frozen=True, kw_only=True):
         place = f" of epoch {self.epoch}, step {self.step}" if self.epoch is not None else ""
         known = self.steps_repeated is not None
         repeated = f" and repeated {self.steps_repeated} steps" if known else ""
-        went_on = f"went on from a checkpoint{place}{repeated}"
+        went_on = f"resumed from a checkpoint{place}{repeated}"
         return f"it was interrupted (attempt {numbers}) and {went_on}"
 
 
@@ -397,7 +397,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """What trained the user's model if not the recipe and the cross-entropy: its own optimizer,
     loss, metrics and methods, in words. Else empty."""
     resumed: Resumed | None = None
-    """Null unless the run went on from a checkpoint."""
+    """Null unless the run resumed from a checkpoint."""
     short_run: ShortRun | None = None
     """Null unless `stop_after_steps` ended the run."""
 

@@ -45,7 +45,7 @@ SPREAD = tuple(name for name, metric in METRICS.items() if "min" in metric.ends)
 OF_ALL_RUNS = ("time_to_target_s", "cost_to_target_usd")
 #: What follows from energy_kwh and a price.
 OF_ENERGY = ("energy_usd", "energy_kg_co2")
-#: What every valid run has, but for one that went on from a checkpoint.
+#: What every valid run has, except runs that resumed from a checkpoint.
 TIME = "execution_time_s"
 #: Speed-up → the seconds of a run that it is a ratio of: of the whole, and per example of training.
 TIMES: dict[str, Callable[[RunRow], float]] = {

@@ -78,7 +78,7 @@ def metric_of(name: str, row: Cells) -> Metric:
 def counted_by(name: str) -> str:
     """The column that counts the runs of a point whose values of this metric count.
 
-    Runs that went on from a checkpoint give results like others, but no times, rates or costs.
+    Runs that resumed from a checkpoint give results like others, but no times, rates or costs.
     """
     return "runs" if name in (*OF_RESULTS, QUALITY) else "runs_timed"
 

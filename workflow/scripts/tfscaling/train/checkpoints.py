@@ -217,7 +217,7 @@ class Checkpoints:
 
 
 def went_on(state: State) -> WentOn:
-    """What a rank reports of the state that it went on with."""
+    """What a rank reports of the state that it resumed from."""
     return WentOn(
         epoch=state.epoch,
         step=state.step,

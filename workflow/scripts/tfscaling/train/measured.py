@@ -58,9 +58,9 @@ class Result:
     A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
     `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
     `evaluations`: how many were made. `is_short`: `stop_after_steps` ended the training.
-    `went_on`: where the training was that this attempt went on with; the steps are this attempt's.
-    `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN or
-    infinite is None everywhere else: no JSON has it.
+    `went_on`: the place in the training from which this attempt resumed; the steps are this
+    attempt's. `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN
+    or infinite is None everywhere else: no JSON has it.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
