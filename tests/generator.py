@@ -79,6 +79,7 @@ def training_report(rank: int = 0, **changes: Any) -> TrainingReport:
         "data_sha256": DATA_SHA256,
         "examples_trained": 768,
         "model_parameters": 2770634,
+        "flops_per_example": 2e7,
         "train_examples": 384,
         "test_examples": 100,
         "tensorflow_version": "2.21.0",

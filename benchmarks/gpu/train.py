@@ -3,12 +3,11 @@
 train.py MNIST_FILE PRECISION EXAMPLES BATCH_SIZE EPOCHS SEED. PRECISION is float32, tf32 or
 bfloat16 (autocast). All examples are on the GPU, so that no step waits for the processor. With more
 EXAMPLES than MNIST has, examples repeat: this is for large batches. Without a GPU it trains on the
-processor. The metric `model_tflop_per_s` is the rate of the network's own operations, which
-PyTorch counts.
+processor. The metric `flops_per_example` has the operations of a training step, which PyTorch
+counts.
 """
 
 import sys
-import time
 
 import numpy as np
 import torch
@@ -74,16 +73,14 @@ def step(chosen):
 
 with FlopCounterMode(display=False) as counted:
     step(torch.arange(min(batch_size, 64), device=device))
-flops = counted.get_total_flops() / min(batch_size, 64) * batch_size
+flops = counted.get_total_flops() / min(batch_size, 64)
 for _ in range(epochs):
     total = torch.zeros((), device=device)
     order = torch.randperm(examples, device=device)[: steps * batch_size].split(batch_size)
-    begun_s = time.perf_counter()
     for chosen in observe.steps(order, examples=batch_size):
         total += step(chosen)
         optimizer.step()
         schedule.step()
     loss = total.item() / steps  # waits for the GPU
-    rate = flops * steps / (time.perf_counter() - begun_s) / 1e12
-    observe.epoch(loss=loss, model_tflop_per_s=rate)
+    observe.epoch(loss=loss, flops_per_example=flops)
     observe.eval(accuracy=accuracy())

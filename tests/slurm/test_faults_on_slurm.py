@@ -29,6 +29,8 @@ from tfscaling.train.strategies import STRATEGIES
 from virtual_cluster import Cluster, start, wait_for
 
 NODES = 19
+#: Of a job on a node.
+MEMORY_MB = 600
 #: A partition of all nodes whose jobs have so long to end when they are preempted.
 PATIENT, GRACE_S = "patient", 60
 
@@ -49,7 +51,7 @@ class Fault(NamedTuple):
 #: What the sweep decides: whether there is another attempt.
 BY_SWEEP = {
     "exit": Fault(2, ("program_failed",), False, False),
-    "memory": Fault(1, ("out_of_memory",), False, False),
+    "memory": Fault(1, (), False, True),  # a result: it does not fit
     "killed": Fault(2, ("rank_died",), True, True),
     "slow": Fault(2, ("slow_node",), True, True),
 }
@@ -329,7 +331,7 @@ def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[See
     (folder / "site/sitecustomize.py").write_text(SITE)
     usual = {
         "launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 1,
-        "mem_mb": 600, "runtime_min": 10,
+        "mem_mb": MEMORY_MB, "runtime_min": 10,
     }  # fmt: skip
     project.overlay({
         "grid": [
@@ -431,12 +433,16 @@ def test_the_tables_have_what_failed_and_what_was_lost(seen: Seen) -> None:
     assert seen.code != 0
     rows = seen.project.table("results/main/partial/tables/runs.csv")
     assert {row["recipe"].partition("=")[2]: row["status"] for row in rows} == {
-        **dict.fromkeys(("exit", "memory"), "failed"),
+        "exit": "failed",
+        "memory": "does_not_fit",
         **dict.fromkeys(("killed", "slow"), "ok"),
     }
     for row in rows:
         failed = seen.run(row["recipe"].partition("=")[2]).glob("attempt=*/failure.json")
-        assert int(row["failed_attempts"]) == len([*failed]) > 0
+        assert int(row["failed_attempts"]) == len([*failed])
+        assert bool(int(row["failed_attempts"])) == (row["status"] != "does_not_fit")
+        if row["status"] == "does_not_fit":
+            assert float(row["memory_limit_gb"]) == pytest.approx(MEMORY_MB * 2**20 / 1e9)
 
 
 def test_a_slow_node_is_named_and_the_next_attempt_is_on_others(seen: Seen) -> None:

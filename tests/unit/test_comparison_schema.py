@@ -27,7 +27,7 @@ PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 PUBLISHED = published_result(platform="gcp")
 
 
-OF_ENERGY = {"usd_per_kwh": 0.3, "kg_co2_per_kwh": 0.4}
+OF_PLATFORM = {"usd_per_kwh": 0.3, "kg_co2_per_kwh": 0.4, "peak_tflops": {"float32": 1.0}}
 
 
 def planned_runs(repeats: int) -> Manifest:
@@ -42,7 +42,7 @@ def planned_runs(repeats: int) -> Manifest:
     ]  # fmt: skip
     raw = raw_config((("grid",), blocks))
     raw["platforms"]["cluster"].update(
-        PRICE, **OF_ENERGY, cloud="gcp", published_as="gcp", title="A cluster"
+        PRICE, **OF_PLATFORM, cloud="gcp", published_as="gcp", title="A cluster"
     )
     # the larger the batch, the less accurate: not every point reaches this
     raw["comparison"] = {"targets": {"test_accuracy": 0.98}}

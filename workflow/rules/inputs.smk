@@ -16,9 +16,9 @@ def settle(wildcards):
 
 
 def records_of_runs(wildcards):
-    """The records of all runs, with the extra repeats that the rounds ask for."""
+    """The records of all runs, with the conditional runs that the rounds ask for."""
     number = 0
-    if any(run.extra_repeat for run in RUNS.values()):
+    if any(run.is_conditional for run in RUNS.values()):
         number = 1
         while round_of_repeats(number)["added"]:
             number += 1
@@ -31,9 +31,9 @@ def records_before_round(wildcards):
 
 
 def records_after_round(number):
-    """The records of the runs of every point and of the extra repeats up to this round."""
+    """The records of the runs of every point and of the conditional runs up to this round."""
     extra = set(round_of_repeats(number)["runs"]) if number else set()
-    wanted = (path for path, run in RUNS.items() if not run.extra_repeat or path in extra)
+    wanted = (path for path, run in RUNS.items() if not run.is_conditional or path in extra)
     return [
         f"results/runs/{path}/run.json"
         for path in wanted

@@ -4,7 +4,8 @@
 INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
          specification (--spec)
 OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with every rank's
-         log; after a failure failure.json with the cause, and no run.json
+         log; after a failure failure.json with the cause, and no run.json; a run that ran out of
+         memory has a run.json that says so
 """
 
 import argparse
@@ -16,6 +17,7 @@ from tfscaling.files import program_errors
 from tfscaling.launch import attempt as launching
 from tfscaling.launch import (
     checkpoint_folder,
+    failures,
     finished_attempt,
     provenance,
     rank_files,
@@ -32,7 +34,7 @@ from tfscaling.record import (
 )
 from tfscaling.record.attempts import Cause
 from tfscaling.record.rank_report import NodeCheck
-from tfscaling.record.run_record import Environment, PreparedData
+from tfscaling.record.run_record import DoesNotFit, Environment, PreparedData
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import RunSpec
 
@@ -71,6 +73,9 @@ def main() -> None:
             return checked
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
         cause = cause or finish(args.record, spec, attempt, data, code, checked)
+        if cause is not None and cause.kind == "out_of_memory":
+            leave_unfit(args.record, spec, attempt, data, code, cause)
+            cause = None
         if cause is None or cause.kind == "invalid":
             attempts.remove_checkpoints(attempt.folder)
         return cause
@@ -142,6 +147,28 @@ def finish(
     found += [f"{name} {value:.4f}" for name, value in learned.items() if value is not None]
     print(f"done: {', '.join(found)}")
     return None
+
+
+def leave_unfit(
+    path: Path,
+    spec: RunSpec,
+    attempt: Attempt,
+    data: PreparedData | None,
+    code: dict[str, str],
+    cause: Cause,
+) -> None:
+    """Write the record of a run that ran out of memory: a result, which no start tries again."""
+    origin = provenance.describe(SCRIPTS, LAUNCH_S, code)
+    environment = Environment(**asdict(origin), dataset=data, unchecked=())
+    is_local = spec.measured.launcher == "local"
+    memory = failures.memory(cause, attempt.scratch, origin.slurm_job, is_local)
+    wall_time_s = clock.now() - LAUNCH_S
+    record = DoesNotFit.of(
+        spec, attempt.number, cause.sentence, environment, wall_time_s=wall_time_s, **memory
+    )
+    run_record.write_json(attempt.scratch / attempts.RECORD, record)
+    finished_attempt.publish(attempt.scratch, path, ())
+    print(f"does not fit in memory: {cause.sentence}")
 
 
 if __name__ == "__main__":

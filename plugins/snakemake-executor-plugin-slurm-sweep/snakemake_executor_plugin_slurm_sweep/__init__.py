@@ -65,7 +65,7 @@ class Sweep(Protocol):
         return False
 
     def failed(self, output: Path, number: str, state: str) -> None:
-        """Keep Slurm's final state of a failed job."""
+        """Keep Slurm's final state of a failed job; the job may have finished by that."""
         return
 
     def fails_again(self, output: Path) -> bool:
@@ -329,8 +329,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """Report a job that Slurm has ended."""
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
-        if has_failed and not self._sweep.is_finished(output, number):
+        counts = not has_failed or self._sweep.is_finished(output, number)
+        if not counts:
             self._sweep.failed(output, number, state)
+            counts = self._sweep.is_finished(output, number)
+        if not counts:
             text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
             self.report_job_error(info, msg=text, aux_logs=[str(log)])
             return

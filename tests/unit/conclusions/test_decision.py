@@ -11,9 +11,9 @@ import pytest
 from builders import study_folder, valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from msgspec.structs import replace
-from tfscaling.conclusions import decision
+from tfscaling.conclusions import decision, next_steps
 from tfscaling.conclusions.decision import Choice, Contest, preferred
-from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.spec import platforms
 from tfscaling.stages import analyse
 from tfscaling.tables import data_warnings
@@ -359,6 +359,20 @@ def test_a_contest_has_the_interval_of_each_other_point_and_agrees_with_it() -> 
     ((_, one),) = near.against.items()
     assert one.interval is not None and one.interval[0] < 1 and near.bound is not None
     assert 1 / one.interval[0] - 1 <= near.bound + 1e-12
+
+
+def test_a_point_that_does_not_fit_in_memory_is_no_candidate_and_needs_no_runs() -> None:
+    tables = tables_of(
+        {("east", n): around(time_s) for n, time_s in ((1, 20.0), (2, 10.0), (4, 5.0))}
+    )
+    comparison, runs = diverging(tables, 6, nodes=4, status="does_not_fit")
+    runs.loc[runs["nodes"] == 4, "execution_time_s"] = None
+    found = choice((comparison, runs))
+    assert taken(found) == ("east", 2) and not found.is_open
+    assert uncovered(found) == [(4, NO_MEMORY, False)]
+    study = Study(comparison, runs, NOTHING_PLANNED)
+    steps = next_steps.table(study, decision.table(study))
+    assert not {"unfinished", "repeats"} & set(steps.get("kind", ()))
 
 
 @pytest.mark.parametrize("diverged", [1, 2])

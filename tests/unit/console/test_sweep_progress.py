@@ -114,7 +114,7 @@ def test_a_failure_that_lasts_is_retried_unless_the_executor_gives_up(
     gives_up: bool, sweep: Sweep
 ) -> None:
     sweep.state.gives_up = gives_up
-    (line,) = sweep.fail(0, kind="out_of_memory", message="too little")
+    (line,) = sweep.fail(0, kind="invalid", message="too little")
     assert line.startswith("FAILED ") == bool(sweep.state.failed) == gives_up
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from builders import manifest_of, record_of, valid_config
+from msgspec.structs import replace
 from tfscaling.plan.retries import SlurmSweep
-from tfscaling.record import attempts, run_states
+from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
+from tfscaling.record.run_record import DoesNotFit
 from tfscaling.spec import run_spec
 
 (RUN, OTHER) = manifest_of(valid_config()).runs
@@ -41,7 +43,7 @@ def attempt(output: Path, number: int, spec: str | None = None) -> Path:
     ("state", "kind"),
     [
         ("TIMEOUT", "time_limit"), ("NODE_FAIL", "node_failed"), ("FAILED", "launcher_failed"),
-        ("OUT_OF_MEMORY", "out_of_memory"), ("PREEMPTED", "preempted"),
+        ("PREEMPTED", "preempted"),
         ("BOOT_FAIL", "node_failed"),
     ],
 )  # fmt: skip
@@ -56,6 +58,19 @@ def test_a_job_without_a_report_has_slurms(
     assert (failure.cause.kind, failure.attempt) == (kind, 2 if has_begun else 1)
     assert failure.axes == RUN.spec.axes
     assert "job 17" in failure.cause.message and state in failure.cause.message
+
+
+def test_a_job_without_memory_is_a_result(sweep: SlurmSweep, output: Path) -> None:
+    attempt(output, 2)
+    sweep.failed(output, "17", "OUT_OF_MEMORY")
+    assert attempts.read_failure(output.parent) is None
+    record = run_record.outcome(output)
+    assert isinstance(record, DoesNotFit)
+    assert (record.attempt, record.parameters_hash) == (2, RUN.spec.parameters_hash)
+    assert sweep.is_finished(output, "17") and not sweep.is_finished(output, "16")
+    assert not run_states.to_make([RUN.spec], sweep.runs_dir)
+    changed = replace(RUN.spec, seed=RUN.spec.seed + 1)
+    assert run_states.to_make([changed], sweep.runs_dir) == {RUN.spec.path}
 
 
 def test_what_the_launcher_reported_stays(sweep: SlurmSweep, output: Path) -> None:

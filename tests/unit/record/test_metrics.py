@@ -64,15 +64,15 @@ def test_metrics_that_need_other_points_or_prices_are_left_to_the_tables() -> No
     ratios = {f"{name}_ratio" for name in ("execution_time", "loss", "accuracy")}
     target = {"time_to_target_s", "cost_to_target_usd"}
     speedups = {"speedup", "scaling_efficiency", "steady_state_speedup"}
-    of_energy = {"energy_usd", "energy_kg_co2"}
-    assert without == speedups | {"cost_usd", "quality", *of_energy} | target | published | ratios
+    of_platform = {"energy_usd", "energy_kg_co2", "share_of_peak"}
+    assert without == speedups | {"cost_usd", "quality", *of_platform} | target | published | ratios
 
 
 def test_every_number_of_a_record_is_a_metric() -> None:
     numbers = {*Phases.__struct_fields__, *Metrics.__struct_fields__}
     numbers -= {"epochs", "slowest_rank", "slowest_host"}  # a list, and names
     numbers -= {"attribution", "evaluations", "gradient_norms"}  # tables
-    numbers -= {"examples_trained"}  # the work that metrics are of: a column of its own
+    numbers -= {"examples_trained", "flops_per_example"}  # the work that metrics are of
     assert numbers <= set(METRICS)
 
 

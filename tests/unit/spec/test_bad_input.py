@@ -109,5 +109,5 @@ def test_every_file(folder: Path, data: st.DataObject) -> None:
 def test_every_key_of_the_types_is_drawn() -> None:
     drawn = {place.path[-1] for place in PLACES}
     kinds = set(configuration.structs(Config)) - {Measured}
-    keys = {field.name for kind in kinds for field in msgspec.structs.fields(kind)}
+    keys = {field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)}
     assert keys <= drawn

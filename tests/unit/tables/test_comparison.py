@@ -68,6 +68,21 @@ def test_energy_has_its_prices_and_one_kind_of_parts(tmp_path: Path) -> None:
     assert not two["energy_of"] and "GPUs and processors" in two["reason"]
 
 
+def test_the_share_of_peak_is_of_a_replica_at_the_precision(tmp_path: Path) -> None:
+    planned = planned_of({"nodes": [1, 2, 3]}, peak_tflops={"float32": 0.5, "bfloat16": 9.0})
+    write_all(planned, tmp_path, 10.0, 10.0, 10.0)
+    for run, flops in zip(planned.runs, (2e6, 2e6, None), strict=True):
+        path = tmp_path / run.spec.path / "run.json"
+        content = json.loads(path.read_text())
+        content["metrics"] |= {"flops_per_example": flops, "throughput_examples_per_s": 100_000.0}
+        path.write_text(json.dumps(content))
+    table = compare(planned, tmp_path)
+    shares = [point(table, nodes=nodes)["share_of_peak"] for nodes in (1, 2, 3)]
+    assert shares[:2] == pytest.approx([0.4, 0.2]) and math.isnan(shares[2])
+    other = replace(planned, runs=[replace(run, peak_tflops=None) for run in planned.runs])
+    assert compare(other, tmp_path)["share_of_peak"].isna().all()
+
+
 def test_runs_that_went_on_from_a_checkpoint_are_valid_without_times(tmp_path: Path) -> None:
     planned = planned_of({"nodes": [1, 2], "repeats": 3})
     write_all(planned, tmp_path, 60.0, 70.0, 80.0, 20.0, 30.0, 40.0)
@@ -144,6 +159,7 @@ def test_every_metric_is_a_column_whatever_is_shown_of_it(tmp_path: Path) -> Non
     absent = {"queue_time_s", "boot_time_s", "program_time_s", "checkpoint_time_s", "input_wait_s"}
     absent |= {"gradient_noise_scale", "time_with_queue_s"}  # nor was it asked for
     absent |= {"energy_usd", "energy_kg_co2", "slurm_energy_kwh"}  # nor are there prices of energy
+    absent.add("share_of_peak")  # nor the peak of a device
     assert unknown == {*absent, *target, *beside}
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from builders import run_python
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.spec import user_code
+from tfscaling.train import models
 from tfscaling.train.models import MODELS
 
 
@@ -42,3 +45,32 @@ def test_names_of_models_are_known_without_importing_keras() -> None:
         "print([n for n in ('keras', 'tensorflow') if n in sys.modules], 'mnist_cnn' in MODELS)"
     )
     assert run_python(code).stdout == "[] True\n"
+
+
+CONVOLUTION, DENSE = 2 * 26 * 26 * 9 * 4, 2 * 26 * 26 * 4 * 10
+BIASES = 26 * 26 * 4 + 10
+
+
+def to_count(name: str) -> Any:
+    import keras
+
+    image, words = keras.Input((28, 28, 1)), keras.Input((16, 8))
+    if name == "convolution":
+        hidden = keras.layers.Conv2D(4, 3)(image)
+        return keras.Model(image, keras.layers.Dense(10)(keras.layers.Flatten()(hidden)))
+    if name == "attention":  # products in an Einsum
+        return keras.Model(words, keras.layers.MultiHeadAttention(2, 4)(words, words))
+    if name == "loop":
+        return keras.Model(words, keras.layers.LSTM(4)(words))
+    return keras.layers.Dense(10)  # not built: no inputs
+
+
+@pytest.mark.parametrize(
+    ("name", "counted"),
+    [
+        ("convolution", 3.0 * (CONVOLUTION + DENSE + BIASES)),
+        *(("attention", None), ("loop", None), ("no inputs", None)),
+    ],
+)
+def test_products_of_a_step_are_counted(name: str, counted: float | None) -> None:
+    assert models.training_flops(to_count(name)) == counted

@@ -18,7 +18,7 @@ import msgspec
 import pandas as pd
 
 from tfscaling.record.metrics import METRICS, QUALITY
-from tfscaling.record.run_states import RunState
+from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
 from tfscaling.spec.config import (
@@ -46,6 +46,8 @@ from tfscaling.tables.rows import RunRow
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
 
+#: Why a configuration is not compared whose runs ran out of memory.
+NO_MEMORY = "does not fit in memory"
 #: The name of the only question where one is chosen among all configurations.
 ALL = "all configurations"
 
@@ -70,6 +72,10 @@ def split(
     return eligible, ineligible
 
 
+#: States of runs that show that their configuration cannot be recommended.
+_LASTING = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
+
+
 @dataclass(frozen=True)
 class NotCovered:
     """A planned configuration about which a statement says nothing, and why.
@@ -92,7 +98,7 @@ def not_covered(rows: Sequence[Row], samples: Samples) -> list[NotCovered]:
     for row in rows:
         statuses = samples.statuses(point_of(row))
         if reason := why_not(row, statuses, most.get(work_name(row), 0.0)):
-            found.append(NotCovered(row, reason, not statuses[RunState.DIVERGED]))
+            found.append(NotCovered(row, reason, not any(statuses[each] for each in _LASTING)))
         elif row["runs"] == 0 and row["status"] != "excluded":
             made = ", ".join(f"{count} {status}" for status, count in statuses.items())
             found.append(NotCovered(row, f"no valid run ({made or row['status']})"))
@@ -137,7 +143,10 @@ def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
         row["examples_trained_min"], row["examples_trained_max"]
     ):
         return runs_differ(int(row["examples_trained_min"]), int(row["examples_trained_max"]))
-    diverged, ended = statuses[RunState.DIVERGED], statuses[RunState.DIVERGED] + statuses["ok"]
+    ended = sum(statuses[each] for each in RESULTS)
+    unfit, diverged = statuses[RunState.DOES_NOT_FIT], statuses[RunState.DIVERGED]
+    if unfit and 2 * (unfit + diverged) >= ended:
+        return f"{NO_MEMORY}{'' if unfit == ended else f' ({unfit} of {ended} runs)'}"
     if diverged and 2 * diverged >= ended:
         return f"{diverged} of {ended} runs diverged"
     return ""
@@ -148,7 +157,7 @@ def remark(row: Row, samples: Samples) -> str:
     statuses = samples.statuses(point_of(row))
     total = sum(statuses.values())
     counts = [
-        f"{count} of {total} runs {status}"
+        f"{count} of {total} runs {words(status)}"
         for status, count in sorted(statuses.items(), key=lambda item: item[0] != RunState.DIVERGED)
         if count and status != "ok"
     ]
@@ -156,7 +165,7 @@ def remark(row: Row, samples: Samples) -> str:
         counts.append(f"{missed:.0f} of {row['runs']} runs missed the target")
     failed = samples.failed_attempts(point_of(row))
     if failed > statuses[RunState.FAILED]:
-        ended = statuses[RunState.OK] + statuses[RunState.DIVERGED]
+        ended = sum(statuses[each] for each in RESULTS)
         counts.append(f"{failed} of {failed + ended} attempts failed")
     return f"; {', '.join(counts)}" if counts else ""
 

@@ -21,7 +21,7 @@ from tfscaling.conclusions.evidence import Study, not_covered_text
 from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import sentences
 from tfscaling.record.metrics import QUALITY
-from tfscaling.record.run_states import RunState
+from tfscaling.record.run_states import RunState, words
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import LINE_AXES, Question
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
@@ -221,7 +221,7 @@ def _other_name(headline: Headline, vary: Sequence[str]) -> str:
 def _statuses(study: Study, points: Sequence[Row]) -> Counter[str]:
     """How many runs of these points have which status; empty if none was begun."""
     own = set(map(point_of, points))
-    found = Counter(str(row.status) for row in study.run_rows if point_of(row) in own)
+    found = Counter(words(row.status) for row in study.run_rows if point_of(row) in own)
     return Counter() if found.keys() <= {RunState.MISSING} else found
 
 

@@ -30,7 +30,7 @@ import pandas as pd
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, why_not
 from tfscaling.conclusions.shown import text_of, with_spread
-from tfscaling.record.run_states import RunState
+from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import run_spec
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import NO_PARAMETERS, Point, RunSpec
@@ -158,7 +158,7 @@ class Side:
         self.valid = [run for run in runs if run["status"] == RunState.OK]
         #: Without runs that resumed from a checkpoint, which have no time.
         self.timed = [run for run in self.valid if is_known(run[TIME])]
-        bad = self.statuses[RunState.FAILED] + self.statuses[RunState.DIVERGED]
+        bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
         self.ends = Ends(bad, bad + len(self.valid))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tfscaling.console import text_lines
 from tfscaling.files import atomic
-from tfscaling.record.run_states import RERUN_STALE, RunState
+from tfscaling.record.run_states import RERUN_STALE, RunState, words
 from tfscaling.spec.manifest import Manifest
 
 #: Beginning of the reason of a run that somebody stopped.
@@ -117,7 +117,7 @@ class SweepOutcome:
         """That no run counts and why, and how to rerun stale ones; empty if a run counts."""
         if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
-        number = Counter(row["status"] for row in rows)
+        number = Counter(words(row["status"]) for row in rows)
         lines = [f"No valid run: {', '.join(f'{n} {status}' for status, n in number.items())}."]
         stale = [row["reason"] for row in rows if row["status"] == RunState.STALE]
         if reasons := Counter(reason.partition(_ADVICE)[0] for reason in stale):

@@ -17,7 +17,7 @@ from tfscaling.console.sweep_outcome import NewFiles
 from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
-from tfscaling.record.run_record import RunRecord
+from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.config import Config, Quality
 from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
 
@@ -272,7 +272,10 @@ class SweepProgress:
         self._estimates.pop(job.spec.point, None)
         if isinstance(job.spec, RunSpec):
             try:
-                if record := run_record.read(job.record):
+                record = run_record.outcome(job.record)
+                if isinstance(record, DoesNotFit):
+                    result = f"does not fit in memory: {record.reason}"
+                elif record is not None:
                     result = _result(record, job.spec.recipe.quality)
             except run_record.RecordError as error:
                 result = str(error)

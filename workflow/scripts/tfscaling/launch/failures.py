@@ -20,10 +20,11 @@ import msgspec
 from msgspec.structs import replace
 
 from tfscaling.files import program_errors
-from tfscaling.launch import rank_files, slurm_job
+from tfscaling.launch import rank_files, resource_use, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
 from tfscaling.record.attempts import Cause, Kind, UserLine
 from tfscaling.record.events import PROGRAM_STARTED, Event
+from tfscaling.record.run_record import SlurmJob
 
 #: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
 #: connections. Other errors, as a ValueError, are the rank's own.
@@ -44,6 +45,7 @@ _NO_MEMORY = re.compile(r"out of memory|oom.kill|exceeded (?:job |step )?memory 
 #: Words of PyTorch, CUDA, TensorFlow and XLA about a device whose memory does not suffice.
 _NO_DEVICE_MEMORY = re.compile(
     r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|OOM when allocating"
+    r"|ResourceExhaustedError: .*failed to allocate memory"
     r"|RESOURCE_EXHAUSTED: .*out of memory",
     re.I,
 )
@@ -316,6 +318,26 @@ def without_memory(
         message = f"{cause.message}: the kernel of this machine had no memory left"
         return replace(cause, kind="out_of_memory", message=message)
     return cause
+
+
+def memory(
+    cause: Cause, folder: Path, job: SlurmJob | None, is_local: bool
+) -> dict[str, float | None]:
+    """Peaks of memory and the limit, as `DoesNotFit` has them, of an attempt that ran out of it.
+
+    `folder` has the ranks' events. With `is_local` this process has started the ranks.
+    """
+    failed = [e for lines in rank_files.rank_events(folder).values() for e in lines]
+    peaks: dict[str, float | None] = {}
+    for name in ("rank_memory_gb", "gpu_memory_gb"):
+        peaks[name] = max((e[name] for e in failed if e.get(name)), default=None)
+    if is_local:
+        peaks["rank_memory_gb"] = max(peaks["rank_memory_gb"] or 0.0, resource_use.memory_gb())
+    if _NO_DEVICE_MEMORY.search(cause.message):
+        limit_gb = resource_use.gpu_memory_limit_gb(os.environ)
+    else:
+        limit_gb = slurm_job.memory_gb(job) or resource_use.memory_limit_gb()
+    return {**peaks, "memory_limit_gb": limit_gb}
 
 
 def without_gpus(cause: Cause, folder: Path) -> Cause:

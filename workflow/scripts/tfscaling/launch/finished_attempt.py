@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tfscaling.cluster.slurm_environment import job_id, restarts
 from tfscaling.record import attempts, run_record, run_states
-from tfscaling.record.run_record import RecordError, RunRecord
+from tfscaling.record.run_record import DoesNotFit, RecordError, RunRecord
 from tfscaling.spec.run_spec import RunSpec
 
 #: Files of a finished run next to its record.
@@ -43,7 +43,7 @@ def bring_back(
         return None
     attempt = attempts.path(path.parent, begun[-1])
     try:
-        record = run_record.read(attempt / attempts.RECORD)
+        record = run_record.outcome(attempt / attempts.RECORD)
     except RecordError:
         return None
     if record is None or not (_is_of_this_job(record, environ) or _has_failed_since(attempt, path)):
@@ -51,13 +51,13 @@ def bring_back(
     if _is_stale(spec, record, dataset_file):
         return None
     attempts.reopen(attempt)
-    publish(attempt, path)
+    publish(attempt, path, OF_RUN if isinstance(record, RunRecord) else ())
     for folder in (attempt, path.parent):
         (folder / run_record.FAILURE).unlink(missing_ok=True)
     return begun[-1]
 
 
-def _is_of_this_job(record: RunRecord, environ: Mapping[str, str]) -> bool:
+def _is_of_this_job(record: RunRecord | DoesNotFit, environ: Mapping[str, str]) -> bool:
     """Whether an earlier start of the Slurm job that we are in has made the record.
 
     By the job's own environment: the controller may be away, as after the fault that ended it.
@@ -73,7 +73,7 @@ def _has_failed_since(attempt: Path, path: Path) -> bool:
     return (attempt / run_record.FAILURE).exists() and not attempts.backup_of(path).exists()
 
 
-def _is_stale(spec: RunSpec, record: RunRecord, dataset_file: Path | None) -> bool:
+def _is_stale(spec: RunSpec, record: RunRecord | DoesNotFit, dataset_file: Path | None) -> bool:
     if run_states.other_parameters(spec, record) or run_states.other_code(spec, record):
         return True
     data = [record.environment.dataset]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -134,17 +135,17 @@ def process(
             offset = offset.over(clock.measure(os.environ))
         report = msgspec.structs.replace(report, clock=RankClock.of(offset), use=use)
     except WorkFailedError as error:
-        events.add("failed", error=error.name, message=str(error)[:2000], of_program=True)
+        _add_failure(events, meter, error.name, str(error), of_program=True)
         print(error, file=sys.stderr)
         sys.exit(error.status)
     except Exception as error:
         blamed = crashes.of_exception(error, Path.cwd())
         if blamed is None:
-            events.add("failed", error=type(error).__name__, message=str(error)[:2000])
+            _add_failure(events, meter, type(error).__name__, str(error))
         else:
             words = blamed.error.removeprefix(f"{blamed.name}: ")
             place = msgspec.to_builtins(blamed.place)
-            events.add("failed", error=blamed.name, message=words, place=place)
+            _add_failure(events, meter, blamed.name, words, place=place)
         raise
     write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add("end")
@@ -152,6 +153,16 @@ def process(
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
     os._exit(0)
+
+
+def _add_failure(
+    events: EventLog, meter: resource_use.Meter, error: str, message: str, **more: Any
+) -> None:
+    """Log why this rank fails, with the highest memory that it used."""
+    use = meter.end()
+    on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
+    peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
+    events.add("failed", error=error, message=message[:2000], **more, **peaks)
 
 
 def _end_alone(events: EventLog) -> None:

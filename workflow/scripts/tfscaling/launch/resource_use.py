@@ -24,7 +24,9 @@ from tfscaling.record.rank_report import GpuUse, ResourceUse
 INTERVAL_S = 1.0
 #: The last readings of a driver that answers take less.
 _ANSWER_S = 10.0
-_POWERCAP = Path("/sys/class/powercap")
+#: Control groups of version 1 have about 2 ** 63 bytes without a limit.
+_NO_LIMIT = 2**60
+_POWERCAP, _CGROUP = Path("/sys/class/powercap"), Path("/sys/fs/cgroup")
 
 
 class WrappingCounter:
@@ -112,6 +114,11 @@ class Gpu:
         except self._nvml.NVMLError as error:
             self.unknown = f"energy of {self.uuid}: {error}"
             return None
+
+    @property
+    def memory_gb(self) -> float:
+        """All of its memory. Raises NVMLError."""
+        return float(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).total / 1e9)
 
     def sample(self) -> None:
         """Read current utilisation and memory; what the GPU does not support stays unknown."""
@@ -208,13 +215,33 @@ class Meter:
             gpus=self._gpus,
             processors_energy_j=self._processors.energy_j,
             cpu_s=cpu_s,
-            memory_gb=_memory_gb(),
+            memory_gb=memory_gb(),
             sampling_cpu_s=self._sampling_cpu_s,
             unknown=tuple(filter(None, unknown)),
         )
 
 
-def _memory_gb() -> float:
+def memory_limit_gb(groups: Path = Path("/proc/self/cgroup"), root: Path = _CGROUP) -> float | None:
+    """The memory that this process may use by its control group; None without a limit."""
+    limits: list[str] = []
+    with contextlib.suppress(OSError):
+        for line in groups.read_text().splitlines():  # "0::/job" of version 2, "4:memory:/job"
+            _, controllers, place = line.split(":", 2)
+            if controllers in ("", "memory"):
+                own = root / controllers / place.strip("/")
+                names = ("memory.max", "memory.limit_in_bytes")
+                files = [each / name for each in (own, *own.parents) for name in names]
+                limits += [file.read_text().strip() for file in files if file.exists()]
+    known = [int(text) for text in limits if text.isdecimal() and int(text) < _NO_LIMIT]
+    return min(known) / 1e9 if known else None
+
+
+def gpu_memory_limit_gb(environ: Mapping[str, str], nvml: Any = None) -> float | None:
+    """The memory of the smallest GPU that this process sees; None if the driver tells none."""
+    return min((gpu.memory_gb for gpu in gpus_of_rank(environ, nvml)[0]), default=None)
+
+
+def memory_gb() -> float:
     """Highest resident memory of this process, or of the largest of its children that ended."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return max(each.ru_maxrss for each in used) * 1024 / 1e9

@@ -93,6 +93,14 @@ def _job(number: str) -> SlurmJob:
     return SlurmJob(id=number)
 
 
+def memory_gb(job: SlurmJob | None) -> float | None:
+    """The memory that Slurm gave a job on each node, by its `tres`; None if that is not known."""
+    found = re.search(r"\bmem=([\d.]+)([KMGT])", job.tres or "") if job else None
+    if found is None or job is None:
+        return None
+    return float(found[1]) * 1024 ** "_KMGT".index(found[2]) / int(job.nodes_allocated or 1) / 1e9
+
+
 def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
     """Slurm's settings that can change how a run goes, `SETTINGS`; None outside Slurm."""
     if job_id(environ) is None or (found := _config()) is None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, meanings, of_quality
+from tfscaling.record.run_states import RESULTS, words
 from tfscaling.spec.config import AXES, POINT_AXES, Platform, Quality
 from tfscaling.spec.platforms import SHOWN
 from tfscaling.tables import runs_table
@@ -42,7 +43,11 @@ CHOICES_MAX = 24
 TONES = {
     **dict.fromkeys(("supported", "within"), "good"),
     **dict.fromkeys(
-        ("diverged", "failed", "missing", "stale", "unfinished", "outside", "serious"), "bad"
+        (
+            *("diverged", "does_not_fit", "failed", "missing", "stale", "unfinished"),
+            *("outside", "serious"),
+        ),
+        "bad",
     ),
     **dict.fromkeys(
         ("incomplete", "excluded", "inconclusive", "too few runs", NOT_MEASURED, "not compared"),
@@ -194,11 +199,12 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
     dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
     commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
-    diverged = int((runs["status"] == "diverged").sum())
-    in_all = f"{len(valid)} of {count(len(runs), 'run')} valid"
+    counts = runs["status"].value_counts()
+    lost = [each for each in RESULTS[1:] if each in counts]
+    others = "".join(f", {counts[each]} {words(each)}" for each in lost)
+    in_all = f"{len(valid)} of {count(len(runs), 'run')} valid{others}"
     return (
-        f"{count(len(points), 'configuration')}, "
-        f"{in_all}{f', {diverged} diverged' if diverged else ''}, "
+        f"{count(len(points), 'configuration')}, {in_all}, "
         f"{count(len(names), 'platform')} ({titles}), {dates}, {commit}."
     )
 

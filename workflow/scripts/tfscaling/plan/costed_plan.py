@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tfscaling.record import benchmark_record, run_record, step_estimates
 from tfscaling.record.run_record import RunRecord
-from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import POINT_AXES, Budget, Config, Recipe
 from tfscaling.spec.configuration import Sources, problem
@@ -226,7 +226,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     searched = {point: search for search in searches for point in search.points.values()}
     shorts = _shorts(run.spec for run in planned.runs)
     for run, status, reason, record in zip(selected, *states, strict=True):
-        if status in FINISHED:
+        if status in RESULTS:
             continue
         if status == RunState.STALE and pd.notna(record) and config.rerun != "stale":
             kept += 1
@@ -280,7 +280,7 @@ def _row(run: PlannedRun, reason: str, estimated: Estimate) -> PlanRow:
         **msgspec.structs.asdict(spec.point),
         repeat=spec.repeat,
         devices=platforms.device_kind(shape.gpus_per_node, spec.measured.devices),
-        feasibility=IF_NEEDED if run.extra_repeat else RUNS,
+        feasibility=IF_NEEDED if run.is_conditional else RUNS,
         reason=reason,
         tasks=shape.tasks,
         gpus=shape.gpus,

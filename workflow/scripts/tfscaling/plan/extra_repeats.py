@@ -1,8 +1,9 @@
-"""Extra repeats in rounds: for intervals that are too wide, and for searches without a result.
+"""Runs in rounds: for intervals that are too wide, searches without a result, larger batches.
 
 All runs of a round end before the next round is decided. A point is repeated up to the next number
 of runs at which its interval can be narrower: the interval of the median ends at order statistics,
-which move inwards at 9, 12, 15, ... runs only. A search asks for the runs of its next analysis.
+which move inwards at 9, 12, 15, ... runs only. A search asks for the runs of its next analysis. A
+batch of doublings is run if all runs of the next smaller batch fit in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from tfscaling.record import run_record
-from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.manifest import Manifest, PlannedRun
@@ -27,7 +28,7 @@ from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import is_known, point_of
 
 NARROW, WIDE, EXHAUSTED = "narrow enough", "too wide", "too wide at repeats_max"
-HALF_DIVERGED = "at least half of the runs diverged"
+HALF_DIVERGED, NO_MEMORY = "at least half of the runs diverged", "does not fit in memory"
 
 
 class RepeatedPoint(Point, frozen=True, kw_only=True):
@@ -70,7 +71,7 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """round=<n>.json: the extra repeats to make."""
+    """round=<n>.json: the conditional runs to make."""
 
     round: int
     runs: Annotated[
@@ -92,18 +93,22 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
     A point gets no extra repeats if at least half of its runs diverged.
     """
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
-    done = table[table["status"].isin([*FINISHED])]
+    done = table[table["status"].isin([*RESULTS])]
     rows = {(point_of(row), row.repeat): row for row in table_rows.typed(RunRow, done)}
     runs: dict[Point, list[PlannedRun]] = {}
+    due_at: dict[str, list[RunRow | None]] = {}
     for run in planned.runs:
+        if not run.is_conditional or run.spec.path in before:
+            row = rows.get((run.spec.point, run.spec.repeat))
+            due_at.setdefault(run.spec.point.path, []).append(row)
         if run.relative_interval is not None:
             runs.setdefault(run.spec.point, []).append(run)
     found, wanted = [], []
     for point, own in runs.items():
-        due = [run for run in own if not run.extra_repeat or run.spec.path in before]
+        due = [run for run in own if not run.is_conditional or run.spec.path in before]
         made = [row for run in due if (row := rows.get((point, run.spec.repeat)))]
         # others have failed or stale runs, or runs on another cluster than the chosen one
-        if len(made) == len(due):
+        if due and len(made) == len(due):
             judged, more = _judged(point, made, own[0].relative_interval or 0.0)
             more = min(more, len(own) - len(due))
             if judged.verdict == WIDE and not more:
@@ -113,6 +118,8 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
     searches = study_searches.of_study(planned, table)
     extra = {(run.spec.point, run.spec.repeat): run for run in planned.runs if run.extra_repeat}
     wanted += [extra[run] for search in searches for run in search.wanted() if run in extra]
+    wanted += [run for run in planned.runs if run.smaller and not run.extra_repeat]
+    wanted = [run for run in wanted if not run.smaller or _fits(due_at.get(run.smaller, ()))]
     added = [run.spec.path for run in wanted if run.spec.path not in before]
     return Round(
         round=number,
@@ -123,13 +130,21 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
     )
 
 
+def _fits(smaller: Sequence[RunRow | None]) -> bool:
+    """Whether all due runs with the next smaller batch have ended and fit in memory."""
+    return bool(smaller) and all(row and row.status != RunState.DOES_NOT_FIT for row in smaller)
+
+
 def _judged(point: Point, made: Sequence[RunRow], width_max: float) -> tuple[RepeatedPoint, int]:
     """The interval of a point by its runs, and how many more runs can make it narrower."""
     valid = [row.execution_time_s for row in made if row.status == RunState.OK]
     times_s = list(filter(is_known, valid))  # runs that resumed from a checkpoint have none
-    width, diverged = relative_interval(times_s), len(made) - len(valid)
+    width = relative_interval(times_s)
+    diverged = sum(row.status == RunState.DIVERGED for row in made)
     verdict, more = NARROW, 0
-    if 2 * diverged >= len(made):
+    if any(row.status == RunState.DOES_NOT_FIT for row in made):
+        verdict = NO_MEMORY
+    elif 2 * diverged >= len(made):
         verdict = HALF_DIVERGED
     elif width is None or width > width_max:
         verdict, more = WIDE, next_number(len(times_s)) - len(times_s)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tfscaling.conclusions import communication
 from tfscaling.record import benchmark_record, run_record, run_states
-from tfscaling.record.run_record import RunRecord
+from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
 
@@ -46,7 +46,7 @@ class _Found:
 
     folder: str
     problem: str = ""
-    record: RunRecord | None = None
+    record: RunRecord | DoesNotFit | None = None
     commit: str | None = None
 
 
@@ -63,13 +63,13 @@ def compare(manifest: Manifest, here: Path, there: Path) -> Merge:
     specs |= {f"{BENCHMARKS}/{spec.path}": spec for spec in benchmarks}
     offered: list[_Found] = []
     alike = 0
-    records_here: list[RunRecord | None] = []
+    records_here: list[RunRecord | DoesNotFit | None] = []
     for folder, spec in specs.items():
         name = run_record.RECORD if isinstance(spec, RunSpec) else benchmark_record.RECORD
         mine, others = here / folder / name, there / folder / name
         if mine.exists() and isinstance(spec, RunSpec):
             with contextlib.suppress(run_record.RecordError):
-                records_here.append(run_record.read(mine))
+                records_here.append(run_record.outcome(mine))
         if mine.exists() and others.exists() and mine.read_bytes() == others.read_bytes():
             alike += 1
         elif others.exists():
@@ -111,7 +111,7 @@ def take(merge: Merge, here: Path, there: Path) -> None:
 def _run(spec: RunSpec, folder: str, there: Path, problem: str) -> _Found:
     path = there / folder / run_record.RECORD
     try:
-        record = run_record.read(path)
+        record = run_record.outcome(path)
     except run_record.RecordError as error:
         return _Found(folder, f"its record cannot be read: {str(error).removeprefix(f'{path}: ')}")
     assert record is not None, "it existed a moment ago"
@@ -146,7 +146,7 @@ def _no_plain_files(folder: Path) -> str:
 
 
 def _without_other_data(
-    offered: list[_Found], here: list[RunRecord | None], results: Path
+    offered: list[_Found], here: list[RunRecord | DoesNotFit | None], results: Path
 ) -> list[_Found]:
     """The offered records, where runs of other data have a problem."""
     records = [*here, *(found.record if not found.problem else None for found in offered)]

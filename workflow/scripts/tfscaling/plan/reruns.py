@@ -67,7 +67,7 @@ class Reruns:
         Records of extra repeats are kept: which of them are to do is known after other runs.
         """
         for path, run in self.runs.items():
-            may_be_to_do = run.extra_repeat and bool(to_do)
+            may_be_to_do = run.is_conditional and bool(to_do)
             self._keep(self.results / "runs" / path / run_record.RECORD, to_do, may_be_to_do)
         for path in self.benchmarks:
             self._keep(self._benchmark(path), to_do)
@@ -120,7 +120,7 @@ class Reruns:
         changed: dict[str, bool] = {}
         for run in self.runs.values():
             spec, data = run.spec, variants.data_of(run.spec)
-            if data is None or spec.dataset is None or run.extra_repeat:
+            if data is None or spec.dataset is None or run.is_conditional:
                 continue
             if data not in changed:
                 changed[data] = self._has_other_code(data, spec.dataset)

@@ -15,12 +15,11 @@ from pathlib import Path
 
 from tfscaling.record import attempts, crashes, events, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
+from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
 from tfscaling.spec import run_spec
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import JobSpec, RunSpec
 
-#: Causes of these kinds last: the run was given something else than it asks for, or too little.
-_LASTING: frozenset[Kind] = frozenset({"invalid", "out_of_memory"})
 #: Exceptions that another attempt may not meet, also in a user's code.
 _MAY_PASS = {
     *("OSError", "IOError", "PermissionError", "FileNotFoundError", "BlockingIOError"),
@@ -80,7 +79,7 @@ def lasts(cause: Cause) -> bool:
         return False
     if cause.kind == "program_failed":
         return _is_a_crash(cause)
-    if cause.kind in _LASTING or cause.error == "DeviceError":
+    if cause.kind == "invalid" or cause.error == "DeviceError":
         return True
     # a user's function that raises does so again; not so for what a file or a connection may do
     return cause.place is not None and cause.error not in _MAY_PASS
@@ -141,19 +140,27 @@ class SlurmSweep:
         Slurm may report a failure later: a lost node or a time limit while the job ended.
         """
         try:
-            record = run_record.read(output) if output.name == run_record.RECORD else None
+            record = run_record.outcome(output) if output.name == run_record.RECORD else None
         except run_record.RecordError:
             return False
         job = None if record is None else record.environment.slurm_job
         return job is not None and job.id == number
 
     def failed(self, output: Path, number: str, state: str) -> None:
-        """Write a failure report with Slurm's state, unless the launcher has left its own."""
+        """Write a failure report with Slurm's state, unless the launcher has left its own.
+
+        Of a run that had too little memory a record.
+        """
         spec, folder = self.specs.get(str(output)), output.parent
         last = _last_attempt(folder)
         if spec is None or ((last or folder) / run_record.FAILURE).exists():
             return
         text = f"Slurm's job {number} ended as {state}, and its launcher left no report"
+        with contextlib.suppress(OSError):  # a full disk, which the console has reported
+            if state == "OUT_OF_MEMORY" and isinstance(spec, RunSpec):
+                folder.mkdir(parents=True, exist_ok=True)
+                run_record.write_json(output, _unfit(spec, last, number, text))
+                return
         failure = FailureReport(
             axes=spec.axes,
             attempt=max(attempts.numbers(folder), default=1),
@@ -201,6 +208,24 @@ class SlurmSweep:
         found = {named[str(file)]: said for file, said in words.items() if str(file) in named}
         with contextlib.suppress(OSError):  # a full disk must not end the sweep
             run_states.write_queue_notes(self.runs_dir, runs, found)
+
+
+def _unfit(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotFit:
+    """The record of a run whose job Slurm has ended for its memory: its launcher's, if any."""
+    with contextlib.suppress(run_record.RecordError):
+        left = run_record.outcome(last / attempts.RECORD) if last else None
+        if isinstance(left, DoesNotFit):
+            return left
+    environment = Environment(
+        launcher_host="",
+        git_commit=None,
+        slurm_job=SlurmJob(id=number),
+        slurm_settings=None,
+        dataset=None,
+        unchecked=(),
+    )
+    attempt = int(last.name.partition("=")[2]) if last else 1
+    return DoesNotFit.of(spec, attempt, f"out_of_memory: {text}", environment)
 
 
 def _last_attempt(folder: Path) -> Path | None:

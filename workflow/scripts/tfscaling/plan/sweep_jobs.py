@@ -111,7 +111,7 @@ class SweepJobs:
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
         if self.may_repeat():
             for path, run in self.runs.items():
-                if run.extra_repeat and not Path(self.record(path)).exists():
+                if run.is_conditional and not Path(self.record(path)).exists():
                     found[self.record(path)] = run.spec
         return found
 

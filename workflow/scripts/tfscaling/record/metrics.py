@@ -169,6 +169,9 @@ class PointMetrics(RunMetrics):
     ] = NAN
     """Median throughput divided by the baseline's: the gain from more nodes once training runs,
     without start, compilation and data."""
+    share_of_peak: Annotated[Amount, Metric("share of peak", "", "higher", 3)] = NAN
+    """FLOPs of training per second of a replica (flops_per_example of the record × throughput) over
+    the platform's peak_tflops at the precision; null without either."""
     cost_usd: Annotated[Amount, Metric("cost", "US dollars", "lower", 4, ends=_RANGE)] = NAN
     """nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / 3600:
     prorated by the second, without minimum charges, queue or boot."""

@@ -244,6 +244,8 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     examples_per_step: int
     """Of one update of the variables."""
     model_parameters: int
+    flops_per_example: float | None = None
+    """FLOPs of a training step per example, counted on the chief; null if they are not known."""
     data_sha256: str | None
     """Checksum of the arrays that were read, if the file has one."""
     train_examples: int

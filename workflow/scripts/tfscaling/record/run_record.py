@@ -5,10 +5,11 @@ The types are the one source of `workflow/schemas/run_record.schema.yaml`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -31,7 +32,7 @@ from tfscaling.record.rank_report import (
     summary,
 )
 from tfscaling.spec.config import number
-from tfscaling.spec.run_spec import JobSpec, Point, Value
+from tfscaling.spec.run_spec import JobSpec, Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
@@ -183,6 +184,9 @@ class Metrics(Computation, frozen=True, kw_only=True):
     throughput_examples_per_s: float | None
     """Examples of all steps after the first execution over train_time_s, without padding; null if
     there was no other."""
+    flops_per_example: Amount | None = None
+    """FLOPs of a training step per example - three times the forward pass, as TensorFlow's profiler
+    counts it, or what a program reports by this name; null if they are not known."""
     examples_trained: Examples | None
     """Examples really trained, over all epochs and replicas; null if a user's program does not
     tell."""
@@ -437,6 +441,43 @@ class RunRecord(Part, frozen=True, kw_only=True):
         return self.validity.valid
 
 
+class DoesNotFit(Part, frozen=True, kw_only=True):
+    """run.json of a run that ran out of memory: a result without times and metrics."""
+
+    schema_version: Literal[3] = SCHEMA_VERSION
+    status: Literal["does_not_fit"] = "does_not_fit"
+    axes: RunAxes
+    parameters: dict[str, Value]
+    parameters_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+    attempt: Positive
+    reason: Annotated[str, Meta(min_length=1)]
+    """The rank that ran out of memory, in which words, and its log."""
+    environment: Environment
+    wall_time_s: Amount | None = None
+    """From the start of the launcher; null if Slurm ended it, too."""
+    rank_memory_gb: Amount | None = None
+    """Highest resident memory of a rank that reported it before it ended; else null."""
+    gpu_memory_gb: Amount | None = None
+    """Highest memory in use on a GPU, likewise."""
+    memory_limit_gb: Amount | None = None
+    """Memory of the GPU, if that ran out, or of the job on a node; null if unknown."""
+
+    @classmethod
+    def of(
+        cls, spec: RunSpec, attempt: int, reason: str, environment: Environment, **memory: Any
+    ) -> DoesNotFit:
+        """The record of this run; `memory` are the other keys."""
+        return cls(
+            axes=RunAxes(**msgspec.structs.asdict(spec.point), repeat=spec.repeat),
+            parameters=spec.parameters,
+            parameters_hash=spec.parameters_hash,
+            attempt=attempt,
+            reason=reason,
+            environment=environment,
+            **memory,
+        )
+
+
 def write_json(path: Path, content: object) -> None:
     """Write the whole file or nothing: readers never see half of it.
 
@@ -447,11 +488,23 @@ def write_json(path: Path, content: object) -> None:
 
 
 def read(path: Path) -> RunRecord | None:
-    """A run record, or None if there is no file. Raises RecordError."""
-    return decoded(path, _DECODER, SCHEMA_VERSION)
+    """The record of a run that ended, or None if there is none. Raises RecordError."""
+    found = outcome(path)
+    return found if isinstance(found, RunRecord) else None
+
+
+def outcome(path: Path) -> RunRecord | DoesNotFit | None:
+    """What the run left as its record, or None if there is no file. Raises RecordError."""
+    try:
+        return decoded(path, _DECODER, SCHEMA_VERSION)
+    except RecordError:
+        with contextlib.suppress(RecordError):
+            return decoded(path, _DOES_NOT_FIT, SCHEMA_VERSION)
+        raise
 
 
 _DECODER = msgspec.json.Decoder(RunRecord)
+_DOES_NOT_FIT = msgspec.json.Decoder(DoesNotFit)
 
 
 def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T | None:

@@ -408,10 +408,15 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
         gradient_noise_scale=step_estimates.noise_scale(chief.gradient_norms),
         gradient_norms=chief.gradient_norms,
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
+        flops_per_example=chief.flops_per_example,
         examples_trained=chief.examples_trained,
         epochs=chief.epochs,
         **msgspec.structs.asdict(computation(reports, statistics.median(fed_s) if fed_s else None)),
     )
+
+
+#: A program reports FLOPs by a metric of this name.
+_FLOPS = "flops_per_example"
 
 
 def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
@@ -428,6 +433,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
         step_time_s=_step_time_s(seen),
         input_wait_s=_input_wait_s(reports),
         throughput_examples_per_s=_examples_per_s(reports),
+        flops_per_example=next(filter(None, (e.metrics.get(_FLOPS) for e in epochs)), None),
         examples_trained=program_examples(reports) or None,
         epochs=epochs,
         **_NO_COMPUTATION,

@@ -18,7 +18,7 @@ import msgspec
 
 from tfscaling.files import atomic
 from tfscaling.record import attempts, prepared_data, run_record
-from tfscaling.record.run_record import PreparedData, RunRecord
+from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord
 from tfscaling.spec import run_spec, user_code
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.spec.user_code import Checksums, Code
@@ -36,6 +36,8 @@ class RunState(enum.StrEnum):
     OK = "ok"
     #: Its loss became NaN or infinite: a result, which is in no median.
     DIVERGED = "diverged"
+    #: It ran out of memory: a result, too.
+    DOES_NOT_FIT = "does_not_fit"
     #: It ended without a record, or its record cannot be read.
     FAILED = "failed"
     #: It began and left neither a record nor a failure: still running, or killed.
@@ -46,13 +48,20 @@ class RunState(enum.StrEnum):
     MISSING = "missing"
 
 
+def words(status: str) -> str:
+    """The status of runs in a sentence."""
+    return "not fitting in memory" if status == RunState.DOES_NOT_FIT else status
+
+
 #: Option of snakemake that reruns stale runs.
 RERUN_STALE = "--config rerun=stale"
-#: States of a run that ended as it should: it has a record and is not run again.
+#: States of a run that trained to its end.
 FINISHED = (RunState.OK, RunState.DIVERGED)
+#: States of a run that is a result: it has a record and is not run again.
+RESULTS = (*FINISHED, RunState.DOES_NOT_FIT)
 
 
-def other_parameters(spec: RunSpec, record: RunRecord) -> str:
+def other_parameters(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
     """Which parameters differ from the record's, or an empty text."""
     if record.parameters_hash == spec.parameters_hash:
         return ""
@@ -61,7 +70,7 @@ def other_parameters(spec: RunSpec, record: RunRecord) -> str:
     return f"made with other parameters: {run_spec.differences(planned, found)}"
 
 
-def other_code(spec: RunSpec, record: RunRecord) -> str:
+def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
     """Which user files differ from those that the record was made of, or an empty text.
 
     Records without checksums, made before there were any, are not compared.
@@ -135,10 +144,10 @@ def to_make(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
 
 def _records(
     specs: Iterable[RunSpec], runs_dir: Path, name: str = run_record.RECORD
-) -> Iterator[tuple[RunSpec, RunRecord | None]]:
+) -> Iterator[tuple[RunSpec, RunRecord | DoesNotFit | None]]:
     for spec in specs:
         try:
-            yield spec, run_record.read(runs_dir / spec.path / name)
+            yield spec, run_record.outcome(runs_dir / spec.path / name)
         except run_record.RecordError:
             yield spec, None
 

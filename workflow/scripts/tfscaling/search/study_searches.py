@@ -151,6 +151,8 @@ def _candidate(
             if search.constraint and row.status == RunState.OK and is_known(row.quality):
                 values[QUALITY] = float(row.quality)
             runs[block] = values
+        elif row.status == RunState.DOES_NOT_FIT:
+            failed.add(block)
         elif row.failed_too_often:
             kind = str(row.reason).partition(":")[0]
             (replaced if kind in _INFRASTRUCTURE else failed).add(block)

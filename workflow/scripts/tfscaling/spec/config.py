@@ -40,6 +40,8 @@ OWN_STRATEGY, PROGRAM = "own", "program"
 MPI_STRATEGY = "mpi_all_reduce"
 #: Exactly one of these keys of a recipe is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
+#: The one that may be an axis of doublings.
+DOUBLED = BATCH_SIZE_KEYS[0]
 #: Before the name of a metric: it is of held-out examples.
 HELD_OUT = "test_"
 #: The metrics of the workflow's own models.
@@ -326,6 +328,20 @@ class Quality(Keys, frozen=True, kw_only=True):
         return self.metric.replace("_", " ")
 
 
+class Doublings(Keys, frozen=True, kw_only=True):
+    """An axis of batch sizes, each twice the one before."""
+
+    from_: Examples = msgspec.field(name="from")
+    """The smallest batch."""
+    to: Examples
+    """No batch is larger."""
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The sizes, rising; none if `to` is less than `from`."""
+        return tuple(self.from_ << n for n in range((self.to // self.from_).bit_length()))
+
+
 class Recipe(Keys, frozen=True, kw_only=True):
     """A recipe says how to train, or which program trains.
 
@@ -333,9 +349,10 @@ class Recipe(Keys, frozen=True, kw_only=True):
     recipe's runs.
     """
 
-    per_replica_batch_size: Examples | None = None
+    per_replica_batch_size: Examples | Doublings | None = None
     """Each replica gets this many examples per step (weak scaling: the global batch grows with the
-    replicas). Exactly one of the three batch sizes is given."""
+    replicas). Exactly one of the three batch sizes is given. `{from: 64, to: 4096}` is an axis: the
+    recipe has one variant for each of 64, 128, 256 and so on."""
     per_worker_batch_size: Examples | None = None
     """Each worker gets this many examples per step and splits them over its devices (weak scaling
     in workers, strong scaling inside a worker)."""
@@ -463,6 +480,19 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """Custom model and dataset functions get these values (numbers, texts, true, false, null) by
     the names of their arguments. A list of values is an axis: the recipe has one variant for each
     combination."""
+
+    @property
+    def precision_of_products(self) -> str:
+        """The precision, a key of `peak_tflops`; of a program its parameter `precision`, or ""."""
+        if self.program:
+            return str(self.parameters.get("precision", ""))
+        return self.precision.removeprefix("mixed_")
+
+    @property
+    def doublings(self) -> tuple[int, ...]:
+        """The batch sizes that are an axis; none for a single size."""
+        size = self.per_replica_batch_size
+        return size.values if isinstance(size, Doublings) else ()
 
     @property
     def parameter_axes(self) -> dict[str, tuple[ParameterValue, ...]]:
@@ -604,6 +634,11 @@ class Platform(Measured, frozen=True, kw_only=True):
     extra: Line | None = None
     """sbatch gets these further options, as one string; an option for which there is a key here,
     in the grid or in the profile is refused."""
+    peak_tflops: dict[
+        Literal["float32", "tf32", "bfloat16", "float16"], Annotated[float, Meta(gt=0, le=1e6)]
+    ] = {}
+    """One replica's device reaches this many TFLOP/s in products of large matrices, by precision:
+    the column `share_of_peak` relates training to it (docs/gpu.md). A change reruns nothing."""
     usd_per_node_hour: Usd | None = None
     """One node costs this much per hour. A price needs `price_date` and `price_source`."""
     usd_per_gpu_hour: Usd | None = None
@@ -624,6 +659,10 @@ class Platform(Measured, frozen=True, kw_only=True):
     def measured(self) -> Measured:
         """Its keys that can change a measurement."""
         return Measured(**{key: getattr(self, key) for key in Measured.__struct_fields__})
+
+    def peak_at(self, precision: str) -> float | None:
+        """The peak in TFLOP/s at this precision; None if it is not given."""
+        return next((peak for name, peak in self.peak_tflops.items() if name == precision), None)
 
     def price_usd(self, gpus_per_node: int) -> float | None:
         """Price of one node with this many GPUs for one hour in US dollars; None without a

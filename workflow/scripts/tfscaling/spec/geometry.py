@@ -85,7 +85,7 @@ def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int,
 
 def _batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
     workers = replicas // max(1, geometry.gpus_per_task)
-    if (per_replica := recipe.per_replica_batch_size) is not None:
+    if isinstance(per_replica := recipe.per_replica_batch_size, int):
         return per_replica, per_replica * replicas
     if (total := recipe.per_worker_batch_size) is not None:
         name, shares = "per_worker_batch_size", replicas // workers

@@ -136,6 +136,7 @@ def expand(config: Config, registries: Registries) -> Grid:
                     relative_interval=until.relative_interval if until else None,
                     extra_repeat=repeat > first,
                     usd_per_node_hour=price,
+                    peak_tflops=platform.peak_at(recipe.precision_of_products),
                     usd_per_kwh=platform.usd_per_kwh,
                     kg_co2_per_kwh=platform.kg_co2_per_kwh,
                 )
@@ -143,6 +144,14 @@ def expand(config: Config, registries: Registries) -> Grid:
         if len(runs) == before:
             raise _nothing_left(number, block, config, excluded)
     searches = _searches(config, searched)
+    doubled = {name: recipe for name, recipe in config.recipes.items() if recipe.doublings}
+    smaller = variants.smaller((run.spec for run in runs), doubled)
+    runs = [
+        msgspec.structs.replace(run, smaller=smaller[run.spec.point].path)
+        if run.spec.point in smaller
+        else run
+        for run in runs
+    ]
     return Grid(tuple(_with_later_runs(runs, searches)), tuple(excluded), searches)
 
 

@@ -37,12 +37,21 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Width that the interval of the time may have, over the median."""
     extra_repeat: bool = False
     """Made only if the runs before leave the interval too wide."""
+    smaller: str | None = None
+    """The folder of the point with half of the batch: made only if all its runs fit in memory."""
     usd_per_node_hour: float | None = None
     """US dollars for one node with its GPUs, one hour."""
+    peak_tflops: float | None = None
+    """What the platform's device reaches at the precision of the run."""
     usd_per_kwh: float | None = None
     """US dollars for one kWh."""
     kg_co2_per_kwh: float | None = None
     """CO2 in kg for one kWh."""
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether runs before it decide whether it is made."""
+        return self.extra_repeat or self.smaller is not None
 
 
 class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

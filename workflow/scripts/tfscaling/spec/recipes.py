@@ -24,12 +24,14 @@ from tfscaling.spec import user_code, variants
 from tfscaling.spec.config import (
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
+    DOUBLED,
     MPI_STRATEGY,
     OF_CLASSIFIERS,
     OWN_STRATEGY,
     POINT_AXES,
     Block,
     Config,
+    Doublings,
     Quality,
     Recipe,
 )
@@ -92,6 +94,10 @@ def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
     given = {key: size for key, size in sizes.items() if size is not None}
     if len(given) != 1:
         yield NotAllowed([], given, f"allowed: exactly one of {', '.join(BATCH_SIZE_KEYS)}")
+    if isinstance(size := recipe.per_replica_batch_size, Doublings) and not recipe.doublings:
+        yield NotAllowed([DOUBLED, "to"], size.to, f"allowed: {size.from_} or more")
+    if recipe.doublings and DOUBLED in recipe.parameters:
+        yield wrong(DOUBLED, "allowed: a number, because a parameter has the same name")
     if recipe.warmup_epochs >= recipe.epochs:
         yield wrong("warmup_epochs", f"allowed: less than epochs, {recipe.epochs}")
     if (recipe.evaluation_interval_epochs or 0) > recipe.epochs:

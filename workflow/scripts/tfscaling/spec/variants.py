@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tfscaling.spec import user_code
-from tfscaling.spec.config import ParameterValue, Quality, Recipe
+from tfscaling.spec.config import DOUBLED, ParameterValue, Quality, Recipe
 from tfscaling.spec.run_spec import Point, RunSpec
 
 #: What a text must be to be part of a name.
@@ -22,17 +22,41 @@ _NAME_MAX = 200
 
 
 def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
-    """The variants by name; without lists the recipe itself.
+    """The variants by name; without lists and doublings the recipe itself.
 
     Keys are in alphabetical order in the name: another order in the file is the same variant.
     """
-    axes = {key: recipe.parameter_axes[key] for key in sorted(recipe.parameter_axes)}
+    given = {**recipe.parameter_axes, **({DOUBLED: recipe.doublings} if recipe.doublings else {})}
+    axes = {key: given[key] for key in sorted(given)}
     variants = {}
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
+        own = named(name, chosen)
+        size = chosen.pop(DOUBLED) if recipe.doublings else recipe.per_replica_batch_size
         parameters = {**recipe.parameters, **chosen}
-        variants[named(name, chosen)] = msgspec.structs.replace(recipe, parameters=parameters)
+        variants[own] = msgspec.structs.replace(
+            recipe, parameters=parameters, per_replica_batch_size=size
+        )
     return variants
+
+
+def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, Point]:
+    """Point of a batch of doublings → the point that differs by its next smaller batch.
+
+    `doubled` are the recipes with doublings, by their names.
+    """
+    alike: dict[Point, dict[int, Point]] = {}
+    for spec in runs:
+        point, size = spec.point, spec.per_replica_batch_size
+        if base(point.recipe) in doubled:
+            of_all_sizes = point.recipe.replace(f"+{DOUBLED}={size}", "")
+            place = msgspec.structs.replace(point, recipe=of_all_sizes)
+            alike.setdefault(place, {})[size] = point
+    return {
+        larger: point
+        for sizes in alike.values()
+        for point, larger in itertools.pairwise(sizes[size] for size in sorted(sizes))
+    }
 
 
 def base(name: str) -> str:

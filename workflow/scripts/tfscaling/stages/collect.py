@@ -10,7 +10,7 @@ from __future__ import annotations
 import pandas as pd
 
 from tfscaling.console import text_lines
-from tfscaling.record.run_states import RunState
+from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.table_rows import rows_of
@@ -30,8 +30,8 @@ def run(study: StudyFolder) -> None:
 def told(runs: pd.DataFrame) -> list[str]:
     """How many runs there are of each status, and why those that do not count do not.
 
-    One line for each run that failed or diverged, with the axes that distinguish it; one for all
-    others with the same reason.
+    One line for each run that failed, diverged or ran out of memory, with the axes that distinguish
+    it; one for all others with the same reason.
     """
     counts = runs["status"].value_counts()
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
@@ -39,7 +39,7 @@ def told(runs: pd.DataFrame) -> list[str]:
     alike: dict[str, int] = {}
     for row in rows_of(runs[runs["status"] != RunState.OK]):
         was_stopped = str(row["reason"]).startswith("cancelled: ")
-        if row["status"] in (RunState.FAILED, RunState.DIVERGED) and not was_stopped:
+        if row["status"] in (RunState.FAILED, *RESULTS) and not was_stopped:
             lines.append(f"{row['status']}: {text_lines.name(row, shown)}: {row['reason']}")
         else:
             text = row["reason"] if was_stopped else f"{row['status']}: {row['reason']}"

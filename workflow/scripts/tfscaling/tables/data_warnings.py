@@ -20,7 +20,7 @@ import pandas as pd
 
 from tfscaling.files import program_errors
 from tfscaling.record import run_record
-from tfscaling.record.run_states import FINISHED, RERUN_STALE, RunState
+from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.spec.run_spec import Point
@@ -209,7 +209,7 @@ def _texts(column: str) -> Callable[[Tables], Iterator[Found]]:
 
 def _not_valid(tables: Tables) -> Found:
     # runs that diverged have a separate warning
-    out = [run for run in tables.all_runs if run.status not in FINISHED]
+    out = [run for run in tables.all_runs if run.status not in RESULTS]
     counts = Counter(str(run.status) for run in out)
     named = _listed([f"{number} {status}" for status, number in counts.items()])
     more = f" Stale ones are rerun with {RERUN_STALE}." if counts["stale"] else ""

@@ -27,7 +27,15 @@ Direction = Literal["higher", "lower"] | None
 #: An empty text is a value.
 Text = Annotated[str, Column(may_be_empty=True)]
 PointStatus = Literal[
-    "ok", "incomplete", "diverged", "failed", "unfinished", "stale", "missing", "excluded"
+    "ok",
+    "incomplete",
+    "diverged",
+    "does_not_fit",
+    "failed",
+    "unfinished",
+    "stale",
+    "missing",
+    "excluded",
 ]
 
 
@@ -59,8 +67,9 @@ class RunRow(RunMetrics, TypedRow):
     """What each node trains on - its CPU, its GPUs, or logical devices, which are parts of its CPU
     that simulate GPUs."""
     status: RunState = RunState.MISSING
-    """ok - the run counts; diverged - its loss became NaN or infinite; failed; unfinished - it
-    runs, or was killed; stale - made with other parameters, code or data; missing."""
+    """ok - the run counts; diverged - its loss became NaN or infinite; does_not_fit - it ran
+    out of memory; failed; unfinished - it runs, or was killed; stale - made with other parameters,
+    code or data; missing."""
     reason: Text = ""
     """Why the run does not count; empty if it does."""
     replicas: Annotated[Positive | None, Column("replicas")] = None
@@ -83,6 +92,7 @@ class RunRow(RunMetrics, TypedRow):
     none."""
     examples_trained: Examples = None
     """Examples trained over all epochs; null without a record."""
+    share_of_peak: Amount = NAN
     cost_usd: Amount = NAN
     energy_usd: Amount = NAN
     energy_kg_co2: Amount = NAN
@@ -95,6 +105,9 @@ class RunRow(RunMetrics, TypedRow):
     cost_to_target_usd: Amount = NAN
     usd_per_node_hour: Usd = NAN
     """Price of a node and hour with its GPUs; null without one."""
+    memory_limit_gb: Annotated[Amount, Column("GB")] = NAN
+    """Of a run that does not fit in memory - memory of the GPU or of the job on a node, whichever
+    ran out; null if unknown."""
     wall_time_s: Seconds = NAN
     """Start of the launcher to all ranks ended and checked; null without a record."""
     attempt: Positive | None = None
@@ -257,8 +270,8 @@ class PointRow(PointMetrics, TypedRow):
     cloud: str | None = None
     """The cloud on which the platform runs; null if it is none."""
     status: PointStatus = "missing"
-    """ok - all runs are valid; incomplete - some are; diverged, failed, unfinished, stale or
-    missing - none is, mostly for this; excluded - the configuration is not run."""
+    """ok - all runs are valid; incomplete - some are; diverged, does_not_fit, failed, unfinished,
+    stale or missing - none is, mostly for this; excluded - the configuration is not run."""
     runs: Annotated[FromZero, Column("runs")] = 0
     """Valid runs; medians, ranges and intervals are over these."""
     runs_timed: Annotated[FromZero, Column("runs")] = 0

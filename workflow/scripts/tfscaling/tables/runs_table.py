@@ -24,7 +24,7 @@ from tfscaling.record import (
 )
 from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
 from tfscaling.record.rank_report import Epoch
-from tfscaling.record.run_record import PreparedData, RunRecord, ShortRun
+from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun
 from tfscaling.record.run_states import RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
@@ -73,10 +73,11 @@ def run_tables(
 
     Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
     and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
-    without metrics), failed, unfinished (started, left neither a record nor a failure: still
-    running, or killed), stale (made with other parameters, by other code or of other data) or
-    missing; extra repeats (`repeat_until`) have a row once they were started. A stale run has the
-    `record` of its parameters if there is one: it is rerun only on request.
+    without metrics), does_not_fit (it ran out of memory), failed, unfinished (started, left neither
+    a record nor a failure: still running, or killed), stale (made with other parameters, by other
+    code or of other data) or missing; extra repeats (`repeat_until`) have a row once they were
+    started. A stale run has the `record` of its parameters if there is one: it is rerun only on
+    request.
     `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
     none says why in `warnings`. `targets`: metric of a quality → value that is to be reached; a
     run that reached it at an unknown time says so there as well.
@@ -93,6 +94,8 @@ def run_tables(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
     notes = run_states.read_queue_notes(runs_dir)
+    #: Point → which run of its batch, or of a smaller one, did not fit.
+    unfit: dict[str, str] = {}
     for run, (row, of_run, _, before_s), reason in zip(planned, read, other_data, strict=True):
         if row.status == RunState.MISSING and (said := notes.of(run.spec)):
             row.reason = said
@@ -100,7 +103,15 @@ def run_tables(
             record = row.record
             row, of_run = _planned_row(run, RunState.STALE, reason), ()
             row.record = record
-        if run.extra_repeat and row.status == RunState.MISSING:
+        point, is_missing = run.spec.point.path, row.status == RunState.MISSING
+        if row.status == RunState.DOES_NOT_FIT:
+            size = run.spec.per_replica_batch_size
+            said = f"per_replica_batch_size {size} did not fit: {run.spec.path}"
+            unfit.setdefault(point, said)
+        elif is_missing and run.smaller and run.smaller in unfit:  # in the order of the sizes
+            row.status, row.reason = RunState.DOES_NOT_FIT, unfit[run.smaller]
+            unfit[point] = row.reason
+        if run.extra_repeat and is_missing:
             continue  # a repeat that its point did not need, or not yet
         _add_failed_attempts(run, row, runs_dir, before_s)
         runs.append(row)
@@ -158,7 +169,7 @@ def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, .
 def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> _Run:
     path = runs_dir.joinpath(run.spec.path, run_record.RECORD)
     try:
-        record = run_record.read(path)
+        record = run_record.outcome(path)
     except run_record.RecordError as error:
         return _Run(_planned_row(run, RunState.FAILED, str(error)))
     if record is None:
@@ -169,7 +180,18 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
         row = _planned_row(run, RunState.STALE, reason)
         row.record = str(path)
         return _Run(row)
+    if isinstance(record, DoesNotFit):
+        return _Run(_without_memory(run, record, path), data=record.environment.dataset)
     return _with_record(run, record, path, targets)
+
+
+def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
+    """The row of a run that ran out of memory."""
+    row = _planned_row(run, RunState.DOES_NOT_FIT, record.reason)
+    row.attempt, row.record = record.attempt, str(path)
+    for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
+        setattr(row, name, number(getattr(record, name)))
+    return row
 
 
 def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
@@ -247,6 +269,9 @@ def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
     record = _with_training_before(record) if is_timed else record
     _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
     _set_energy(row, run, record)
+    if run.peak_tflops is not None:
+        reached = number(record.metrics.flops_per_example) * row.throughput_examples_per_s
+        row.share_of_peak = reached / run.spec.replicas / (run.peak_tflops * 1e12)
     row.quality = number(metrics.quality_of_run(record, run.spec.recipe.quality).value)
     if record.resumed is not None:
         row.time_with_queue_s = NAN  # the earlier attempts' waits are not known

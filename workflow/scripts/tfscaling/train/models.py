@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -101,3 +102,32 @@ def get(name: str, parameters: Given = NOTHING) -> Model:
         return MODELS[name]
     build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))
     return Model("A custom function.", None, build)
+
+
+#: Operations in which the profiler counts nothing, and which may hold most of the work.
+_UNCOUNTED = re.compile(r"Einsum|While|Call|RNN|FFT|Sparse|^(Stateless)?(If|Case)$")
+#: The backward pass has two products for each one of the forward pass.
+_PASSES = 3
+
+
+def training_flops(model: Any) -> float | None:
+    """FLOPs of a training step per example, three times the forward pass.
+
+    None where the profiler cannot count them all.
+    """
+    import tensorflow as tf
+
+    def forward(*inputs: Any) -> Any:
+        return model(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
+
+    try:
+        shapes = [tf.TensorSpec([1, *each.shape[1:]], each.dtype) for each in model.inputs]
+        graph = tf.function(forward).get_concrete_function(*shapes).graph
+        if any(_UNCOUNTED.search(each.type) for each in graph.get_operations()):
+            return None
+        options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
+        options["output"] = "none"
+        counted = tf.compat.v1.profiler.profile(graph, options=options)
+    except Exception:  # of a user's model, of whatever kind: it has trained without this
+        return None
+    return _PASSES * counted.total_float_ops or None

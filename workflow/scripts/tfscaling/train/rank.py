@@ -184,6 +184,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         per_replica_batch_size=trainer.batch,
         examples_per_step=trainer.examples_per_step,
         model_parameters=parameters,
+        flops_per_example=models.training_flops(trainer.model) if chatty else None,
         data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
         trained_by=user_model.trained_by(trainer.model, spec.recipe),
