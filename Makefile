@@ -14,7 +14,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 # parts of `make test`, each with a file of results
 PYTEST = pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 RESULTS = .pytest_cache/test-slurm.xml .pytest_cache/test-here.xml
-# programs that tests run in environments of their own
+# programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
 .PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
 
@@ -26,9 +26,9 @@ demo: setup ## six runs on this machine, a table and a page; 4 minutes
 	@$(SNAKEMAKE) --configfile config/demo.yaml
 	@echo "make view opens the page, results/demo/report.html"
 
-# a start for a training of your own; the study's folder of results is results/own
-own: ## write own/, a start for a training of yours
-	@test ! -e own || { echo "own/ is there already; nothing is written" >&2; exit 1; }
+# a template for your training; its results are in results/own
+own: ## write own/, a template for your training
+	@test ! -e own || { echo "own/ exists already; nothing was written" >&2; exit 1; }
 	cp -r resources/own own
 	@echo "own/training.py has a model and its data, own/config.yaml the grid."
 	@echo "Measure it on this machine: make run CONFIG=own/config.yaml"
@@ -49,13 +49,13 @@ large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; hours
 	@benchmarks/large_batch.py results/large-batch/tables/runs.csv \
 		--choice results/large-batch-choice/tables/runs.csv
 
-# the published script, Keras, PyTorch and JAX beside the workflow's own trainer
+# the published script, Keras, PyTorch and JAX, compared with the workflow's trainer
 peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other frameworks; 25 to 50 minutes
 	@$(SNAKEMAKE) --configfile config/peers.yaml -- results/datasets/mnist.npz
 	@$(SNAKEMAKE) --configfile config/peers.yaml
 	@benchmarks/peers/ratios.py results/peers/tables/runs.csv | tee results/peers/ratios.md
 
-view: ## open the newest page, or that of STUDY=demo
+view: ## open the newest page, or the page of STUDY=demo
 	@python3 workflow/scripts/view_page.py --study '$(STUDY)'
 
 test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an hour on 2 cores
@@ -100,11 +100,12 @@ tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed ## what tests a
 clouds: setup tools ## check the definitions in provision/gcp and provision/aws
 	provision/clouds/check
 
-lint: setup ## style, types, generated files
+lint: setup ## style, types, generated files, words
 	ruff check . && ruff format --check .
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	mypy
 	workflow/schemas/generate.py --check
+	tests/word_list.py
 	snakemake --lint --configfile config/demo.yaml
 
 # schemas of the configuration and of records, and the tables of config/README.md, from the types
@@ -118,10 +119,10 @@ bench: setup ## CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
 
-all-reduce: setup ## MPI beside gRPC on this machine: all-reduces by size, steps; a minute
+all-reduce: setup ## compare MPI with gRPC on this machine: all-reduces by size, steps; a minute
 	python benchmarks/all_reduce.py --workers $(or $(WORKERS),2)
 
-# docs/projection.md says what it shows
+# see docs/projection.md for the result
 projection: setup ## the time of three trainings from a tenth of their steps, and measured
 	@$(SNAKEMAKE) --configfile config/projection.yaml
 	@cat results/projection/tables/projection.md
@@ -148,7 +149,7 @@ examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half a
 	provision/virtual/install
 	pytest tests/examples
 
-# the environments of examples with packages of their own, 3.5 GB in all
+# the environments of examples that need other packages, 3.5 GB in all
 .venv-%: examples/requirements-%.txt examples/make-environment | setup
 	examples/make-environment $*
 
@@ -194,14 +195,14 @@ cluster-down: ## remove it
 	cd $(@D) && sha256sum --quiet --check $(CURDIR)/$< && tar --extract --gzip --file=$$(ls *.tgz)
 	touch $@
 
-# the site's packages are in an environment of their own: users do not need them
+# the site's packages are in a separate environment: users do not need them
 .venv-docs/.installed: docs/requirements.txt .venv/.installed
 	python -m venv .venv-docs
 	uv pip sync --quiet --require-hashes --python .venv-docs/bin/python docs/requirements.txt
 	touch $@
 
-# pin everything anew: hashes, and no index in the files
-lock: setup ## pin all packages anew
+# pin everything again: hashes, and no index in the files
+lock: setup ## pin all packages again
 	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
 	        examples/requirements-{tf_keras,jax,torch}; do \
 	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \

@@ -49,7 +49,7 @@ onerror:
     CONSOLE.is_over = True
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
-        # the tables of an earlier sweep are not those of this one
+        # remove the tables of an earlier sweep
         OUTCOME.remove_outdated(unfinished)
         OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)
         say([*CONSOLE.other_failures, *OUTCOME.lines(is_partial=True)])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How accurate large batches are beside batch 64 of the published recipe.
+"""How accurate large batches are compared with batch 64 of the published recipe.
 
 large_batch.py RUNS [--choice RUNS] [--page FILE]: the runs.csv of config/large-batch.yaml, and that
 of config/large-batch-choice.yaml. Prints as Markdown when and where they ran, and for each model
@@ -37,9 +37,9 @@ HEADER = (
     "runs",
     "accuracy in training",
     "test accuracy",
-    f"less that of {PUBLISHED}",
-    f"beside {PUBLISHED}",
-    f"less that of {SAME_SCHEDULE}",
+    f"minus {PUBLISHED}",
+    f"compared with {PUBLISHED}",
+    f"minus {SAME_SCHEDULE}",
 )
 CANDIDATES = ("candidate", "runs", "accuracy on held-out examples")
 #: Of the machine and the packages, as runs.csv has them: column → what the page calls it.
@@ -108,7 +108,7 @@ def verdict(found: tuple[float, float, float] | None, diverged: int) -> str:
     if found is None:
         return ""
     _, low, high = found
-    return "below" if high < 0 else ("above" if low > 0 else "not told apart")
+    return "below" if high < 0 else ("above" if low > 0 else "not significant")
 
 
 def ranged(values: Sequence[float]) -> str:

@@ -139,7 +139,7 @@ def rows(found: Trainings) -> Iterator[tuple[str, ...]]:
 
 
 def reached(target: Target, found: Trainings) -> tuple[str, ...]:
-    """Workers, training, what it is beside, target, ratio with interval, and the verdict."""
+    """Workers, training, what it is compared with, target, ratio with interval, and the verdict."""
     own = found.get((target.strategy, target.recipe))
     peer = found.get((_STRATEGY, target.beside))
     name = f"{target.strategy}, {target.recipe}"
@@ -190,7 +190,7 @@ def times(numerators: Sequence[float] | None, denominators: Sequence[float] | No
 def tables(runs: pd.DataFrame) -> str:
     """All of it: place, targets, and a table for each number of workers."""
     of_workers = {workers: trainings(runs, workers) for workers in sorted(set(runs["nodes"]))}
-    header = ("workers", "training", "beside", "target", "measured", "reached")
+    header = ("workers", "training", "compared with", "target", "measured", "reached")
     asked = [reached(target, of_workers.get(target.workers, {})) for target in TARGETS]
     parts = [
         measured_page.place(runs, PLACE),

@@ -183,7 +183,7 @@ def test_a_sweep_whose_driver_ends_at_five_random_moments(
 
         # Ctrl-C: it cancels what it has taken
         driver = Driver(gated, submit)
-        wait_for(lambda: "goes on as SLURM job" in driver.log, "the other job to be taken")
+        wait_for(lambda: "continues as SLURM job" in driver.log, "the other job to be taken")
         assert driver.end(signal.SIGINT, after_s=dice.uniform(0, MOMENT_MAX_S))[0] != 0
         wait_for(lambda: not queue(cluster), "the job to be cancelled")
         assert len(watch.records()) == 1

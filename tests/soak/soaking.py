@@ -314,7 +314,7 @@ class Soak:
             if FAULTS.get(self.faults.get(key, "")) == "program_failed":
                 found.append(f"{key} is valid, and should have failed")
             if text != self.seen.get(path, text):
-                found.append(f"{key} was made again")
+                found.append(f"{key} was rerun")
             if len(finished := list(path.parent.glob("attempt=*/record.json"))) != 1:
                 found.append(f"{key} was finished by {len(finished)} attempts")
         for key in failures.keys() - records.keys() - self._failed_as_injected():

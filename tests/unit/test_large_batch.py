@@ -39,10 +39,10 @@ def cells() -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize(
     ("recipe", "verdict"),
     [("published-64", ""), ("published-1280", "below"), ("large-batch-64", "above"),
-     ("large-batch-1280", "not told apart")],
+     ("large-batch-1280", "not significant")],
 )  # fmt: skip
 def test_a_recipe_is_below_or_above_if_all_of_the_interval_is(recipe: str, verdict: str) -> None:
-    assert cells()[recipe]["beside published-64"] == verdict
+    assert cells()[recipe]["compared with published-64"] == verdict
 
 
 def test_a_recipe_diverges_if_a_run_does() -> None:
@@ -50,18 +50,18 @@ def test_a_recipe_diverges_if_a_run_does() -> None:
     table.loc[table["test_accuracy"] == 0.983, ["status", "test_accuracy"]] = ["diverged", None]
     row = next(row for row in large_batch.rows(table) if row[0] == "large-batch-1280")
     assert row[2] == "2 of 3, 1 diverged"
-    assert row[large_batch.HEADER.index("beside published-64")] == "diverges"
+    assert row[large_batch.HEADER.index("compared with published-64")] == "diverges"
 
 
 def test_a_difference_is_that_of_the_means_with_welchs_interval() -> None:
     own, other = ACCURACIES["published-1280"], ACCURACIES["published-64"]
-    shown = cells()["published-1280"]["less that of published-64"]
+    shown = cells()["published-1280"]["minus published-64"]
     value, low, _, high = shown.replace("(", "").replace(")", "").split(" ")
     # three runs of each with the same spread: four degrees of freedom
     half = stats.t.ppf(0.975, 4) * (2 * 0.002**2 / 3) ** 0.5
     assert float(value) == pytest.approx(sum(own) / 3 - sum(other) / 3, abs=1e-4)
     assert [float(low), float(high)] == pytest.approx([-0.03 - half, -0.03 + half], abs=1e-4)
-    assert cells()["large-batch-64"]["less that of large-batch-64"] == ""
+    assert cells()["large-batch-64"]["minus large-batch-64"] == ""
 
 
 def test_runs_that_are_all_equal_have_no_interval() -> None:

@@ -253,7 +253,7 @@ def test_methodology_judges_each_quality_by_itself(made: Made) -> None:
     evidence = rows["target"]["evidence"]
     # of the baseline, one node, two nodes are better with `taxi` and worse with `weak`
     assert "error 2.5 min" in evidence and "accuracy 0.98" in evidence
-    assert "2 of 8 points" in evidence
+    assert "2 of 8 configurations" in evidence
     assert rows["held_out"]["verdict"] == methodology.PASS
     # the learning rate of `taxi` is in the user's compile()
     assert rows["stated"]["verdict"] == methodology.FAIL

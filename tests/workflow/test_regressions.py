@@ -26,7 +26,7 @@ def test_a_sweep_against_its_own_runs_and_against_others(copied: Project) -> Non
     words = ("regressions", "--config", "compare_with=before")
     refused = copied.snakemake(*words, check=False)
     rows = copied.table("results/main/tables/regressions.csv")
-    assert refused.returncode == 1 and "no point could be compared" in refused.stdout
+    assert refused.returncode == 1 and "no configuration could be compared" in refused.stdout
     assert {row["verdict"] for row in rows} == {"not compared"}
     assert len(rows) == sum(row["status"] != "excluded" for row in copied.table())
     started_on_another_day(before)

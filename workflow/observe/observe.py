@@ -27,7 +27,7 @@ __all__ = ["epoch", "eval", "imported", "step", "steps"]
 
 #: The environment variable that names the file of this process's rank.
 VARIABLE = "TFSCALING_EVENTS"
-#: Between the first line of steps and the last there is at most one in so many seconds.
+#: Shortest time between two lines of steps, in seconds, except the first and the last line.
 INTERVAL_S = 0.1
 #: Seconds since the epoch = this + the monotonic clock, which nobody can set.
 _ORIGIN_S = time.time() - time.monotonic()
@@ -70,7 +70,7 @@ class Trace:
         input_wait_s: float | None = None,
         time_s: float | None = None,
     ) -> None:
-        """`steps` more have ended, with so many examples in all; None: not counted yet.
+        """Count `steps` more ended steps with `examples` examples in all; None: not counted yet.
 
         That is now, or was at `time_s`.
         """
@@ -87,7 +87,7 @@ class Trace:
                 self._write_totals(moment)
 
     def count(self, examples: int) -> None:
-        """So many examples were in the steps that are not counted yet."""
+        """Count `examples` in the steps that are not counted yet."""
         with self._lock:
             self._examples += examples
             self._uncounted_steps, self._pending = 0, True
@@ -162,7 +162,7 @@ class Trace:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
                 self._file = os.open(self._path, flags, 0o666)
             os.write(self._file, (json.dumps(line, allow_nan=False) + "\n").encode())
-        except OSError as error:  # the training goes on
+        except OSError as error:  # the training continues
             print(f"observe: {self._path}: {error}: no more events", file=sys.stderr)
             self._process = -1
 
@@ -282,7 +282,7 @@ def steps(dataset: Any, examples: int | Callable[[Any], int] | None = None) -> A
 
 
 def step(examples: int | None = None, steps: int = 1) -> None:
-    """`steps` more have ended, with so many examples in all: for loops that `steps` cannot wrap."""
+    """Count ended steps with `examples` examples in all: for loops that `steps` cannot wrap."""
     if _TRACE is not None:
         _TRACE.step(examples, steps)
 

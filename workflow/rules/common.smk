@@ -82,7 +82,7 @@ PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
-#: Source files of the user's functions and programs.
+#: Source files of custom functions and programs.
 USER_CODE = {path for run in GRID.runs for path in user_code.of_run(run.spec).files()}
 #: Name of prepared data → the specification of a run that reads it.
 PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}

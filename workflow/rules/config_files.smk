@@ -1,8 +1,8 @@
 """The folder of the scripts, and the configuration files before Snakemake reads them.
 
-INPUTS   config/config.yaml, config/platforms.yaml, if they are there
-OUTPUTS  SCRIPTS; READ, the content of each file; one line and exit code 1 if one is wrong, of which
-         Snakemake says neither the file nor the line
+INPUTS   config/config.yaml, config/platforms.yaml, if they exist
+OUTPUTS  SCRIPTS; READ, the content of each file; one line with file and line, and exit code 1,
+         if one is wrong: Snakemake reports neither
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def workflow_folder():
 SCRIPTS = workflow_folder() / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 # Shells name the folder of the scripts by this variable: their text, which Snakemake compares, is
-# the same wherever the project lies. PATH is that of the activated environment, on nodes too.
+# the same in any project folder. PATH is from the activated environment, on nodes too.
 os.environ.update(
     SCRIPTS=str(SCRIPTS),
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),

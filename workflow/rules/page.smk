@@ -72,7 +72,7 @@ rule write_report:
 rule proposal:
     """Write the scaling evidence for an application for compute time."""
     input:
-        page=f"{RESULTS}/report.html",  # all tables are there
+        page=f"{RESULTS}/report.html",  # all tables exist
     log:
         f"{RESULTS}/logs/proposal.log",
     localrule: True

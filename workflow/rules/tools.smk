@@ -48,6 +48,6 @@ OUTCOME = SweepOutcome(Path(STUDY), sys.argv)
 CONSOLE = SweepProgress(CONFIG, Path(ROOT, "runs"), OUTCOME.lines)
 
 
-# The plugin shortens what follows. In a module the console is that of the outer workflow.
+# The plugin shortens what follows. In a module the outer workflow owns the console.
 if workflow.is_main_process and not workflow.modifier.namespace:
     say([""])

@@ -87,7 +87,7 @@ def schema_files() -> dict[str, str]:
 def of_overlay() -> Schema:
     """The schema of one file of the configuration, which others complete: it requires no key.
 
-    Mappings of several files are merged, so that none need be whole; a list is that of one file.
+    Mappings of several files are merged, so none needs to be complete; a list comes from one file.
     """
     schema = copy.deepcopy(configuration.of(config.Config))
     parts = schema["$defs"]
@@ -234,7 +234,7 @@ def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
     """The cells of a key; `is_required` says that it has no default."""
     default = "required" if is_required else "–"
     if "$ref" in rules and "default" in rules:
-        default = "those of its keys"
+        default = "see its keys"
     elif "default" in rules:
         default = f"`{json.dumps(rules['default'], ensure_ascii=False)}`"
     return [

@@ -2,7 +2,8 @@
 """Make one all-reduce benchmark: start its ranks, watch them, check them, write the record.
 
 INPUTS   the benchmark's specification (--spec)
-OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) beside it; attempt=<n>/
+OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) next to it;
+attempt=<n>/
          with every rank's log; after a failure failure.json with the cause, and no all_reduce.json
 """
 

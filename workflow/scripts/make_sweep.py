@@ -5,7 +5,7 @@ INPUTS   what to vary (--nodes, --gpus, --model, --platform, …), config/platfo
 OUTPUTS  sweeps/<study>.yaml, an overlay of the configuration; then what `snakemake plan` and
          `snakemake` write
 
-`make sweep NODES=1,2,4 GPUS=0,2` calls it. Errors of the configuration are those of Snakemake.
+`make sweep NODES=1,2,4 GPUS=0,2` calls it. Snakemake reports errors of the configuration.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SWEEPS = Path("sweeps")
 HEAD = "# Written by `make sweep`, which writes over it: copy it to keep changes.\n"
 #: Editors check and complete the keys by this schema.
 SCHEMA = PROJECT / "workflow/schemas/overlay.schema.yaml"
-#: A study's name is that of its file here and of its folder of results.
+#: A study's name, also the name of its file here and of its results folder.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: What trains a built-in model unless RECIPE is given; user-provided models bring their own.
 OPTIMIZER = {"optimizer": "adam", "learning_rate": 0.003}

@@ -94,7 +94,7 @@ def finish(
     """Check what the ranks left and write the record; the cause if the run does not count.
 
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
-    checksums of the user's code that they were to load, `checked` what is known of the nodes.
+    checksums of the user code that they were to load, `checked` what is known of the nodes.
     """
     reports = rank_files.reports(attempt.scratch, rank_files.TRAINING)
     problems = checks.problems(spec, data, reports)

@@ -281,7 +281,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             return None
         self._adopted.add(earlier.number)
         log = self._log(job, earlier.number)
-        self.logger.info(f"Job {job.jobid} goes on as SLURM job {earlier.number} (log: {log}).")
+        self.logger.info(f"Job {job.jobid} continues as SLURM job {earlier.number} (log: {log}).")
         return SubmittedJobInfo(job, external_jobid=earlier.number, aux={"slurm_logfile": log})
 
     def _is_as_planned(self, info: SubmittedJobInfo) -> bool:

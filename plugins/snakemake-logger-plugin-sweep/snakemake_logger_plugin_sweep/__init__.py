@@ -44,7 +44,7 @@ class Sweep(Protocol):
     is_over: bool
 
     def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
-        """Lines about an event of a job; `fields` are those of Snakemake's log record."""
+        """Lines about an event of a job; `fields` are from Snakemake's log record."""
 
     def news(self, now_s: float) -> list[str]:
         """Lines about what Snakemake has not reported yet."""

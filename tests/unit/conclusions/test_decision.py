@@ -425,7 +425,7 @@ def test_where_nothing_is_measured_the_page_says_what_is_missing() -> None:
     comparison, runs = nothing_measured()
     assert decision.pareto(Study(comparison, runs, NOTHING_PLANNED)).empty
     text = markdown(comparison, runs)
-    assert "2 points are missing" in text and "no other beats" not in text
+    assert "2 configurations are missing" in text and "no other beats" not in text
 
 
 def points(*rows: tuple[int, float, float | None, float]) -> tuple[pd.DataFrame, pd.DataFrame]:

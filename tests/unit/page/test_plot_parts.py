@@ -114,7 +114,7 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
     (x, low, first), (other_x, high, second) = crosses(axes)
     assert x == other_x == 2 and 0 < low < high < 0.2
     assert [first, second] == list(plot_figure.COLOURS[:2])
-    assert axes.get_legend_handles_labels()[1] == [f"3 points {plot_figure.ABSENT}"]
+    assert axes.get_legend_handles_labels()[1] == [f"3 configurations {plot_figure.ABSENT}"]
 
 
 def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> None:

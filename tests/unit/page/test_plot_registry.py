@@ -79,7 +79,7 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
         assert f">{own_titles([path])[path]}</text>" in text
         assert (plot_figure.NOTHING in text) == (not times or path.stem == "race")
         number = len({4, 1, 2, 9} - times.keys())
-        assert f"{number} point{'s' if number > 1 else ''} {plot_figure.ABSENT}" in text
+        assert f"{number} configuration{'s' if number > 1 else ''} {plot_figure.ABSENT}" in text
     assert [str(warning.message) for warning in recwarn] == []
 
 

@@ -50,8 +50,8 @@ def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
     made = study(tmp_path)
     counts = {row[0]: row[1] for row in sections.statuses(made.runs, made.comparison).rows}
     assert counts == {
-        "ok": "7", "diverged": "0", "failed": "2", "unfinished": "0", "stale": "0",
-        "missing": "1", "excluded": "1",
+        "ok": "7", "diverged": "0", "does_not_fit": "0", "failed": "2", "unfinished": "0",
+        "stale": "0", "missing": "1", "excluded": "1",
     }  # fmt: skip
     assert re.findall(r"\d+", sections.samples(made.comparison)) == ["0", "6", "4", "1"]
     comparison = made.comparison.assign(runs=6, runs_timed=[6, 2, 0, 6, 6, 0])

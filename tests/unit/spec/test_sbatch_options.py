@@ -51,7 +51,7 @@ BAD = {
     "--export=NONE": "key env",
     "-J name": "executor plugin",
     "--comment=x": "executor plugin",
-    "--array=1-3": "job of its own",
+    "--array=1-3": "separate job",
     "--wait": "waits",
     "--test-only": "nothing would be submitted",
     "nodes=7": "nodes=7 is no option",

@@ -85,7 +85,7 @@ def test_logical_devices_concern_the_points_that_have_them(tmp_path: Path) -> No
     (only,) = found(written(config, tmp_path), tmp_path).values()
     assert (only.kind, only.severity, only.runs) == ("logical_devices", SERIOUS, 12)
     assert [point.gpus_per_node for point in only.points] == [2, 2]
-    assert "2 of 4 points" in only.text
+    assert "2 of 4 configurations" in only.text
 
 
 def test_logical_devices_of_points_that_are_still_to_run_are_warned_of(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
     planned = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
     (only,) = found(planned, tmp_path).values()
     assert (only.kind, only.runs, nodes_of(only)) == ("few_runs", 20, [1, 2, 3, 4])
-    assert "all 4 measured points" in only.text
+    assert "all 4 measured configurations" in only.text
 
 
 def test_what_runs_warn_of_themselves_is_said_once_for_all_of_them(tmp_path: Path) -> None:

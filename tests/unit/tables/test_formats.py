@@ -51,10 +51,10 @@ ONE_LINE = " ".join(NASTY.split())
 
 
 def test_markdown_has_heading_table_and_notes() -> None:
-    text = display.markdown(shown(["gcp", "2", "none"], above="All points: x."))
+    text = display.markdown(shown(["gcp", "2", "none"], above="All configurations: x."))
     heading, above, table, notes = text.strip().split("\n\n")
     assert heading == "# A table"
-    assert above == "All points: x."
+    assert above == "All configurations: x."
     assert notes.splitlines() == ["- first note", "- second note"]
     header, align, *rows = markdown_cells(table)
     assert header == HEADER

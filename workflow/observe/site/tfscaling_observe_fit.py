@@ -43,7 +43,7 @@ def install() -> None:
 
 @functools.lru_cache(maxsize=None)
 def _observe() -> Any:
-    """`observe.py`, under a name of its own: the program may have an `observe`."""
+    """`observe.py`, under a different name: the program may have an `observe`."""
     spec = importlib.util.spec_from_file_location("tfscaling_observe", _OBSERVE)
     assert spec is not None
     assert spec.loader is not None
@@ -207,7 +207,7 @@ class _Fit:
         self._model, self._arguments = model, arguments
         self._lock = threading.Lock()
         self._steps, self._written = 0, 0
-        #: Examples of the epoch that are in the trace; None: those of its first steps are unknown.
+        #: Examples of the epoch that are in the trace; None: unknown for its first steps.
         self._counted = 0
         self._trained_s: float | None = None
         self._examples: int | None = None
@@ -271,7 +271,7 @@ class _Fit:
                 self._trained_s = _observe().now()
 
     def _write_steps(self, steps: int) -> None:
-        """Steps of which Keras tells after the epoch's training were over at its end."""
+        """Close the steps that Keras reports after the epoch's training: they ended with it."""
         if steps > self._written:
             more, self._written = steps - self._written, steps
             self._trace.step(None, more, time_s=self._trained_s)
@@ -392,7 +392,7 @@ def _local_sum(variable: Any) -> float:
 
 
 def _examples_given(arguments: dict[str, Any], steps: int) -> int | None:
-    """Examples of an epoch of so many steps by the arguments of `fit`; None if they do not say."""
+    """Examples of an epoch with `steps` steps, from the arguments of `fit`; None if unknown."""
     data = arguments.get("x")
     spec = getattr(data, "element_spec", None)
     if spec is not None:

@@ -1,4 +1,4 @@
-"""The library beside the scripts: from a configuration to runs, records, tables and conclusions.
+"""The library of the scripts: from a configuration to runs, records, tables and conclusions.
 
 Packages with one-way arrows; the docstring of each says what belongs in it, its `__all__` which of
 its modules others may import, and `tests/unit/test_packages.py` which packages it may import.
@@ -9,9 +9,9 @@ import gc
 
 #: Raised when a change of the trainer makes earlier measurements incomparable: its runs rerun.
 TRAINER_VERSION = 7
-#: The same of users' programs, on which a change of the trainer has no influence.
+#: Version of the measurement of programs, which a change of the trainer does not affect.
 PROGRAM_VERSION = 4
-#: Raised when a change of the benchmark makes earlier ones incomparable: every one is made again.
+#: Raised when a change of the benchmark makes earlier ones incomparable: all are rerun.
 BENCHMARK_VERSION = 1
 
 # msgspec 0.21 and 0.22 may free the description of a type twice when Python ends (msgspec#717):

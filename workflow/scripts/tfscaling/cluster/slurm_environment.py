@@ -20,7 +20,7 @@ _FIRST_PORT = 20000
 _PORTS_PER_SLOT = 64
 _SLOTS = 156
 # Far from 1 and without a common divisor with _SLOTS: step 1 of a job does not take the slot of
-# step 0 of the next job, and the steps of one job all get slots of their own.
+# step 0 of the next job, and all steps of a job get different slots.
 _STEP_STRIDE = 79
 
 _T = TypeVar("_T")

@@ -24,10 +24,10 @@ class Conclusion:
     """A conclusion by its name in CONCLUSIONS: files <name>.csv and <name>.md.
 
     `title` heads its section of the page, `caption` is the text below it, `category` its place in
-    Snakemake's own report. The functions are those of `module`, a module of this package, whose
-    names begin with `prefix`:
+    Snakemake's own report. `module` is a module of this package; its functions whose names begin
+    with `prefix` are used:
 
-    - `table(study, *tables)`: the data frame; `tables` are those of the conclusions in `uses`
+    - `table(study, *tables)`: the data frame; `tables` are the tables of the conclusions in `uses`
     - `as_text(table)`: the table of the page; left out if the page has none
     - `page(table, study)`: <name>.md without the warnings, a heading first; by default `as_text`
     - `with_warnings(page, warnings)`: <name>.md; by default the warnings follow the heading
@@ -75,8 +75,8 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "decision": Conclusion(
         "decision",
         "Recommendation",
-        "Which point to take for the shortest time, the lowest cost and the best quality, which "
-        "is the test accuracy unless the recipe names another metric: only "
+        "Which configuration to take for the shortest time, the lowest cost and the best quality, "
+        "which is the test accuracy unless the recipe names another metric: only "
         "where it is shown to be within the indifference of the best, else the best estimate and "
         "how far it may be from the best.",
         "Findings",
@@ -106,38 +106,42 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "regressions": Conclusion(
         "two_sweeps",
         "Against another sweep",
-        "Every point against the same point of the study that `compare_with` names: slower, "
-        "faster, the same within the indifference, or cannot be told, for all points together; "
+        "Every configuration against the same configuration of the study that `compare_with` "
+        "names: slower, "
+        "faster, the same within the indifference, or cannot be told, for all configurations "
+        "together; "
         "lost or failing, where runs fail now, and whether more runs fail at the others together; "
         "and in what the runs of the two were made otherwise.",
     ),
     "clouds": Conclusion(
         "clouds",
-        "Clouds: the same point on two clouds",
-        "Platforms of different clouds at the same point: the cloud with the better median, how "
-        "many times worse the other one is, and whether the interval supports that.",
+        "Clouds: the same configuration on two clouds",
+        "Platforms of different clouds at the same configuration: the cloud with the better "
+        "median, how many times worse the other one is, and whether the interval supports that.",
     ),
     "published": Conclusion(
         "published_values",
         "Published against measured",
-        "Every published point with the measured values: time of the same point with the same "
+        "Every published configuration with the measured values: time of the same configuration "
+        "with the same "
         "training; loss and accuracy of all runs of the same training, on any platform.",
     ),
     "scaling": Conclusion(
         "scaling_laws",
         "Scaling laws",
-        "Amdahl's law and the Universal Scalability Law fitted to every line of points that differ "
+        "Amdahl's law and the Universal Scalability Law fitted to every line of configurations "
+        "that differ "
         "in the number of replicas only, with 95 % intervals. A law is refused, with the reason, "
-        "where the points do not determine it or do not follow it; there are no statements "
+        "where the configurations do not determine it or do not follow it; there are no statements "
         "outside the measured range.",
     ),
     "forecast": Conclusion(
         "forecast",
-        "Forecast of points that were not run",
+        "Forecast of configurations that were not run",
         "The time on the numbers of nodes that `forecast` names, from start-up, computation and "
-        "all-reduce as far as they were measured, beside Amdahl's law and the Universal "
-        "Scalability Law: with the error on points left out, refused where that is too large. "
-        "Never part of a decision.",
+        "all-reduce as far as they were measured, next to Amdahl's law and the Universal "
+        "Scalability Law: with the error on configurations left out, refused where that is too "
+        "large. Never part of a decision.",
     ),
     "projection": Conclusion(
         "projection",

@@ -44,7 +44,8 @@ def table(study: Study) -> pd.DataFrame:
     the interval `low` to `high`; where one of the two is zero it is their difference
     (`margin_kind`). `verdict` says whether the runs support that, with CONFIDENCE for all
     `comparisons` of the table together. `source` is measured or published; published points are
-    single runs. Points that do other work, or of which half the runs diverged, are excluded.
+    single runs. Points that do other work are excluded, and so are points with half of their runs
+    diverged.
     """
     out = {point_of(row) for row, _ in study.ineligible}
     measured = [row for row in study.points if row["runs"] > 0 and point_of(row) not in out]
@@ -157,7 +158,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """One row per metric of every point that platforms of two clouds have both."""
     comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
     return shown.text_table(
-        "Clouds: the same point on two clouds",
+        "Clouds: the same configuration on two clouds",
         table,
         _cells,
         shown.notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),

@@ -38,10 +38,10 @@ from tfscaling.tables.table_rows import Row, columns_of, is_known, point_of
 
 #: Fewer sizes leave nothing to check the two parameters by.
 SIZES_MIN = 5
-#: The largest size must take so many times as long as the smallest, or bandwidth shows nowhere.
+#: The largest size must take this many times as long as the smallest to show a bandwidth.
 RANGE_MIN = 3.0
-#: No size may take so many times as long, or as short, as the model says. Two is not rare: a small
-#: message may go another way through the software than a larger one.
+#: No size may differ from the model by more than this factor. Two is not rare: small and large
+#: messages may take different paths through the software.
 MISFIT_MAX = 3.0
 #: Neither parameter may change by such a factor when any one size is left out.
 CHANGE_MAX = 2.0
@@ -51,7 +51,7 @@ class Fit(msgspec.Struct, frozen=True):
     """The columns of the model of latency and bandwidth; only `fit_reason` where it is refused.
 
     `fit_misfit_max` is the largest factor between a size's time and the model's, 1 or more. The
-    ranges are those of the fits that each leave one size out.
+    ranges come from fits that each leave one size out.
     """
 
     fit_reason: str = ""
@@ -124,7 +124,7 @@ def _parameters(sizes: np.ndarray, times: np.ndarray) -> tuple[float, float]:
     return float(np.exp(found.x[0])), float(np.exp(-found.x[1]))
 
 
-#: Status of a point's benchmark; others are those of `runs_table.why_no_record`.
+#: Status of a point's benchmark; others come from `runs_table.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
 EXCHANGE = "steps_per_synchronisation"
 COLUMNS = (

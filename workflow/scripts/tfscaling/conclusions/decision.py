@@ -237,7 +237,7 @@ class Choice:
 
 
 class DecisionRow(msgspec.Struct):
-    """A choice as a row; the axes are those of the point to take, if there is one.
+    """A choice as a row; the axes are of the recommended point, if there is one.
 
     `alike` is the number of points that are not shown to be worse than the best estimate.
     """
@@ -286,7 +286,7 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def decide(study: Study) -> list[Choice]:
-    """A choice for each goal and each work of which anything was measured."""
+    """A choice for each goal and each work with measured runs."""
     samples = study.samples
     whole_runs = intervals(study)
     found = []
@@ -446,7 +446,7 @@ def _of_same_parts(rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
 
 
 def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:
-    """Those of these points that have the metric, the best median first, fewest nodes before."""
+    """The points that have the metric, the best median first; equal ones by fewest nodes."""
     known = [row for row in rows if is_known(row[goal])]
     if not known:
         return []
@@ -494,9 +494,9 @@ _LACKING = {
 def pareto(study: Study) -> pd.DataFrame:
     """The points that no other of the same work beats in time, cost and quality together.
 
-    Points that may not be compared take no part. Medians are compared; equal points beat each other
-    in nothing. Cost takes part only where every point of the work with a time has a price. Columns
-    are those of the comparison, with intervals.
+    Points that may not be compared are excluded. Medians are compared; equal points do not beat
+    each other. Cost is included only if every point of the work with a time has a price. Columns
+    are as in the comparison, with intervals.
     """
     kept: list[Row] = []
     for rows in study.works.values():
@@ -555,10 +555,10 @@ def _pareto_table(study: Study) -> TextTable:
     what = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
     notes = ["Medians are compared, so the intervals in brackets may overlap."]
     if not priced:
-        notes.append("Cost takes no part where a measured point has no price.")
+        notes.append("Cost is excluded if a measured configuration has no price.")
     notes += [ineligible_text(study.ineligible, varying(study.points))] if study.ineligible else []
-    title = f"Points that no other beats in {what} together"
-    return TextTable.of(title, ["point", *heads.values()], rows, notes)
+    title = f"Configurations that no other beats in {what} together"
+    return TextTable.of(title, ["configuration", *heads.values()], rows, notes)
 
 
 def _open(study: Study) -> Iterator[tuple[tuple[str, str], list[str]]]:

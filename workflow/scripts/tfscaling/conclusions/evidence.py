@@ -127,15 +127,18 @@ def work_name(row: Row, axes: Sequence[str] = WORK_AXES) -> str:
 
 
 def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
-    """Why the point takes no part in comparisons; nothing if it does, or was not measured.
+    """Why the point is excluded from comparisons; "" if it is included, or was not measured.
 
-    `work` is the number of examples of the work. A point that did all of it, or more, takes part,
-    though its baseline did less and it has no speed-up for that; not one whose runs differ in that.
+    `work` is the number of examples of the work. A point that did all of it, or more, is included,
+    even if it has no speed-up because its baseline did less. A point whose runs differ in work is
+    excluded.
     """
     if _is_known(row, "examples_trained"):
         trained = row["examples_trained"]
         if work - trained > SAME_WORK_TOLERANCE * work:
-            return f"{OTHER_WORK}: trained {trained:,.0f} examples, another point {work:,.0f}"
+            return (
+                f"{OTHER_WORK}: trained {trained:,.0f} examples, another configuration {work:,.0f}"
+            )
     if _is_known(row, "examples_trained_min") and not is_same_work(
         row["examples_trained_min"], row["examples_trained_max"]
     ):
@@ -242,13 +245,13 @@ class Sweep:
 
     @cached_property
     def ineligible(self) -> list[tuple[Row, str]]:
-        """(point, reason) of every point that takes no part in comparisons."""
+        """(point, reason) of every point that is excluded from comparisons."""
         return [pair for rows in self.works.values() for pair in split(rows, self.samples)[1]]
 
 
 @dataclass(frozen=True)
 class Reference(Sweep):
-    """Another study, with which this one is compared; `parameters` are those of its points."""
+    """Another study, with which this one is compared; `parameters` belong to its points."""
 
     folder: Path
     parameters: Mapping[Point, Parameters]

@@ -63,7 +63,7 @@ class Finding(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Line:
-    """Points that differ in the number of nodes only, fewest first; `ineligible` take no part."""
+    """Points that differ in the number of nodes only, fewest first; `ineligible` are excluded."""
 
     subject: str
     points: tuple[Row, ...]
@@ -71,7 +71,7 @@ class Line:
     study: Study
 
     def having(self, metric: str) -> list[Row]:
-        """Those of its points that have the metric."""
+        """Its points that have the metric."""
         return [row for row in self.points if is_known(row[metric])]
 
     def finding(
@@ -84,7 +84,7 @@ class Line:
         found: Difference | None = None,
         **values: Any,
     ) -> Finding:
-        """A finding about `rows`, the first of which is `row` in the sentence."""
+        """A finding about `rows`; the first one is `row` in the sentence."""
         low, high = (found and found.interval) or (NAN, NAN)
         text = sentences(
             "finding",
@@ -171,7 +171,7 @@ def _of_points(
 
 
 def _scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:
-    """Where more nodes help, and where they stop to; which points take no part."""
+    """Where more nodes help, and where they stop to; which points are excluded."""
     samples = study.samples
     against, comparisons = _against_first(lines, samples, TIME)
     enough = [

@@ -160,7 +160,7 @@ def refusal(line: Line) -> str:
     if len(line.n) < POINTS_MIN:
         return f"{len(line.n)} numbers of replicas measured, {POINTS_MIN} are needed"
     if np.count_nonzero(line.n <= line.n[-1] / 2) < POINTS_MIN - 2:
-        return "too few of the measured points are at half of the largest or below"
+        return "too few of the measured configurations are at half of the largest or below"
     return ""
 
 
@@ -247,7 +247,7 @@ def _of_line(
             if errors.most <= LEFT_OUT_ERROR_MAX:
                 row["status"] = FORECAST
             else:
-                row["reason"] = f"misses a point that was left out by {errors.most:.0%}"
+                row["reason"] = f"misses a configuration that was left out by {errors.most:.0%}"
         for number in wanted:
             replicas = last["replicas"] * number / last["nodes"]
             own = row | {"nodes": number, "replicas": round(replicas)}

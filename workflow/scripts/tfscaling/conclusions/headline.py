@@ -35,7 +35,7 @@ _TIME, _TO_TARGET = "execution_time_s", "time_to_target_s"
 
 
 class Words(NamedTuple):
-    """How a headline names the best by a goal, and how another one differs from it."""
+    """How a headline names the best by a goal, and how others differ from it."""
 
     best: str
     takes: str = "takes"

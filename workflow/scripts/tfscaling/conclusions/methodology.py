@@ -44,7 +44,7 @@ SLACK_S = 0.05
 TIME = "execution_time_s"
 LOW, HIGH = f"{TIME}_low", f"{TIME}_high"
 LAUNCH, PROGRAM = "launch_time_s", "program_time_s"
-#: The phases that sum to the time; runs of programs, and of checkpoints, have some of their own.
+#: The phases that sum to the time; programs and checkpoints have further phases.
 PARTS = tuple(name for name, phase in PHASES.items() if phase.of_execution_time)
 APART = (LAUNCH, "import_time_s", "rendezvous_time_s", "build_time_s", "evaluation_time_s")
 #: Keys of a recipe by which a run trains on a part of the examples.
@@ -62,9 +62,9 @@ Mask = Sequence[bool] | np.ndarray | pd.Series
 class Data:
     """The tables and the manifest as the rules look at them.
 
-    `valid` are the runs that count, `timed` those of them whose times count, `points` those that
-    have valid runs, `compared` the points that have another one as their baseline, `benchmarks` the
-    rows of `communication`.
+    `valid` are the runs that count, `timed` the ones with times that count, `points` the points
+    with valid runs, `compared` the points with a different point as baseline, `benchmarks` the rows
+    of `communication`.
     """
 
     def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
@@ -145,7 +145,7 @@ def _base_case(data: Data) -> Iterator[Part]:
     pairs = zip(bases["platform_title"].tolist(), bases[TIME].tolist(), strict=True)
     times = ", ".join(f"{title} {rounded(s, 1)} s" for title, s in pairs)
     kind = f"base cases are a single replica ({times})"
-    yield data.share(points, measured, "points have a measured baseline", "have none")
+    yield data.share(points, measured, "configurations have a measured baseline", "have none")
     yield data.share(bases, bases["replicas"] == 1, kind, "have more replicas")
 
 
@@ -158,13 +158,13 @@ def _subsets(data: Data) -> Iterator[Part]:
     said = ~left_out["reason"].isin(["", "excluded by the grid"])
     recipes = [spec.recipe for spec in data.planned]
     whole = [all(getattr(recipe, key) is None for key in PARTIAL) for recipe in recipes]
-    yield data.share(left_out, said, "runs and points left out say why", "do not")
+    yield data.share(left_out, said, "runs and configurations left out say why", "do not")
     yield data.share(data.valid, whole, "runs train on all examples", "do not and do not say why")
 
 
 @_rule(f"{HOEFLER} 5", "What is not deterministic has an interval.")
 def _intervals(data: Data) -> Iterator[Part]:
-    text = f"points have {RUNS_FOR_INTERVAL} or more runs and an interval of the time"
+    text = f"configurations have {RUNS_FOR_INTERVAL} or more runs and an interval of the time"
     yield data.share(data.points, known(data.points, LOW, HIGH), text, "have too few for one")
 
 
@@ -181,7 +181,10 @@ def _normality(data: Data) -> Iterator[Part]:
     levels = [shapiro(own, axis=1).pvalue for own in tested.values()]
     rejected = sum(int((level < 1 - CONFIDENCE).sum()) for level in levels)
     count = sum(map(len, tested.values()))
-    yield None, f"Shapiro-Wilk rejects normality of the time at {rejected} of {count} points"
+    yield (
+        None,
+        f"Shapiro-Wilk rejects normality of the time at {rejected} of {count} configurations",
+    )
     ends = zip(points[LOW].tolist(), points[HIGH].tolist(), times, strict=True)
     of_runs = [all(math.isclose(min(own, key=lambda t: abs(t - end)), end, rel_tol=1e-6)
                    for end in (low, high)) for low, high, own in ends]  # fmt: skip
@@ -192,13 +195,13 @@ def _normality(data: Data) -> Iterator[Part]:
 @_rule(f"{HOEFLER} 7", "Comparisons are statistically sound.")
 def _comparison(data: Data) -> Iterator[Part]:
     compared = known(data.compared, "speedup_low", "speedup_high")
-    text = "compared points have an interval of the speed-up"
+    text = "compared configurations have an interval of the speed-up"
     yield data.share(data.compared, compared, text, "have too few runs")
 
 
 @_rule(f"{HOEFLER} 7", "Runs do not start in the order of what is studied.")
 def _order(data: Data) -> Iterator[Part]:
-    """Each repeat is a block in an order of its own: so much a correlation may be by chance."""
+    """Each repeat is a block in a separate order: bounds for a correlation by chance."""
     found = {}
     for name, runs in data.valid.dropna(subset="started").groupby("platform", sort=True):
         start = pd.to_datetime(runs["started"], utc=True, format="ISO8601").astype("int64")
@@ -295,7 +298,7 @@ def _time(data: Data) -> Iterator[Part]:
 def _bounds(data: Data) -> Iterator[Part]:
     points = data.points
     ideal = known(points, "speedup", "scaling_efficiency")
-    yield data.share(points, ideal, "points have their ideal speed-up", "have none")
+    yield data.share(points, ideal, "configurations have their ideal speed-up", "have none")
     timed = data.benchmarks
     if len(timed):
         timed = timed[~timed["status"].isin([NO_ALL_REDUCE, OF_PROGRAM])]
@@ -316,7 +319,7 @@ def _lines(data: Data) -> Iterator[Part]:
             joined.append(not gaps.any())
     text = "lines over the nodes join neighbours of the grid"
     lines = pd.DataFrame({"platform": platforms})
-    yield data.share(lines, joined, text, "pass over points without a time")
+    yield data.share(lines, joined, text, "pass over configurations without a time")
 
 
 @_rule(MLPERF, "The clock starts before the data; initialisation apart.")
@@ -351,11 +354,11 @@ def _target(data: Data) -> Iterator[Part]:
     for _, points in data.points[data.points["target"].notna()].groupby("quality_metric"):
         rows = rows_of(points)
         target = target_text(rows[0])
-        text = f"points reached the {target.name} {target.value} in all runs"
+        text = f"configurations reached the {target.name} {target.value} in all runs"
         yield data.share(points, [all_at_target(row) for row in rows], text, "did not")
     text = (
-        f"points are not shown to be worse in {quality_name(data.points)} than their baseline "
-        f"({CONFIDENCE:.0%}, {comparisons} comparisons together)"
+        f"configurations are not shown to be worse in {quality_name(data.points)} than their "
+        f"baseline ({CONFIDENCE:.0%}, {comparisons} comparisons together)"
     )
     yield data.share(compared, no_worse, text, "are worse or have too few runs to tell")
 
@@ -366,14 +369,14 @@ def _seeds(data: Data) -> Iterator[Part]:
     for point, spec in zip(data.valid_points, data.planned, strict=True):
         seeds.setdefault(point, set()).add(spec.seed)
     usual = max(seeds.values(), key=len)
-    text = f"points ran with the seeds {', '.join(map(str, sorted(usual)))}"
+    text = f"configurations ran with the seeds {', '.join(map(str, sorted(usual)))}"
     same = [seeds[point] == usual for point in data.keys]
     yield data.share(data.points, same, text, "did not")
-    text = f"points have {MLPERF_RUNS} or more runs with times"
+    text = f"configurations have {MLPERF_RUNS} or more runs with times"
     yield data.share(data.points, data.points["runs_timed"] >= MLPERF_RUNS, text, "have fewer")
     planned = data.comparison.dropna(subset="runs_asked")
     every = planned["runs"] == planned["runs_asked"]
-    yield data.share(planned, every, "points count all planned runs", "do not")
+    yield data.share(planned, every, "configurations count all planned runs", "do not")
 
 
 @_rule(MLPERF, "Hyperparameters and data set are stated.")

@@ -152,10 +152,11 @@ def as_text(table: pd.DataFrame) -> TextTable:
             [cell(name, of_training if name in ("loss", "accuracy") else row) for name in names]
         )
     notes = (
-        f"Of {len(table)} published points, {(table['status'] == 'measured').sum()} are measured "
+        f"Of {len(table)} published configurations, {(table['status'] == 'measured').sum()} are "
+        "measured "
         f"here as well; loss and accuracy of {compared} can be compared, {outside} are outside.",
-        "Time is compared at the same point with the same training; status says where there is "
-        "no such point. execution_time_ratio is measured over published.",
+        "Time is compared at the same configuration with the same training; status says where "
+        "there is no such configuration. execution_time_ratio is measured over published.",
         "Loss and accuracy are over all valid runs of the same training, wherever they ran "
         "(training_runs): the median, in brackets its interval, or the range of too few runs.",
         "A verdict is “within” if the published value lies within the range of the runs, widened "

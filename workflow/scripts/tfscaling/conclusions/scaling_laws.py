@@ -42,13 +42,13 @@ from tfscaling.tables.table_rows import Row, is_known, point_of, points_of
 
 #: A law is refused if it misses a point that was left out of its fit by more than this fraction.
 LEFT_OUT_ERROR_MAX = 0.25
-#: Times differ if they do by this fraction, and by so many standard errors of their runs.
+#: Times differ if they do by this fraction, and by this many standard errors of their runs.
 CHANGE_MIN, CHANGE_ERRORS = 0.10, 4.0
 #: An interval of sigma, which lies between 0 and 1, that is wider than this is too wide to be used.
 SIGMA_WIDTH_MAX = 0.5
 #: So is the interval of a knee from below this fraction of the largest number measured to infinity.
 KNEE_SHARE_MIN = 0.5
-#: So many later starts of a line are tried where a law does not describe the whole.
+#: Later starts of a line that are tried if a law does not describe all of it.
 LATER_STARTS = 2
 #: Above this level of the test for lack of fit, runs and points are pooled to one scatter.
 POOLING_LEVEL = 0.25
@@ -369,7 +369,7 @@ def _fit(law: ScalingModel, line: Times) -> Fit | Refusal:
     if errors.max() > LEFT_OUT_ERROR_MAX:
         missed = f"n = {line.n[errors.argmax()]:g} by {errors.max():.1%}"
         limit = f"when fitted to the others (limit {LEFT_OUT_ERROR_MAX:.0%})"
-        reason = f"{law.title} does not describe the points: it misses {missed} {limit}."
+        reason = f"{law.title} does not describe the measurements: it misses {missed} {limit}."
         return Refusal(law.name, line.extent, reason, misses=True)
     solution = solve(line, terms(line.n, unknown))
     allowed, lack_of_fit = tolerance(line, solution.misfit, unknown)
@@ -421,16 +421,18 @@ def _undetermined(found: Mapping[str, Estimate], line: Times) -> str:
     """Why the runs leave parameters open: intervals that hold all answers to the question."""
     sigma, knee = found["sigma"], found.get("knee")
     if "kappa" in found and math.isinf(found["kappa"].high):
-        return "The points do not determine kappa: however large it is, it agrees with the runs."
+        return (
+            "The measurements do not determine kappa: however large it is, it agrees with the runs."
+        )
     if sigma.high - sigma.low > SIGMA_WIDTH_MAX:
         return (
-            f"The points do not determine sigma: anything from {sigma.low:.2g} to {sigma.high:.2g} "
-            f"agrees with the runs."
+            f"The measurements do not determine sigma: anything from {sigma.low:.2g} to "
+            f"{sigma.high:.2g} agrees with the runs."
         )
     if knee is not None and math.isinf(knee.high) and knee.low < KNEE_SHARE_MIN * line.n[-1]:
         return (
-            f"The points do not determine kappa: a knee at n = {max(knee.low, 1):.2g}, well within "
-            f"the measured range, agrees with the runs, and so does none at all."
+            f"The measurements do not determine kappa: a knee at n = {max(knee.low, 1):.2g}, well "
+            f"within the measured range, agrees with the runs, and so does none at all."
         )
     return ""
 
@@ -491,7 +493,7 @@ def statement(found: Fit) -> str:
         text = f"Whether the knee, {found.knee}, lies within {over} is left open by the runs."
     else:
         text = f"The knee, {found.knee}, lies {found.knee_place} {over}."
-    lack = " The points lie further from the curve than their runs scatter."
+    lack = " The measurements lie further from the curve than their runs scatter."
     return text + (lack if found.lack_of_fit else "")
 
 
@@ -511,7 +513,7 @@ def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row for each line of points and each law, fitted or refused.
 
     After a refusal there is a row for the fit from more replicas on, if one holds. Excluded are
-    runs that are not ok, and points that do other work or of which half the runs diverged:
+    runs that are not ok, and points that do other work or with half of their runs diverged:
     `left_out` names them. n is the number of replicas; every line trains the same number of
     examples, so that the speed-up is a ratio of times in weak and in strong scaling. Laws of one
     line that contradict each other say so in their `statement`.

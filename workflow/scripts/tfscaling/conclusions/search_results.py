@@ -97,7 +97,7 @@ class Spent(NamedTuple):
 
     @classmethod
     def of(cls, nodes: int, price: float | None, seconds: Sequence[float], repeats: int) -> Spent:
-        """This many repeats, by the mean of runs of so many seconds on these nodes."""
+        """This many repeats, by the mean of runs that took `seconds` on these nodes."""
         if not repeats:
             return cls(0, 0.0, 0.0)
         if not seconds:
@@ -214,7 +214,7 @@ def _kept(search: StudySearch) -> int:
 
 
 def _kept_text(runs: int) -> str:
-    """The share of runs that may miss a limit that so many runs kept."""
+    """The share of runs that may miss a limit that `runs` runs kept."""
     return f"{runs} runs or more, so with 95% fewer than {1 - 0.05 ** (1 / runs):.0%} miss it"
 
 
@@ -283,7 +283,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     names = [*(["goal"] * several), *axes, *shown]
     rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
     heads = [_HEADS.get(name, name) for name in names]
-    above = f"All points: {fixed}." if fixed else ""
+    above = f"All configurations: {fixed}." if fixed else ""
     return TextTable.of("The search", heads, rows, _notes(typed(SearchRow, table)), above)
 
 

@@ -95,7 +95,7 @@ def text_table(
     if_empty: str,
     *,
     names: Sequence[str] = NAMING,
-    each: str = "points",
+    each: str = "configurations",
     above: Sequence[str] = (),
 ) -> TextTable:
     """One row per row of `table`: the columns of `names` that differ, then its `cells`.

@@ -7,12 +7,12 @@ first that is not. All intervals hold together by Bonferroni, and "same" follows
 leaves out 1 where a difference is shown. No theorem covers all of it; benchmarks/regressions.py
 simulates how often it is wrong.
 
-A point of which most runs fail is failing, whatever the times of the others. Other failures are
-compared over all points together, because points differ in how often their runs fail and in their
-numbers of runs. Given how many runs of a point failed in both sweeps, the failures of one sweep are
-hypergeometric if runs fail equally often in both. The sum over the points is the statistic of the
-exact test of Cochran and Mantel-Haenszel (M. W. Birch, 1964), for a single point Fisher's exact
-test. The test assumes that runs fail independently.
+A point with more than half of its runs failed is failing, whatever the times of the others. Other
+failures are compared over all points together, because points differ in how often their runs fail
+and in their numbers of runs. Given how many runs of a point failed in both sweeps, the failures of
+one sweep are hypergeometric if runs fail equally often in both. The sum over the points is the
+statistic of the exact test of Cochran and Mantel-Haenszel (M. W. Birch, 1964), for a single point
+Fisher's exact test. The test assumes that runs fail independently.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
 #: Verdict on a point with runs that count in the reference, and failed or diverged runs here.
 LOST = "lost"
-#: Verdict on a point of which most runs failed or diverged here: `is_failing`.
+#: Verdict on a point with most runs failed or diverged here: `is_failing`.
 FAILING = "failing"
 NOT_COMPARED = "not compared"
 #: Verdicts on points that are compared; the first ones end `snakemake regressions` with status 1.
@@ -79,7 +79,8 @@ class Ends(NamedTuple):
 
 
 def chance(points: Iterable[tuple[Ends, Ends]]) -> float:
-    """The probability of at least so many failures here, if runs fail equally often in both sweeps.
+    """The probability of this many failures here or more, if runs fail equally often in both
+    sweeps.
 
     `points` are the ends of each point, (here, there).
     """
@@ -337,7 +338,7 @@ def _times(sides: Sequence[Side]) -> Array:
 class Failures:
     """Runs that ended badly at all points that are compared and neither lost nor failing.
 
-    `chance` is the probability of so many here if runs fail as often as in the reference.
+    `chance` is the probability of this number here if runs fail as often as in the reference.
     """
 
     points: int
@@ -355,7 +356,7 @@ class Failures:
         """One sentence, or nothing if no run failed."""
         if not self.here.bad + self.there.bad:
             return ""
-        points = f"{self.points} point{'s that are' if self.points > 1 else ' that is'}"
+        points = f"{self.points} configuration{'s that are' if self.points > 1 else ' that is'}"
         more = "more than by chance" if self.are_more else "that more fail here is not shown"
         return (
             f"At {points} neither lost nor failing {self.here.bad} of {self.here.runs} runs failed "
@@ -382,7 +383,7 @@ def summary(found: pd.DataFrame) -> str:
     counts = Counter(found["verdict"])
     verdicts = (*COMPARED, NOT_COMPARED)
     named = [f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict]]
-    points = f"{len(found)} point{'s' * (len(found) > 1)}"
+    points = f"{len(found)} configuration{'s' * (len(found) > 1)}"
     return f"{points} against {found['reference'].iloc[0]}: {', '.join(named)}."
 
 

@@ -52,7 +52,7 @@ COLUMNS = (
     *(f"{part}_largest" for part in PARTS),
     *("input_rank", "input_host", "held_back_by", "text"),
 )
-#: The bootstrap of a noise scale makes so many draws that this many lie beyond each end.
+#: Draws beyond each end of a noise scale's bootstrap interval; they set the number of draws.
 BEYOND_END = 5
 
 #: A finding about a point: (point, sentence, support, comparisons).
@@ -156,12 +156,12 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> Iterator[Found]:
-    """The points, all or some, of which one rank was slow in each run.
+    """The points, all or some, with one rank that was slow in each run.
 
     `straggler_ratio` of a run is the time of its slowest rank over the time of the median rank.
-    That the same of R equal ranks is the slowest in each of n runs has the probability
-    1 / R**(n - 1). It is supported if that is rare among all points with several ranks; with few
-    runs it is chance.
+    If R ranks are equal, one rank is the slowest in each of n runs with the probability 1 / R**(n -
+    1). It is supported if that is rare among all points with several ranks; with few runs it is
+    chance.
     """
     valid = runs[(runs["status"] == "ok") & runs["straggler_ratio"].notna()]
     columns = ("replicas", "straggler_ratio", "slowest_rank", "slowest_host")
@@ -195,7 +195,7 @@ def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> I
             by_chance = comparisons * ranks_of[point] ** (1.0 - len(own))
             support = SUPPORTED if by_chance <= 1 - CONFIDENCE else INCONCLUSIVE
         if support == INCONCLUSIVE:
-            text += f" Among {comparisons} points with several ranks that can be chance."
+            text += f" Among {comparisons} configurations with several ranks that can be chance."
         yield point, text, support, comparisons
 
 

@@ -106,7 +106,7 @@ class SweepOutcome:
         )
 
     def is_plan_refused(self) -> bool:
-        """Whether this start made a plan of which Slurm refuses a point."""
+        """Whether this start made a plan with a point that Slurm refuses."""
         if not self._files.has("plan.csv"):
             return False
         from tfscaling.plan import costed_plan  # loads pandas

@@ -107,7 +107,7 @@ class RunProgress:
 
 @dataclass
 class Job:
-    """A job that Snakemake has started or submitted; `spec` is that of a run or a benchmark."""
+    """A job that Snakemake has started or submitted; `spec` describes its run or benchmark."""
 
     text: str
     outputs: tuple[str, ...]

@@ -23,7 +23,7 @@ def wrapped(text: str) -> list[str]:
 
 
 def shown_axes(runs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
-    """The axes in names of these runs: those of every name, and those that vary."""
+    """The axes in the names of these runs: the ones in every name, and the ones that vary."""
     values = {axis: {run[axis] for run in runs if axis in run} for axis in AXES}
     return tuple(axis for axis in AXES if axis in _ALWAYS or len(values[axis]) > 1)
 
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(moment_s: float, now_s: float) -> str:
-    """The local time of day of seconds since the epoch, with the date unless it is that of now."""
+    """The local time of day of seconds since the epoch, with the date unless it is today."""
     moment, now = time.localtime(moment_s), time.localtime(now_s)
     is_today = (moment.tm_year, moment.tm_yday) == (now.tm_year, now.tm_yday)
     return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", moment)

@@ -79,11 +79,11 @@ class Dataset:
     """A dataset, from a folder of files or generated."""
 
     description: str
-    #: `fingerprint` of the published arrays; None for a user's function, of which none is known.
+    #: `fingerprint` of the published arrays; None for a custom function.
     sha256: str | None
-    #: Known only once the data is there for a user's function (None).
+    #: None for a custom function until its data exists.
     train_examples: int | None
-    #: The arrays in a folder or file: of a source below or of the user's local copy.
+    #: The arrays in a folder or file: from a source below or a local copy.
     read: Callable[[Path], dict[str, np.ndarray]]
     #: Tried in order; the name goes to the provenance.
     sources: Mapping[str, downloads.Source] = field(default_factory=dict)
@@ -181,14 +181,14 @@ TRAIN_EXAMPLES = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Dataset:
-    """The dataset of this name, or of the user's function `package.module:function`.
+    """The dataset of this name, or of the custom function `package.module:function`.
 
     The function is given the parameters that it has an argument for.
     """
     if not user_code.is_reference(name):
         return DATASETS[name]
     function = ("function", lambda: _from_function(name, parameters))
-    return Dataset("From a function of the user's.", None, None, npz.read, generated=function)
+    return Dataset("From a custom function.", None, None, npz.read, generated=function)
 
 
 def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
@@ -267,8 +267,8 @@ def fetch(
     What is prepared has the name of the file, for with other `parameters` it is other data. The
     first source whose arrays have the checksum of the published ones is taken. Returns its name;
     raises DatasetError if there is none. With a configured `path` only that is read: data that the
-    user chose must not be replaced by other data without a word. Of a pipeline the file has nothing
-    but a checksum: what there is to prepare lies in a folder beside it.
+    user chose must not be replaced by other data silently. For a pipeline the file has only a
+    checksum: the prepared files are in a folder next to it.
     """
     if user_code.is_pipeline(name):
         return _prepare_pipeline(name, output, provenance, parameters)

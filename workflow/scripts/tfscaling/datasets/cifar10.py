@@ -92,7 +92,7 @@ def _pickles(folder: Path) -> list[Batch]:
     for name, md5 in PICKLE_MD5.items():
         content = (folder / name).read_bytes()
         if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
-            raise ValueError(f"MD5 of {name} is not that of the published file")
+            raise ValueError(f"MD5 of {name} does not match the published file")
         batch = _Arrays(io.BytesIO(content), encoding="bytes").load()
         batches.append((_images(batch[b"data"]), np.array(batch[b"labels"], np.uint8)))
     return batches

@@ -1,9 +1,8 @@
 """Photograph-like JPEG files of ImageNet's shape, generated once and read as a pipeline.
 
 `resnet50` trains on them: reading, decoding, cropping and flipping are part of each step, as they
-are with ImageNet. Each class has a colour, a direction and a spacing of stripes of its own, under
-noise and changing light: there is something to learn. A recipe's `parameters` may say how many
-there are.
+are with ImageNet. Each class has a different colour, direction and spacing of stripes, under noise
+and changing light, so that a model can learn. A recipe's `parameters` may set the number of images.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def data(
     """This worker's files: (train, test) of images float32 (224, 224, 3) and labels int32."""
     import tensorflow as tf
 
-    del train_examples, test_examples  # `prepare` has written so many
+    del train_examples, test_examples  # `prepare` has written this many
 
     def part(name: str) -> Any:
         training = name == "train"

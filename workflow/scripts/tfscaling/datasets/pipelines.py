@@ -39,9 +39,9 @@ class PipelineContext:
 
 
 def prepare(function: str, name: str, output: Path, parameters: Given) -> DatasetFacts:
-    """Let the module make the files of a pipeline beside `output`, whole or not at all.
+    """Let the module make the files of a pipeline next to `output`, completely or not at all.
 
-    `name` is that of what is prepared. Whatever the module's function raises is passed on.
+    `name` identifies the prepared data. Whatever the module's function raises is passed on.
     """
     preparing = user_code.preparing(function)
     folder = prepared_data.files_folder(output)

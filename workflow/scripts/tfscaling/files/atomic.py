@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Of a host's name: what no file system refuses, and short enough beside the file's own name.
+#: The host's name in characters that every file system accepts, shortened to fit a file name.
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:32]
 
 

@@ -27,7 +27,7 @@ _COMMENT = re.compile(r"#[^\n]*")
 def source_files(module: Path, folder: Path) -> list[Path]:
     """The module and all files below `folder` that it imports, directly or not; sorted.
 
-    Files of other packages, such as those of the environment, are not among them. An import inside
+    Files of other packages, such as the environment's, are not among them. An import inside
     a function counts, and so does each module of a package from which one is imported by its name.
     """
     found: set[Path] = set()
@@ -77,7 +77,7 @@ def sha256(content: bytes) -> str:
     """SHA-256 of the syntax tree of a source file; of the bytes if it is not valid Python.
 
     Texts that stand alone as statements, such as docstrings, are not part of it, nor are empty
-    fields of the tree, of which new versions of Python add some.
+    fields of the tree: new versions of Python add some.
     """
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         content = repr(_plain(ast.parse(content))).encode()

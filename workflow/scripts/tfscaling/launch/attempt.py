@@ -40,7 +40,7 @@ LOG = "launch.log"
 #: In an attempt's folder: the part that checks the nodes.
 NODE_CHECK = "node_check"
 #: Ranks wait for one another for this share of the time after which their launcher ends them: so a
-#: rank that misses another one reports it.
+#: rank that misses its peer reports it.
 _MEET_SHARE = 0.9
 #: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
 #: misses of the processor's table of pages. And it keeps the memory of a step's tensors for the

@@ -61,7 +61,7 @@ WAYS_OUT = (
 #: A rank of the trainer and of a program passes these only with the GPUs that the run requests.
 _WITH_GPUS = {"imported", PROGRAM_STARTED}
 
-#: The error of a program that was given up; its message is the line of the user's code, if known.
+#: The error of a program that was given up; its message is the line of user code, if known.
 HUNG = "Hung"
 #: The launcher leaves this file in an attempt's folder.
 _GIVEN_UP = "given-up"
@@ -114,7 +114,7 @@ def find_cause(
             kind = "cancelled"  # somebody has ended one rank, and it has told the others
         text = _words(failed[complaint])
         cause = _details(folder, kind, complaint, text, exits.get(complaint))
-        # the line of the user's code, if it raised the exception
+        # the line of user code, if it raised the exception
         place = failed[complaint].get("place") if not about_a_peer else None
         line = None if place is None else msgspec.convert(place, UserLine)
         return replace(cause, error=failed[complaint]["error"], place=line)
@@ -129,7 +129,7 @@ def _is_about_a_peer(failed: Event) -> bool:
 
 
 def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
-    """The ranks whose heartbeats TensorFlow misses by this message, all of which have started."""
+    """The ranks whose heartbeats TensorFlow misses by this message; all of them have started."""
     said = _UNHEALTHY.search(message)
     tasks = _TASK.findall(said[1]) if said else []
     found = set[int]()
@@ -150,7 +150,7 @@ def stalled(
 ) -> Cause:
     """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
 
-    Parameter servers and workers that a coordinator drives have no events of their own to be late.
+    Parameter servers and workers that a coordinator drives report no events that could be late.
     With the number of `ranks`, ranks that did not start or did not meet the others are named.
     """
     seen = rank_files.rank_events(folder)

@@ -20,7 +20,7 @@ from tfscaling.record.run_record import Origin
 
 
 def describe(source: Path, started_s: float, user_code: dict[str, str]) -> Origin:
-    """Host, start, commit of the checkout at `source`, Slurm, checksums of the user's code."""
+    """Host, start, commit of the checkout at `source`, Slurm, checksums of user code."""
     job = slurm_job.describe(os.environ)
     if job is not None:
         job = replace(job, consumed_energy_j=slurm_job.consumed_energy_j(os.environ))

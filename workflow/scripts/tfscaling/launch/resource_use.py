@@ -66,7 +66,7 @@ class Processors:
             self.unknown = f"{powercap} has no energy counter"
 
     def read(self) -> None:
-        """Take in the counters' values of now."""
+        """Read the current values of the counters."""
         try:
             for zone, counter in self._counters.items():
                 counter.add(_energy_uj(zone))
@@ -121,7 +121,7 @@ class Gpu:
         return float(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).total / 1e9)
 
     def sample(self) -> None:
-        """Take in utilisation and memory of now; what the GPU does not support stays unknown."""
+        """Read current utilisation and memory; what the GPU does not support stays unknown."""
         with contextlib.suppress(self._nvml.NVMLError):
             self._busy.append(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
         with contextlib.suppress(self._nvml.NVMLError):

@@ -134,7 +134,7 @@ def node_of(host: str, environ: Mapping[str, str]) -> str | None:
 
 
 def is_preempted(environ: Mapping[str, str]) -> bool:
-    """Whether Slurm is about to take the nodes of the job that we are in for another one.
+    """Whether Slurm is about to preempt this job and give its nodes to another job.
 
     Where the partition has a GraceTime, the ranks are asked to end at its beginning, and the
     launcher at its end.

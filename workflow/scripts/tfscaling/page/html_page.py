@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
-#: The plot of the first screen, and that of its second.
+#: The plots of the first and the second screen.
 FIRST_PLOT, TIME_PLOT = "execution_time", "time_split"
 TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
 
@@ -60,8 +60,8 @@ class Results:
     """What the page shows of a study.
 
     `runs` has one row per run, `comparison` one per point. `conclusions` are the tables of
-    conclusions by their name in `CONCLUSIONS`; those of "headline", "decision", "findings" and
-    "next_steps" are among them. `plots` are those that have something to show.
+    conclusions by their name in `CONCLUSIONS`; "headline", "decision", "findings" and "next_steps"
+    are among them. `plots` are the plots with something to show.
     """
 
     manifest: Manifest
@@ -132,7 +132,9 @@ def _trains(runs: pd.DataFrame) -> str:
 
 def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
     """The tables to sort and filter, in the order of the page; none of an empty conclusion."""
-    points = comparison.as_text(results.comparison, "Comparison: one row per point", metrics)
+    points = comparison.as_text(
+        results.comparison, "Comparison: one row per configuration", metrics
+    )
     yield Table("comparison", points)
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)
@@ -154,7 +156,7 @@ def _plot(plot: Plot) -> dict[str, str]:
 def inline(svg: str, name: str, label: str) -> str:
     """The SVG as an element: its ids begin with `name`, readers of the screen say `label`.
 
-    It has no size of its own.
+    It has no fixed size.
     """
     start = svg.index("<svg")
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[start:], flags=re.DOTALL)

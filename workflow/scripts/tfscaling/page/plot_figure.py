@@ -86,7 +86,7 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def timed(table: pd.DataFrame) -> pd.DataFrame:
-    """The points that have a time: not those whose runs all went on from a checkpoint."""
+    """The points that have a time, without points whose runs all resumed from a checkpoint."""
     return table[np.isfinite(values(table, "execution_time_s"))]
 
 
@@ -194,7 +194,7 @@ WIDTH = 5.3
 FONT_SIZE = 10.0
 ABSENT = "without valid run"
 NOTHING = "nothing measured yet"
-#: Of points whose valid runs all went on from a checkpoint.
+#: For points whose valid runs all resumed from a checkpoint.
 NO_TIMES = "no run with a time"
 _INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
 _RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
@@ -284,7 +284,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
             at = axes.get_xaxis_transform()
             axes.plot([at_x], [0.03 + 0.04 * height], color=colour, transform=at, **usual)
     if len(rows):
-        number = count(len(rows), "point")
+        number = count(len(rows), "configuration")
         axes.plot([], [], color="0.3", label=f"{number} {ABSENT}", **usual)
     return len(rows) > 0
 
@@ -325,7 +325,7 @@ def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
 
 
 def value_ticks(found: Sequence[float], width: float = WIDTH * 0.8) -> list[float]:
-    """Those of the sorted values whose labels do not overlap on a logarithmic axis."""
+    """The sorted values whose labels do not overlap on a logarithmic axis."""
     if len(found) < 2:
         return [*found]
 

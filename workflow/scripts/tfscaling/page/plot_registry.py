@@ -73,7 +73,7 @@ PLOTS: dict[str, Plot] = {
         ("loss", "quality", "published_loss", "published_accuracy"),
     ),
     "epochs": Plot("{learned} of each epoch", "plot_training.epochs", ("loss", "quality")),
-    "race": Plot("The search: runs of each point", "plot_search.race", is_of_search=True),
+    "race": Plot("The search: runs of each configuration", "plot_search.race", is_of_search=True),
 }
 
 
@@ -84,8 +84,8 @@ def titles(
 ) -> dict[str, str]:
     """Name of each plot to draw → the title in the configuration, or else its own.
 
-    `qualities` are those of the runs: the titles name it where there is one. `is_searched`: the
-    grid has a search.
+    `qualities` belong to the runs: the titles name the quality if there is only one. `is_searched`:
+    the grid has a search.
     """
     of_search = {n: PlotOptions() for n, plot in PLOTS.items() if plot.is_of_search}
     options = {**(of_search if is_searched else {}), **options}

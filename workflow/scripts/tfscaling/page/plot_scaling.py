@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _THIN = {"linewidth": 0.8, "marker": "none", "linestyle": "-"}
 _IDEAL = {**_THIN, "color": "0.7", "zorder": 1}
 _INTERVAL_OF_RATIO = (
-    f"bars: {CONFIDENCE:.0%} bootstrap interval, where both points have {RUNS_FOR_INTERVAL} runs"
+    f"bars: {CONFIDENCE:.0%} bootstrap interval, where both configurations have "
+    f"{RUNS_FOR_INTERVAL} runs"
 )
 _NO_BASELINE = "no baseline measured"
 
@@ -67,7 +68,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
             )
     shown = np.isfinite(values(table, "execution_time_s")).any()
     if shown:
-        axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured point")
+        axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured configuration")
     if any_published:
         hollow = {"marker": "o", "linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8}
         axes.plot([], [], color="0.3", label="published", **hollow)

@@ -144,7 +144,7 @@ def _why_absent(panel: _Panel, points: pd.DataFrame, missing: str) -> str:
     """
     timed = values(points, _TIME) > 0
     if timed.any():
-        return missing if timed.all() else f"no point with both time and {panel.noun}"
+        return missing if timed.all() else f"no configuration with both time and {panel.noun}"
     return plot_figure.NO_TIMES if len(points) else ""
 
 

@@ -35,7 +35,7 @@ class _Learned:
     """What a panel shows: a column of the comparison, and one or two of the epochs.
 
     `quality` is the metric of the points that it shows, None for all points; `held_out` is the
-    column of the epochs with the same of held-out examples.
+    column of the epochs with the same metric for held-out examples.
     """
 
     label: str
@@ -150,7 +150,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     if evaluated:
         notes.append("hollow: on held-out examples after the epoch")
     if len(lines) > MANY:
-        notes.append(f"{len(lines)} points, one line each")
+        notes.append(f"{len(lines)} configurations, one line each")
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure
 

@@ -204,7 +204,7 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
     others = "".join(f", {counts[each]} {words(each)}" for each in lost)
     in_all = f"{len(valid)} of {count(len(runs), 'run')} valid{others}"
     return (
-        f"{count(len(points), 'point')}, {in_all}, "
+        f"{count(len(points), 'configuration')}, {in_all}, "
         f"{count(len(names), 'platform')} ({titles}), {dates}, {commit}."
     )
 
@@ -275,8 +275,8 @@ def samples(comparison: pd.DataFrame) -> str:
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     with_times = " with times" * bool((sizes < planned["runs"]).any())
     return (
-        f"{count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs{with_times}, "
-        f"{len(sizes) - enough - few} with fewer, {few} with none."
+        f"{count(enough, 'configuration')} with at least {RUNS_FOR_INTERVAL} valid "
+        f"runs{with_times}, {len(sizes) - enough - few} with fewer, {few} with none."
     )
 
 
@@ -313,7 +313,7 @@ def left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
 
 
 def metrics(qualities: Mapping[str, Quality]) -> Table:
-    """Every metric; `qualities` are those of the points, by name."""
+    """Every metric; `qualities` belong to the points, by name."""
     found = {**meanings(), **BY_FORMULAE}
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, found.get(name, found[QUALITY])]

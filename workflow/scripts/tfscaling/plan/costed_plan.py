@@ -43,7 +43,7 @@ _SECONDS_MIN = 60.0
 class CostedRow(Point, frozen=True, kw_only=True):
     """What is still to do at a point, or an excluded point: neither sizes nor a duration.
 
-    `duration_s` is that of one run; `node_hours` and `cost_usd` are those of all runs of the row.
+    `duration_s` is for one run; `node_hours` and `cost_usd` are for all runs of the row.
     """
 
     devices: str
@@ -308,10 +308,10 @@ def estimate(
 ) -> Estimate:
     """How long a planned run takes.
 
-    The median of the point's own valid runs, else what is projected from those of `short`, the same
-    training with `stop_after_steps`; else the time limit: an upper bound. Nothing is scaled
-    from other points: the start and the compilation do not shrink with the epochs, and the time of
-    a step depends on nodes and batch in a way that this workflow is there to measure.
+    The median of the point's own valid runs, else a projection from the runs of `short`, the same
+    training with `stop_after_steps`; else the time limit: an upper bound. Nothing is scaled from
+    other points: the start and the compilation do not shrink with the epochs, and the time of a
+    step depends on nodes and batch, as this workflow measures.
     """
     if times_s := measured_s(spec, runs_dir):
         number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
@@ -371,7 +371,7 @@ def _cost_of(
     looks, next_runs = search.planned.search.looks, search.decision.runs_next
 
     def up_to(number: int) -> dict[Point, int]:
-        """The runs if the points that are left get so many."""
+        """The runs if the remaining points get `number` runs."""
         return {
             point: max(runs, number) if search.may_be_wanted(point) else runs
             for point, runs in made.items()
@@ -485,7 +485,7 @@ def _compared(points: list[PointRow]) -> str:
     times = [(row.duration_s or 0.0, row.ends_in_s or 0.0, row) for row in points]
     run_s, end_s, shortest = min(times, key=lambda each: (each[0], each[2].nodes))
     _, first_s, first = min(times, key=lambda each: (each[1], each[2].nodes))
-    of_shortest = f"the shortest run is that of {_name(shortest)} ({_about(run_s)})"
+    of_shortest = f"the shortest run has {_name(shortest)} ({_about(run_s)})"
     if end_s - first_s < _SECONDS_MIN:
         return f"{of_shortest}; with the queue as it is now it would end first, too."
     return (

@@ -70,7 +70,7 @@ def living(folder: Path = FOLDER) -> list[Driver]:
 def about_the_lock(arguments: Sequence[str], folder: Path = FOLDER) -> str:
     """Who holds Snakemake's lock, and what to do about it; "" if nobody does.
 
-    `arguments` are those of this call of snakemake, for the command that clears the lock.
+    `arguments` are the arguments of this call of snakemake, for the command that clears the lock.
     """
     try:
         if not any((folder / "locks").iterdir()):

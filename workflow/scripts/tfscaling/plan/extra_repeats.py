@@ -50,8 +50,8 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     recipe: str
     points: Annotated[int, Meta(description="From which the search chooses.")]
-    left: Annotated[tuple[str, ...], Meta(description="Eliminated points, by their paths.")]
-    wanted: Annotated[tuple[str, ...], Meta(description="Points that need more runs.")]
+    left: Annotated[tuple[str, ...], Meta(description="Eliminated configurations, by their paths.")]
+    wanted: Annotated[tuple[str, ...], Meta(description="Configurations that need more runs.")]
     runs_next: Annotated[int, Meta(description="Runs of each at the next analysis, or 0.")]
     is_decided: bool
 
@@ -74,7 +74,9 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     """round=<n>.json: the conditional runs to make."""
 
     round: int
-    runs: Annotated[tuple[str, ...], Meta(description="Paths of those of all rounds up to this.")]
+    runs: Annotated[
+        tuple[str, ...], Meta(description="Paths of the runs in all rounds up to this one.")
+    ]
     added: Annotated[int, Meta(description="How many of them are new.")]
     points: tuple[RepeatedPoint, ...]
     searches: tuple[SearchState, ...] = ()
@@ -88,7 +90,7 @@ def read(path: Path) -> Round | None:
 def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], number: int) -> Round:
     """Return round `number`: the runs of the rounds `before`, and what intervals and searches need.
 
-    A point of which at least half of the runs diverged gets no extra repeats.
+    A point gets no extra repeats if at least half of its runs diverged.
     """
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
     done = table[table["status"].isin([*RESULTS])]
@@ -165,7 +167,7 @@ def relative_interval(times_s: Sequence[float]) -> float | None:
 
 
 def next_number(runs: int) -> int:
-    """The next number of runs whose interval ends further inside the sample than that of `runs`."""
+    """The next number of runs whose interval ends further inside the sample than with `runs`."""
     if runs < RUNS_FOR_INTERVAL:
         return RUNS_FOR_INTERVAL
     more = runs + 1

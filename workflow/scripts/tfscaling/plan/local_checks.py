@@ -61,8 +61,8 @@ def cuda_problem(specs: Iterable[RunSpec], config: Config) -> str:
         "  1. `make setup CUDA=1` installs them.\n"
         "  2. Or the nodes have them: load them in the platform's `setup`, as `module load cuda`. "
         "The NVIDIA driver must be there in any case.\n"
-        "  3. Without GPUs, leave these points out; only to try them, `devices: logical` in the "
-        "platform splits the CPU."
+        "  3. Without GPUs, leave these configurations out; only to try them, `devices: logical` "
+        "in the platform splits the CPU."
     )
 
 
@@ -76,7 +76,7 @@ def has_cuda_libraries() -> bool:
     return found or ctypes.util.find_library(_LIBRARY) is not None
 
 
-#: Loads what a rank loads, without meeting other ranks. In a process of its own: a library that
+#: Loads what a rank loads, without meeting other ranks. In a separate process: a library that
 #: does not fit may end it.
 _LOAD = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI"
 _TIMEOUT_S = 60.0
@@ -120,7 +120,7 @@ def _loading_error() -> str | None:
     return lines[-1] if done.returncode else None
 
 
-#: So long all of them may take.
+#: Longest time for all of them.
 LIMIT_S = 120.0
 #: Below the folder of results: keys of what was built, and what the builds printed.
 BUILT, LOG = "built_models.json", "logs/check_models.log"

@@ -51,10 +51,10 @@ class _Found:
 
 
 def compare(manifest: Manifest, here: Path, there: Path) -> Merge:
-    """What of the results `there` is taken into those `here`, for what the manifest plans.
+    """The results in `there` that are merged into `here`, for what the manifest plans.
 
-    Both are folders of results, with `runs`, `datasets` and `all_reduce`. The user's code is that
-    of the working directory.
+    Both are folders of results, with `runs`, `datasets` and `all_reduce`. User code is read from
+    the working directory.
     """
     specs: dict[str, RunSpec | BenchmarkSpec] = {
         f"{RUNS}/{run.spec.path}": run.spec for run in manifest.runs
@@ -114,7 +114,7 @@ def _run(spec: RunSpec, folder: str, there: Path, problem: str) -> _Found:
         record = run_record.outcome(path)
     except run_record.RecordError as error:
         return _Found(folder, f"its record cannot be read: {str(error).removeprefix(f'{path}: ')}")
-    assert record is not None, "it was there a moment ago"
+    assert record is not None, "it existed a moment ago"
     if record.axes.axes != spec.axes:
         return _Found(folder, "its record is of another run; the folder was moved")
     other = run_states.other_parameters(spec, record) or run_states.other_code(spec, record)

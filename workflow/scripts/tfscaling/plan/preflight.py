@@ -35,7 +35,7 @@ NO_SBATCH = (
 #: What to do about points that Slurm refuses.
 ADVICE = (
     "Change the platform (partition, cpus_per_node, gpu_gres, runtime_min, account, …), or leave "
-    "the points out (`exclude`)."
+    "the configurations out (`exclude`)."
 )
 #: Requests asked at the same time.
 _AT_ONCE = 4
@@ -63,7 +63,7 @@ _PointT = TypeVar("_PointT", bound=Point)
 class Request(NamedTuple):
     """What a job requests of Slurm: the question to sbatch, and what is compared with limits.
 
-    `cpus`, `gres` and `mem_mb` are those of each node; `mem_mb` 0 requests none.
+    `cpus`, `gres` and `mem_mb` are for each node; `mem_mb` 0 requests none.
     """
 
     question: str
@@ -200,7 +200,7 @@ def verdict(points: Iterable[Point], config: Config, how: Submission) -> Verdict
     refused = {point: a.refusal for point, a in of_points.items() if a.refusal}
     if not refused:
         return Verdict(outlook=tuple(outlook(of_points, datetime.datetime.now())))
-    lines = ["Slurm refuses what these points request:"]
+    lines = ["Slurm refuses what these configurations request:"]
     for line, point in by_words(refused.items()):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
     return Verdict("\n".join([*lines, ADVICE]), refused=refused)
@@ -382,7 +382,7 @@ def exceeded(request: Request, partition: Mapping[str, str]) -> str:
     """The limit of a partition that no such job meets, by the name of Slurm's reason, or "".
 
     With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which waits for ever.
-    A QOS may set limits of its own instead of those for time and nodes.
+    A QOS may replace the limits for time and nodes.
     """
     at = f"partition {partition.get('PartitionName', '')} has"
     max_time, max_nodes = (partition.get(key, "") for key in ("MaxTime", "MaxNodes"))

@@ -1,6 +1,6 @@
 """Outputs to regenerate although they exist: stale runs and benchmarks, data of changed code.
 
-And records that count again without a new run: those of runs that were repeated, and failed.
+And records that count again without a new run: records of runs whose repetition failed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Reruns:
         """Records that count again and were put in their places.
 
         The runs that were to replace them failed or were cut off, and parameters, code and data
-        are those of the record.
+        match the record.
         """
         specs = [run.spec for run in self.runs.values()]
         folders = run_states.to_bring_back(specs, self.results / "runs")

@@ -154,7 +154,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     default_resources: dict[str, bool | int | float | str | None]
     workdir: str
     rule: str
-    #: Whether Snakemake gives the jobs an environment of their own.
+    #: Whether Snakemake gives the jobs a separate environment.
     deploys_software: bool
 
 

@@ -204,7 +204,9 @@ def batch_problem(
         why = grid.beyond_dataset(spec.global_batch_size, name, recipe, known[name])
         if why is not None:
             shape = f"nodes {point.nodes}, gpus_per_node {point.gpus_per_node}"
-            allowed = f"with {shape} {why}; allowed: a smaller batch, or leave out such points"
+            allowed = (
+                f"with {shape} {why}; allowed: a smaller batch, or leave out such configurations"
+            )
             given = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
             shown = {key: value for key, value in given.items() if value is not None}
             where = ["recipes", variants.base(point.recipe)]

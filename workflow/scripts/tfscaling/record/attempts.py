@@ -142,7 +142,7 @@ Kind = Literal[
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the user's code; `file` is relative to the project folder if it lies there."""
+    """A line of user code; `file` is relative to the project folder if it is inside."""
 
     file: str
     line: int

@@ -340,7 +340,7 @@ PLACE_CHECKS = {
         "Every task had at least the planned CPUs, and no limit of CPU time below them.", _cpus
     ),
     "threads": Check(
-        "TensorFlow used as many threads for an operation as the rank has CPUs of its own.",
+        "TensorFlow used as many threads for an operation as CPUs are assigned to the rank.",
         _threads,
         of_programs=False,
     ),

@@ -36,8 +36,8 @@ _READINGS = 8
 def _origin_s() -> float:
     """What is added to the monotonic clock to give this process's time.
 
-    From the quickest of some readings of both clocks: between the two of another one the process
-    may have lost its processor.
+    The quickest of several pairs of readings counts: during a slower pair the process may have lost
+    its processor.
     """
     readings = []
     for _ in range(_READINGS):
@@ -82,9 +82,9 @@ class Offset:
 def served(host: str) -> Iterator[str]:
     """Answer with this process's time as long as the context lasts; gives HOST:PORT for the ranks.
 
-    A loopback address is answered at alone. The name of a host may stand for another address on
-    the host itself than on others (127.0.1.1, a second network), so it is answered at all then; who
-    asks gets nothing but the time.
+    With a loopback address, only that address is served. Otherwise all addresses are, because the
+    name of a host may resolve to a different address on the host itself (127.0.1.1, a second
+    network). A client gets nothing but the time.
     """
     with _listener(host) as listener:
         thread = threading.Thread(target=_serve, args=(listener,), daemon=True)
@@ -152,12 +152,12 @@ def _exchange(connection: socket.socket, deadline_s: float) -> Offset:
     magic, repeated, launcher_s = _ANSWER.unpack(_receive(connection, _ANSWER.size, deadline_s))
     after_s = now()
     if (magic, repeated) != (_MAGIC, own):
-        raise ValueError("the answer is not that of a launcher")
+        raise ValueError("the answer is not from a launcher")
     return Offset(launcher_s - (before_s + after_s) / 2, (after_s - before_s) / 2)
 
 
 def _receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
-    """Exactly so many bytes. Raises OSError if they do not come in time."""
+    """Read exactly `size` bytes. Raises OSError if they do not come in time."""
     received = b""
     while len(received) < size:
         connection.settimeout(max(1e-3, deadline_s - time.monotonic()))

@@ -1,8 +1,8 @@
 """Why a program crashed, from an exception or the end of its output.
 
-A traceback names the line of the user's code. Libraries of communication end the process when an
-operation fails in a thread of their own: Python raises nothing, and faulthandler's dump, which
-has no reason, comes after their words.
+A traceback names the line of user code. Communication libraries end the process when an operation
+fails in one of their threads: Python raises nothing, and faulthandler's dump, which has no reason,
+comes after their words.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
 
 
 def of_exception(error: BaseException, folder: Path) -> Blame | None:
-    """The exception with the line of the user's code that raised it; None if no such line is in it.
+    """The exception with the line of user code that raised it; None without such a line.
 
     TensorFlow and Keras put the way through a traced function into the exception's message: these
     frames are the innermost.
@@ -120,7 +120,7 @@ def of_exception(error: BaseException, folder: Path) -> Blame | None:
 
 
 def sentence(error: BaseException, folder: Path) -> str:
-    """The exception in one line, after the line of the user's code if it was raised there."""
+    """The exception in one line, after the line of user code if it was raised there."""
     blamed = of_exception(error, folder)
     if blamed is None:
         return f"{type(error).__name__}: {error}"

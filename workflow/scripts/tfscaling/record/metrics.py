@@ -158,8 +158,8 @@ class PointMetrics(RunMetrics):
     """The metric by which runs of a recipe are compared (quality_metric, with its unit and
     direction): test_accuracy unless the recipe's key quality names another."""
     speedup: Annotated[Amount, Metric("speed-up", "", "higher", 2, ends=_INTERVAL)] = NAN
-    """Median execution_time_s of the baseline over that of the point; null without either, or if
-    they do not do the same work."""
+    """Median execution_time_s of the baseline divided by the configuration's median; null without
+    either, or if they do not do the same work."""
     scaling_efficiency: Annotated[
         Amount, Metric("scaling efficiency", "", "higher", 2, ends=_INTERVAL)
     ] = NAN
@@ -167,7 +167,7 @@ class PointMetrics(RunMetrics):
     steady_state_speedup: Annotated[
         Amount, Metric("speed-up of the steady state", "", "higher", 2, ends=_INTERVAL)
     ] = NAN
-    """Median throughput over that of the baseline: what more nodes bring once training runs,
+    """Median throughput divided by the baseline's: the gain from more nodes once training runs,
     without start, compilation and data."""
     share_of_peak: Annotated[Amount, Metric("share of peak", "", "higher", 3)] = NAN
     """FLOPs of training per second of a replica (flops_per_example of the record × throughput) over
@@ -191,21 +191,21 @@ class PointMetrics(RunMetrics):
         Amount, Metric("cost to target", "US dollars", "lower", 4, ends=_RANGE)
     ] = NAN
     """nodes × price of a node and hour × time_to_target_s / 3600: initialisation and evaluations
-    are paid for; a point has a value only if all its valid runs reached the target."""
+    are paid for; a configuration has a value only if all its valid runs reached the target."""
     published_execution_time_s: Annotated[
         Amount, Metric("published execution time", "s", "lower", 3)
     ] = NAN
-    """The published value of the same point."""
+    """The published value of the same configuration."""
     execution_time_ratio: Annotated[
         Amount, Metric("execution time, measured over published", "", "lower", 2)
     ] = NAN
     """Measured over published, if both did the same training."""
     published_loss: Annotated[Amount, Metric("published loss", "", "lower", 4)] = NAN
-    """The published value of the same point."""
+    """The published value of the same configuration."""
     loss_ratio: Annotated[float, Metric("loss, measured over published", "", "lower", 2)] = NAN
     """Measured over published, if both did the same training."""
     published_accuracy: Annotated[Share, Metric("published accuracy", "", "higher", 4)] = NAN
-    """The published value of the same point."""
+    """The published value of the same configuration."""
     accuracy_ratio: Annotated[
         Amount, Metric("accuracy, measured over published", "", "higher", 4)
     ] = NAN

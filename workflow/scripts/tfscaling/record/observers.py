@@ -1,6 +1,6 @@
 """Observers: readers of what a program left about its training, one for each way to observe.
 
-docs/observe.md has the ways and their formats. TensorBoard's files have a module of their own.
+docs/observe.md has the ways and their formats. TensorBoard's files have a separate module.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ObservationError(ValueError):
 class Reader(Protocol):
     """Reads the report of one rank's program.
 
-    `path` is a file, or the folder of the program's own logs; `patterns` are those of the recipe.
+    `path` is a file, or the folder of the program's own logs; `patterns` are from the recipe.
     Raises ObservationError, or ValueError for a report that is wrong as a whole.
     """
 
@@ -426,7 +426,7 @@ def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
         numbers = [sum(epoch.line <= each.line for epoch in epochs) for each in evaluations]
     warnings = [
         f"The last evaluation that the program printed is of epoch {last} of {len(epochs)}; "
-        "test_loss and test_accuracy are those of that epoch."
+        "test_loss and test_accuracy are from that epoch."
         for last in numbers[-1:]
         if last < len(epochs)
     ]

@@ -76,8 +76,8 @@ class Phases(Part, frozen=True, kw_only=True):
     checkpoint_time_s: Annotated[
         Amount | None, Phase("checkpoints", digits=3, of_execution_time=True, of_checkpoints=True)
     ] = None
-    """Checkpoints written and, where the run went on from one, read, with what it takes to get
-    there in the data; null for runs that write none."""
+    """Writing checkpoints and, if the run resumed from one, reading it and finding its place in the
+    data; null for runs that write none."""
     evaluation_time_s: Annotated[Amount | None, Phase("evaluation", "evaluated")]
     """Held-out examples after the training and between epochs - not part of execution_time_s."""
     probe_time_s: Annotated[Amount | None, Phase("probe", "probed")]

@@ -1,7 +1,7 @@
-"""What the ranks of a run or a benchmark report, each in a file of its own.
+"""What the ranks of a run or a benchmark report, each in a separate file.
 
 `Rank` is what any rank got; the classes below it add what its kind of work gave. Records keep the
-ranks without their raw measurements (`summary`), which stand in files of their own.
+ranks without their raw measurements (`summary`), which are in separate files.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
     loss: float | None
     """Null if it was NaN or infinite - the run diverged and this is its last epoch."""
     accuracy: float | None
-    """Null if a model or a program of the user's measures none."""
+    """Null if a custom model or a program measures none."""
     duration_s: float | None
     """The training of the epoch; of a user's program all from the epoch or evaluation before it to
     the evaluation after it, with that where its beginning is not told; null if the program tells no

@@ -78,7 +78,7 @@ class Derived(Place, frozen=True, kw_only=True):
     """Null if a user's program does not tell."""
     synchronisations_per_epoch: int | None = None
     """How often the replicas exchange gradients or weights in an epoch; null with parameter
-    servers, of a user's program, and in records of before."""
+    servers, for a program, and in older records."""
 
 
 class Use(Part, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class Computation(Part, frozen=True, kw_only=True):
     """step_time_s less input_wait_s and compute_time_s, each step by itself - communication,
     waiting for slower ranks, and the update."""
     straggler_ratio: float | None
-    """compute_time_s of the slowest rank over that of the median rank."""
+    """compute_time_s of the slowest rank divided by the median rank's."""
     slowest_rank: int | None
     """The rank with the longest computation."""
     slowest_host: str | None
@@ -162,7 +162,7 @@ class Metrics(Computation, frozen=True, kw_only=True):
     it, with the model's own losses such as regularisers; null only if the run diverged, or if a
     user's program does not tell."""
     accuracy: Share | None
-    """Likewise; null if a model of the user's measures no accuracy."""
+    """Likewise; null if a custom model measures no accuracy."""
     test_loss: float | None
     """On held-out examples after training - the total loss likewise; null where loss may be
     null."""
@@ -185,8 +185,8 @@ class Metrics(Computation, frozen=True, kw_only=True):
     """Examples of all steps after the first execution over train_time_s, without padding; null if
     there was no other."""
     flops_per_example: Amount | None = None
-    """FLOPs of a training step per example - three times those of the forward pass, as TensorFlow's
-    profiler counts them, or what a program reports by this name; null if they are not known."""
+    """FLOPs of a training step per example - three times the forward pass, as TensorFlow's profiler
+    counts it, or what a program reports by this name; null if they are not known."""
     examples_trained: Examples | None
     """Examples really trained, over all epochs and replicas; null if a user's program does not
     tell."""
@@ -211,13 +211,12 @@ class PreparedData(Part, frozen=True, kw_only=True):
     """Of the whole prepared arrays, or of a pipeline's code and of the names and sizes of its
     files; every rank that trained found this checksum."""
     train_examples: Examples | None
-    """Of a pipeline those of its first epoch."""
+    """For a pipeline, the examples of its first epoch."""
     test_examples: Examples | None
-    """Of a pipeline those that were evaluated; null if the run diverged before."""
+    """For a pipeline, the evaluated examples; null if the run diverged before."""
     user_code: UserCode = {}
-    """File of the user's code, relative to the project folder → SHA-256 of what is code in it,
-    comments left out; installed package → its version. Empty for the workflow's own models and
-    datasets."""
+    """File of user code, relative to the project folder → SHA-256 of its code without comments;
+    installed package → its version. Empty for the workflow's own models and datasets."""
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -261,9 +260,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Slurm's settings that place, bind and trace tasks."""
     started: str | None = None
     user_code: UserCode = {}
-    """File of the user's code, relative to the project folder → SHA-256 of what is code in it,
-    comments left out; installed package → its version. Empty for the workflow's own models and
-    datasets."""
+    """File of user code, relative to the project folder → SHA-256 of its code without comments;
+    installed package → its version. Empty for the workflow's own models and datasets."""
 
 
 class Environment(Origin, frozen=True, kw_only=True):
@@ -321,9 +319,9 @@ class EarlierAttempt(Part, frozen=True, kw_only=True):
 
 
 class Resumed(Part, frozen=True, kw_only=True):
-    """How a run went on that was interrupted; step times and rates are those of its last attempt.
+    """How an interrupted run resumed; step times and rates are from its last attempt.
 
-    Of a user's program only the attempts are known.
+    For a program only the attempts are known.
     """
 
     epoch: Positive | None
@@ -344,15 +342,15 @@ class Resumed(Part, frozen=True, kw_only=True):
         place = f" of epoch {self.epoch}, step {self.step}" if self.epoch is not None else ""
         known = self.steps_repeated is not None
         repeated = f" and repeated {self.steps_repeated} steps" if known else ""
-        went_on = f"went on from a checkpoint{place}{repeated}"
+        went_on = f"resumed from a checkpoint{place}{repeated}"
         return f"it was interrupted (attempt {numbers}) and {went_on}"
 
 
 class ShortRun(Part, frozen=True, kw_only=True):
     """What a run did that `stop_after_steps` ended, and what the whole training has.
 
-    Phases and metrics of the record are those of the short run, as they were measured; what the
-    tables show of the whole is projected from them.
+    Phases and metrics of the record are measured values of the short run; the tables project the
+    full training from them.
     """
 
     steps: Positive
@@ -396,14 +394,14 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """What each rank got."""
     environment: Environment
     warnings: tuple[Annotated[str, Meta(min_length=1)], ...]
-    """What a reader of the numbers has to know, one sentence each - such as settings of the user's
+    """What a reader of the numbers has to know, one sentence each - such as settings of a custom
     model that the training does not use. Empty for most runs."""
     validity: Validity
     trained_by: str = ""
     """What trained the user's model if not the recipe and the cross-entropy: its own optimizer,
     loss, metrics and methods, in words. Else empty."""
     resumed: Resumed | None = None
-    """Null unless the run went on from a checkpoint."""
+    """Null unless the run resumed from a checkpoint."""
     short_run: ShortRun | None = None
     """Null unless `stop_after_steps` ended the run."""
 

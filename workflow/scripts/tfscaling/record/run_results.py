@@ -284,7 +284,7 @@ def without_clock(reports: Sequence[RankReport]) -> str | None:
     text = f"the launcher's clock did not answer rank {', '.join(off)}: the times of the run "
     if reports[0].clock.offset_s is UNSET:
         return text + "are right only as far as the clocks of the hosts agree"
-    return text + "are those of the other ranks"
+    return text + "are from the other ranks"
 
 
 def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
@@ -351,10 +351,10 @@ def waits(reports: Sequence[RankReport]) -> list[float]:
 def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
-    `fed_step_time_s` is the duration of a step without the wait for input. `compute_time_s` is that
-    of the median rank, of an even number of ranks the faster one in the middle; the rest of a step
-    is `synchronisation_time_s`: communication, waiting for slower ranks, the update.
-    `straggler_ratio` is the slowest rank's computation over the median rank's.
+    `fed_step_time_s` is the duration of a step without the wait for input. `compute_time_s` is from
+    the median rank, for an even number of ranks the faster one in the middle; the rest of a step is
+    `synchronisation_time_s`: communication, waiting for slower ranks, the update. `straggler_ratio`
+    is the slowest rank's computation over the median rank's.
     """
     medians = {
         (report.rank, report.host): statistics.median(report.compute_steps)
@@ -664,7 +664,7 @@ def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]
     if any(each.metrics != last[-1].metrics for each in last):
         found.append(
             f"The program made {len(last)} evaluations after epoch {last[-1].epoch}, with other "
-            "results: test_loss and test_accuracy are those of the last one."
+            "results: test_loss and test_accuracy are from the last one."
         )
     values = [each.metrics for each in seen.epochs]
     values += [each.metrics for each in seen.evaluations]

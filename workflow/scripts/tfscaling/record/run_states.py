@@ -1,7 +1,7 @@
 """The state of a planned run or benchmark: whether it counts, or why it does not.
 
 A run is stale if its record was made with other parameters, by other user code or from other data
-than planned now; it is in no median. A change of the user's code reruns nothing by itself. Slurm's
+than planned now; it is in no median. A change of user code reruns nothing by itself. Slurm's
 reasons for runs without a record are in one file next to the folder of runs, for all studies.
 """
 
@@ -167,7 +167,7 @@ def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[
         for found in set(counts) - {usual}:
             reasons[name, found] = (
                 f"made of other data: the data of {name} have the checksum {found[:_SHOWN]}, "
-                f"those of {whose} {usual[:_SHOWN]}; make it "
+                f"the data of {whose} {usual[:_SHOWN]}; make it "
                 f"again with {RERUN_STALE}"
             )
     return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]

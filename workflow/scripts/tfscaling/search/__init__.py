@@ -5,7 +5,7 @@ until one is shown to be within an indifference of the best or the runs are used
 
 - An interim analysis follows when each survivor has LOOKS runs. Runs are made in blocks, one of
   each survivor in random order, so that a drift affects all survivors equally.
-- Locations are those of `tables.estimates`: means of logarithms without the effects of blocks, with
+- Locations come from `tables.estimates`: means of logarithms without the effects of blocks, with
   moderated variances. Isolated slow runs are clipped, a second mode is not.
 - The analyses share the error (SHARES), and so do the rivals (Bonferroni). The best is eliminated,
   or the bound is wrong, only if the best looks worse than it is against a rival at an analysis.

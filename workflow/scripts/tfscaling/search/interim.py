@@ -17,8 +17,8 @@ from tfscaling.tables import estimates
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.estimates import PRIOR_FREEDOM, Array, Estimates
 
-#: Where a run may miss a target or a limit, a candidate is named from so many runs on, all of which
-#: kept it: with 95 %, no more than 24 % of its runs miss it.
+#: Where a run may miss a target or a limit, a candidate is named from this many runs on, if all of
+#: them kept it: with 95 %, no more than 24 % of its runs miss it.
 KEPT_RUNS = 11
 
 #: Metric → value of a run; infinite: it diverged or did not reach the target; NaN: not known.
@@ -152,7 +152,7 @@ SHARES = (0.4, 0.2, *(0.4 / 6,) * 6)
 SCREEN_SHARE, SCREEN_SCATTER, SCREEN_DISTURBED = 0.2, 0.10, 3.0
 #: The share of bounds by linear speed-up, for both parts of the first round together.
 BOUNDS_SHARE = 0.2
-#: Amounts are claimed from so many runs on.
+#: Amounts are claimed from this many runs on.
 CLAIM_RUNS = 4
 #: The constraint's share of the error; the goals divide the rest.
 CONSTRAINT_SHARE = 0.2

@@ -39,7 +39,7 @@ from tfscaling.tables.table_rows import is_known, point_of
 _INFRASTRUCTURE: frozenset[Kind] = frozenset(
     {"launch_failed", "launcher_failed", "missing_gpus", "node_failed", "preempted", "requeued"}
 )
-#: So many runs of a configuration are replaced; with more it does not run.
+#: Most runs of a configuration that are replaced; with more it does not run.
 _REPLACED_MAX = 2
 
 

@@ -32,11 +32,11 @@ QuestionGoal = Literal[
 ]
 #: The axes of a run.
 AXES = (*POINT_AXES, "repeat")
-#: The loss of all models that have none of their own.
+#: The loss of all models without one.
 CROSS_ENTROPY: Literal["sparse_categorical_crossentropy"] = "sparse_categorical_crossentropy"
 #: The strategy of recipes that name a program, and the name of its model if none is given.
 OWN_STRATEGY, PROGRAM = "own", "program"
-#: The strategy whose ranks are started as those of an MPI job.
+#: The strategy whose ranks are started as an MPI job.
 MPI_STRATEGY = "mpi_all_reduce"
 #: Exactly one of these keys of a recipe is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
@@ -127,18 +127,18 @@ MetricName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FO
 
 
 class RepeatUntil(Keys, frozen=True, kw_only=True):
-    """The repeats of a point are enough when its interval is narrow."""
+    """The repeats of a configuration are enough when its interval is narrow."""
 
     relative_interval: Annotated[float, Meta(gt=0, le=1)]
-    """A point is precise enough if the 95 % interval of its median `execution_time_s` is at most
-    this fraction of the median wide."""
+    """A configuration is precise enough if the 95 % interval of its median `execution_time_s` is at
+    most this fraction of the median wide."""
     repeats_max: Annotated[int, Meta(ge=2, le=10_000)] = 20
-    """A point gets at most this many runs."""
+    """A configuration gets at most this many runs."""
 
 
 #: Runs of each point that is still in a search, at each of its looks.
 LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
-#: What a search can be for: metrics of which less is better.
+#: Goals of a search: metrics that are better the lower.
 SearchGoal = Literal["execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd"]
 
 
@@ -146,46 +146,47 @@ class SearchLimit(Keys, frozen=True, kw_only=True):
     """A limit of a quality: exactly one of `at_least` and `at_most` is given."""
 
     at_least: float | None = None
-    """The mean over a point's runs is no less."""
+    """The mean over a configuration's runs is no less."""
     at_most: float | None = None
-    """The mean over a point's runs is no more."""
+    """The mean over a configuration's runs is no more."""
     indifference: Annotated[float, Meta(gt=0)] = 0.001
-    """A point that misses the limit by at most this may be chosen, in the metric's unit; the
-    smaller, the more runs it takes to know."""
+    """A configuration that misses the limit by at most this may be chosen, in the metric's unit;
+    the smaller, the more runs it takes to know."""
 
 
 class Search(Keys, frozen=True, kw_only=True):
-    """A search makes runs in rounds, of the points alone that may still be the best of their work.
+    """A search makes runs in rounds, of the configurations alone that may still be the best of
+    their work.
 
-    It ends when one point is shown to be within the indifference of the best. All keys but
-    `indifference` are to stay as they are while a search goes on.
+    It ends when one configuration is shown to be within the indifference of the best. All keys but
+    `indifference` must not change during a search.
     """
 
     goal: SearchGoal | Annotated[tuple[SearchGoal, ...], _ONCE] = "execution_time_s"
-    """The best point has the least of this, among all points with the same model and recipe:
-    `execution_time_s`, `cost_usd`, `time_to_target_s` or `cost_to_target_usd`. Several goals share
-    the runs and the error."""
+    """The best configuration has the least of this, among all configurations with the same model
+    and recipe: `execution_time_s`, `cost_usd`, `time_to_target_s` or `cost_to_target_usd`. Several
+    goals share the runs and the error."""
     indifference: Annotated[float, Meta(gt=0, lt=1)] = 0.05
-    """The search may end at a point that is worse than the best by at most this fraction. A change
-    reruns nothing."""
+    """The search may end at a configuration that is worse than the best by at most this fraction. A
+    change reruns nothing."""
     confidence: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
     """The search may be wrong in at most 1 - confidence of all searches."""
     constraint: Annotated[dict[MetricName, SearchLimit], Meta(max_length=1)] = {}
-    """Only a point whose quality keeps this limit is chosen: the metric of the recipe's `quality`
-    and its limit, as `test_accuracy: {at_least: 0.98, indifference: 0.002}`. It is judged by the
-    same runs, and takes a fifth of the error."""
+    """Only a configuration whose quality keeps this limit is chosen: the metric of the recipe's
+    `quality` and its limit, as `test_accuracy: {at_least: 0.98, indifference: 0.002}`. It is judged
+    by the same runs, and takes a fifth of the error."""
     repeats_max: Annotated[int, Meta(ge=LOOKS[0], le=LOOKS[-1])] = LOOKS[-1]
-    """A point gets at most this many runs; the search looks at its points at 2, 3, 4, 6, 8, 11, 15
-    and 20 runs of each."""
+    """A configuration gets at most this many runs; the search looks at its configurations at 2, 3,
+    4, 6, 8, 11, 15 and 20 runs of each."""
     screen: bool = False
-    """If true, the search also looks at one run of each point: one that is far behind the best
-    gets no second run. It assumes that runs scatter by at most 10 % and that no run takes more
+    """If true, the search also looks at one run of each configuration: one that is far behind the
+    best gets no second run. It assumes that runs scatter by at most 10 % and that no run takes more
     than three times as long as usual."""
 
     at_most_linear: bool = False
     """If true, n times the nodes are taken to be at most n times as fast, all else being equal. A
-    point that cannot be the best by this is not run: the smallest points have their runs first,
-    then the largest, then what is left."""
+    configuration that cannot be the best by this is not run: the smallest configurations have their
+    runs first, then the largest, then what is left."""
 
     @property
     def goals(self) -> tuple[SearchGoal, ...]:
@@ -194,17 +195,17 @@ class Search(Keys, frozen=True, kw_only=True):
 
     @property
     def first_runs(self) -> int:
-        """Runs of each point before anything is looked at."""
+        """Runs of each configuration before anything is looked at."""
         return 1 if self.screen else LOOKS[0]
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Runs of each point that is still in the search, at each look."""
+        """Runs of each configuration that is still in the search, at each look."""
         return tuple(runs for runs in LOOKS if runs <= self.repeats_max)
 
 
 class Exclusion(Keys, frozen=True, kw_only=True):
-    """An entry leaves out the points whose axes all match."""
+    """An entry leaves out the configurations whose axes all match."""
 
     reason: Line | UnsetType = UNSET
     """Every table shows this reason."""
@@ -236,9 +237,9 @@ class Block(Keys, frozen=True, kw_only=True):
     platform: Names
     """Each name is an entry of `platforms`."""
     model: ModelNames | None = None
-    """Each name is a built-in model or a function of yours as `package.module:function`. In a
-    block whose recipes name a program it is any name, for the tables; null is `program` there, and
-    an error elsewhere."""
+    """Each name is a built-in model or a custom function, `package.module:function`. With recipes
+    that name a program it is any name, for the tables; null means `program`. Without a program,
+    null is an error."""
     strategy: Names = "multi_worker_mirrored"
     """Each name is a distribution strategy."""
     recipe: RecipeNames
@@ -253,17 +254,17 @@ class Block(Keys, frozen=True, kw_only=True):
     """Each value is the number of ranks on a node; "2+1" puts two on the first and one on the
     second of two nodes."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
-    """Each point has this many runs; fewer than 6 justify no 95 % interval of a median."""
+    """Each configuration has this many runs; fewer than 6 justify no 95 % interval of a median."""
     repeat_until: RepeatUntil | None = None
-    """A point whose interval is too wide after `repeats` runs gets extra repeats; null makes
-    none."""
+    """A configuration whose interval is too wide after `repeats` runs gets extra repeats; null
+    makes none."""
     search: Search | UnsetType | None = UNSET
-    """The points get as many runs as a search needs, and `repeats` is what the search is compared
-    with; without the key the `search` of the whole grid holds, null makes `repeats` runs of each
-    point."""
+    """The configurations get as many runs as a search needs, and `repeats` is what the search is
+    compared with; without the key the `search` of the whole grid holds, null makes `repeats` runs
+    of each configuration."""
     exclude: tuple[Annotated[Exclusion, Meta(extra_json_schema={"minProperties": 1})], ...] = ()
-    """A point that matches an entry is left out; an entry gives values of some axes and may give
-    the reason."""
+    """A configuration that matches an entry is left out; an entry gives values of some axes and may
+    give the reason."""
 
     def values(self, axis: str) -> tuple[Any, ...]:
         """The values of an axis; the model of programs has a name, too."""
@@ -280,8 +281,8 @@ class Quality(Keys, frozen=True, kw_only=True):
     """What the training is for: the metric by which its result is compared."""
 
     metric: MetricName = "test_accuracy"
-    """A metric of the run's epochs: `loss`, `accuracy`, `test_loss`, `test_accuracy`, or one of a
-    model or program of yours by its name, after `test_` if it is of held-out examples."""
+    """A metric of the run's epochs: `loss`, `accuracy`, `test_loss`, `test_accuracy`, or the name
+    of a metric from your model or program, with the prefix `test_` for held-out examples."""
     direction: Literal["auto", "higher", "lower"] = "auto"
     """The better value is the `higher` or the `lower` one; `auto` is `higher` where the name ends
     with accuracy and `lower` where it ends with loss, and an error for others."""
@@ -299,7 +300,7 @@ class Quality(Keys, frozen=True, kw_only=True):
 
     @property
     def better(self) -> Literal["higher", "lower"] | None:
-        """The direction that is given, or else that of the name; None if that does not tell."""
+        """The given direction, else the direction that the name implies; None if unknown."""
         if self.direction != "auto":
             return self.direction
         if self.is_accuracy:
@@ -342,7 +343,7 @@ class Doublings(Keys, frozen=True, kw_only=True):
 
 
 class Recipe(Keys, frozen=True, kw_only=True):
-    """A recipe says how to train, or which program of yours trains.
+    """A recipe says how to train, or which program trains.
 
     Every key but `quality` and `compare_resumed` is part of a run's parameters: a change reruns the
     recipe's runs.
@@ -351,7 +352,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
     per_replica_batch_size: Examples | Doublings | None = None
     """Each replica gets this many examples per step (weak scaling: the global batch grows with the
     replicas). Exactly one of the three batch sizes is given. `{from: 64, to: 4096}` is an axis: the
-    recipe stands for one variant for each of 64, 128, 256 and so on."""
+    recipe has one variant for each of 64, 128, 256 and so on."""
     per_worker_batch_size: Examples | None = None
     """Each worker gets this many examples per step and splits them over its devices (weak scaling
     in workers, strong scaling inside a worker)."""
@@ -359,34 +360,34 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """All replicas together get this many examples per step (strong scaling: the global batch
     stays the same)."""
     dataset: Annotated[str, Meta(min_length=1, max_length=150)] | None = None
-    """The run trains on this dataset, a name or a function of yours as `package.module:function`;
-    null takes the model's own. A program has its path as `{dataset}`."""
+    """The run trains on this dataset, a name or a custom function, `package.module:function`; null
+    takes the model's default. A program has its path as `{dataset}`."""
     loss: Literal["auto", "model", "sparse_categorical_crossentropy"] = "auto"
-    """`model` trains a model by its own loss and metrics if it is compiled or has a step of its
-    own, else as a classifier; `sparse_categorical_crossentropy` trains every model as a
-    classifier; `auto` is `model` for models of your own."""
+    """`model` trains a model by its own loss and metrics if it is compiled or has a custom step,
+    else as a classifier; `sparse_categorical_crossentropy` trains every model as a classifier;
+    `auto` is `model` for custom models."""
     optimizer: Literal["model", "sgd", "adam"] = "model"
-    """Keras's optimizer of this name updates the weights; `model` takes that of a compiled model
-    of your own, else `sgd`."""
+    """Keras's optimizer of this name updates the weights; `model` takes the optimizer of a compiled
+    custom model, else `sgd`."""
     learning_rate: Annotated[float, Meta(gt=0, le=1e38)] | None = None
-    """The learning rate is for one replica; null takes that of a compiled model of your own and is
+    """The learning rate is for one replica; null takes the rate of a compiled custom model and is
     an error for other models."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """The learning rate follows the number of replicas: `none` keeps it, `linear` multiplies it by
     the number, `sqrt` by the square root of the number."""
     momentum: Annotated[float, Meta(ge=0, lt=1)] | None = None
-    """The optimizer `sgd` has this momentum, others ignore it; null takes that of a compiled model
-    of your own, else 0."""
+    """The optimizer `sgd` has this momentum, others ignore it; null takes the momentum of a
+    compiled custom model, else 0."""
     nesterov: bool | None = None
-    """If true, the momentum of `sgd` is Nesterov's; null takes that of a compiled model of your
-    own, else false."""
+    """If true, the momentum of `sgd` is Nesterov's; null takes the setting of a compiled custom
+    model, else false."""
     weight_decay: Annotated[float, Meta(ge=0, lt=1)] | None = None
     """Each update also takes this fraction, times the learning rate, off all weights (Keras's
-    `weight_decay`, which is no L2 loss); null takes that of a compiled model of your own, else
+    `weight_decay`, which is no L2 loss); null takes the decay of a compiled custom model, else
     0."""
     warmup_epochs: Annotated[float, number("epochs", ge=0, le=1_000_000)] = 0.0
-    """The learning rate rises from 0 to its full value in equal parts over so many epochs, of
-    which there may be a fraction."""
+    """The learning rate rises from 0 to its full value linearly over this many epochs; a fraction
+    is allowed."""
     decay: Literal["none", "linear", "cosine"] = "none"
     """From the end of the warm-up to the end of the training the learning rate stays (`none`), or
     falls to 0 along a line or half a cosine."""
@@ -394,19 +395,18 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """This fraction of each label is spread over all classes in the loss that is trained; the loss
     of held-out examples has their labels as they are."""
     accumulate_steps: Annotated[int, number("parts", ge=1, le=1000)] = 1
-    """A replica computes its batch of a step in so many equal parts, one after the other, and sums
-    their gradients before the replicas exchange them: one update and one synchronisation per step,
-    in the memory of a part."""
+    """A replica computes its batch of a step in this many equal parts, one after the other, and
+    sums their gradients before the replicas exchange them: one update and one synchronisation per
+    step, in the memory of a part."""
     average_every: Annotated[int, number("steps", ge=1, le=1_000_000_000)] | None = None
-    """Local SGD: each replica updates weights of its own by its own gradients, and after every so
-    many steps and at the end of each epoch the replicas take the mean of their weights. null
-    exchanges gradients in every step."""
+    """Local SGD: each replica updates separate weights by its gradients. Every this many steps, and
+    at the end of each epoch, the replicas average their weights. null exchanges gradients in every
+    step."""
     epochs: Annotated[int, Meta(ge=1, le=1_000_000)]
     """The training passes over the training examples this many times."""
     stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
-    """A short run: it ends after so many steps, and the time and cost of the whole training of
-    `epochs` are projected from it; its quality is not, see docs/projection.md. null trains all
-    epochs."""
+    """A short run ends after this many steps. Time and cost of the full training of `epochs` are
+    projected from it, quality is not: see docs/projection.md. null trains all epochs."""
     steps_per_epoch: Annotated[int, number("steps", ge=1, le=1_000_000_000)] | None = None
     """An epoch of a pipeline has this many steps, and its data are repeated as often as needed;
     null ends it with the data, on the last worker that has some."""
@@ -415,12 +415,11 @@ class Recipe(Keys, frozen=True, kw_only=True):
     test_examples_max: Examples | None = None
     """The run evaluates on at most this many held-out examples, the first ones; null takes all."""
     validation_examples: Examples | None = None
-    """The run trains without the last so many training examples and evaluates on them instead of
-    the test data: a recipe is chosen by them, and then reported on the test data by a recipe with
-    null."""
+    """The run holds out this many training examples, the last ones, and evaluates on them instead
+    of the test data. Choose a recipe with them, then report it on the test data with null."""
     evaluation_interval_epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)] | None = None
-    """The run evaluates on the held-out examples after every so many epochs, which a time to a
-    target needs; null evaluates only after the training."""
+    """The run evaluates on the held-out examples after every n epochs, which a time to a target
+    needs; null evaluates only after the training."""
     gradient_noise_scale: bool = False
     """If true, every evaluation on held-out examples also measures how much the gradients of parts
     of a batch differ, by some further steps that train nothing: it tells the global batch beyond
@@ -443,23 +442,23 @@ class Recipe(Keys, frozen=True, kw_only=True):
     parameter_servers: Annotated[int, number("tasks", ge=1, le=100_000)] = 1
     """Strategies with parameter servers use this many of them."""
     checkpoint_every_epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)] | None = None
-    """The run writes a checkpoint after every so many epochs, from which its next attempt goes on
-    if it is interrupted; null writes none by epochs."""
+    """The run writes a checkpoint after every n epochs. After an interruption the next attempt
+    resumes from it. null writes none by epochs."""
     checkpoint_every_s: Annotated[int, number("s", ge=1, le=31_536_000)] | None = None
-    """The run writes a checkpoint whenever the last one is so old, in the middle of an epoch too;
+    """The run writes a checkpoint when the last one is this old, in the middle of an epoch too;
     null writes none by time."""
     compare_resumed: bool = False
-    """If true, a run that went on from a checkpoint takes part in comparisons of time, with its
-    last attempt and the training that it did not repeat. If false, only with its quality. A change
-    reruns nothing."""
+    """If true, comparisons of time include runs that resumed from a checkpoint, with the last
+    attempt and the training that it did not repeat. If false, only their quality is compared. A
+    change reruns nothing."""
     quality: Quality = Quality()
     """Tables, plots and decisions compare the runs by this metric of their result. A change reruns
     nothing."""
     program: tuple[NoZeroByte, ...] = ()
     """Every rank starts this program instead of training a model: a list of words, in which
     `{epochs}`, `{per_replica_batch_size}`, `{global_batch_size}`, `{seed}`, `{replicas}` and
-    `{folder}` (the rank's own) stand for values, `{dataset}` for the path of the prepared dataset;
-    see docs/programs.md. An empty list trains a model."""
+    `{folder}` (one for each rank) are replaced by values, `{dataset}` by the path of the prepared
+    dataset; see docs/programs.md. An empty list trains a model."""
     environment: NotEmpty | None = None
     """The program runs in this virtual environment, a folder with `bin/python`: its `bin` is first
     on PATH, so that `python` in `program` is its Python. A relative path starts in the folder in
@@ -478,9 +477,9 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """An epoch of the program has this many examples: a run that claims more fails. null checks
     nothing."""
     parameters: dict[ParameterName, ParameterValues] = {}
-    """Your functions of model and dataset get these values (numbers, texts, true, false, null),
-    each by the name of an argument. A list of values is an axis: the recipe stands for one variant
-    for each combination."""
+    """Custom model and dataset functions get these values (numbers, texts, true, false, null) by
+    the names of their arguments. A list of values is an axis: the recipe has one variant for each
+    combination."""
 
     @property
     def precision_of_products(self) -> str:
@@ -502,7 +501,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
 
     @property
     def constants(self) -> dict[str, ParameterValue]:
-        """The parameters that have one value: all those of a variant."""
+        """The parameters that have one value: all parameters of a variant."""
         return {
             key: value for key, value in self.parameters.items() if not isinstance(value, tuple)
         }
@@ -513,7 +512,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
         return "weak" if self.global_batch_size is None else "strong"
 
     def for_classifier(self) -> Recipe:
-        """The same for a model that has no loss or optimizer of its own: all keys have values."""
+        """This recipe for a model without loss and optimizer: all keys have values."""
         return msgspec.structs.replace(
             self,
             loss="auto",
@@ -553,7 +552,7 @@ class Measured(Keys, frozen=True, kw_only=True):
     mpi: Name = "pmi2"
     """The strategy `mpi_all_reduce` has its ranks started by `srun` with this `--mpi`: `pmi2` for
     MPICH, which the project installs, and for Intel MPI and MVAPICH; `pmix` for Open MPI. `srun
-    --mpi=list` names those of a cluster."""
+    --mpi=list` prints the types that a cluster has."""
     devices: Literal["physical", "logical"] = "physical"
     """With `physical`, `gpus_per_node` counts GPUs. With `logical`, a worker splits its CPU into
     logical devices instead, which tests several devices on a machine without GPUs."""
@@ -571,7 +570,7 @@ class Measured(Keys, frozen=True, kw_only=True):
     others of the job is told with the run (`flag`), or ends the attempt, and the next one is
     submitted without it (`bar`). null makes no check."""
     node_check_factor: Annotated[float, Meta(gt=1, le=1000)] = 2.0
-    """A node is much slower if the median of the others is more than so many times it."""
+    """A node is much slower if the median of the others is more than this many times as high."""
     setup: tuple[NoZeroByte, ...] = ()
     """Every rank runs these shell lines before the trainer, such as `module load cuda`."""
     env: dict[VariableName, NoZeroByte] = {}
@@ -598,12 +597,12 @@ class Platform(Measured, frozen=True, kw_only=True):
     """If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd); it
     needs `--slurm-sweep-status-command sacct`."""
     nodes_max: Annotated[NodeCount, number("nodes")]
-    """Points with more nodes are excluded with this reason."""
+    """Configurations with more nodes are excluded with this reason."""
     gpus_per_node_max: Annotated[GpuCount, number("GPUs")] = 0
-    """A node has this many GPUs (or logical devices); a point with more is an error."""
+    """A node has this many GPUs (or logical devices); a configuration with more is an error."""
     gpus_max: Annotated[int, number("GPUs", ge=0, le=100_000_000)] | None = None
-    """A run may use this many GPUs over all its nodes; points beyond this quota are excluded with
-    this reason. null sets no quota."""
+    """A run may use this many GPUs over all its nodes; configurations beyond this quota are
+    excluded with this reason. null sets no quota."""
     mem_mb: Annotated[int, number("MB", ge=0, le=1_000_000_000)] | None = None
     """A job requests this much memory per node; 0 or null leaves it to Slurm's default."""
     runtime_min: Annotated[int, number("min", ge=1, le=5_256_000)] = 60
@@ -666,7 +665,8 @@ class Platform(Measured, frozen=True, kw_only=True):
         return next((peak for name, peak in self.peak_tflops.items() if name == precision), None)
 
     def price_usd(self, gpus_per_node: int) -> float | None:
-        """Price of one node with so many GPUs for one hour in US dollars; None without a price."""
+        """Price of one node with this many GPUs for one hour in US dollars; None without a
+        price."""
         if self.usd_per_node_hour is None or self.usd_per_gpu_hour is None:
             return self.usd_per_node_hour
         return self.usd_per_node_hour + self.usd_per_gpu_hour * gpus_per_node
@@ -691,10 +691,10 @@ class Budget(Keys, frozen=True, kw_only=True):
 
 
 class AllReduceBenchmark(Keys, frozen=True, kw_only=True):
-    """All-reduces are timed alone at each point that trains by them."""
+    """All-reduces are timed alone at each configuration that trains by them."""
 
     enabled: bool = False
-    """If true, each point with two or more replicas that trains by all-reduce gets one more
+    """If true, each configuration with two or more replicas that trains by all-reduce gets one more
     job."""
     sizes_bytes: Annotated[
         tuple[Annotated[int, Meta(ge=4, le=17_179_869_184, multiple_of=4)], ...],
@@ -708,7 +708,7 @@ class AllReduceBenchmark(Keys, frozen=True, kw_only=True):
 
 
 class Baseline(Keys, frozen=True, kw_only=True):
-    """Axes that are left out are the point's own, or those of the fewest replicas."""
+    """Omitted axes are as in each configuration, or with the fewest replicas."""
 
     platform: Name | UnsetType = UNSET
     """The baseline is on this platform."""
@@ -717,8 +717,8 @@ class Baseline(Keys, frozen=True, kw_only=True):
     strategy: Name | UnsetType = UNSET
     """The baseline uses this strategy."""
     recipe: RecipeName | UnsetType = UNSET
-    """The baseline uses this recipe; of a recipe with variants, points have a baseline of their
-    own variant."""
+    """The baseline uses this recipe; with variants, each configuration has a baseline of the same
+    variant."""
     nodes: NodeCount | UnsetType = UNSET
     """The baseline has this many nodes."""
     gpus_per_node: GpuCount | UnsetType = UNSET
@@ -751,13 +751,13 @@ class Comparison(Keys, frozen=True, kw_only=True):
     """`comparison.md` shows these metrics in this order; `comparison.csv` always has every
     metric."""
     baseline: Baseline = Baseline()
-    """Speed-up is relative to the point with these values of axes. Axes that are left out are the
-    point's own (platform, model, strategy, recipe) or those of the fewest replicas (the others)
-    with the same kind of device."""
+    """Speed-up is relative to the configuration with these values of axes. Omitted axes are as in
+    the compared configuration (platform, model, strategy, recipe) or with the fewest replicas (the
+    others), on the same kind of device."""
     indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
-    """A point that is worse than the best by at most this fraction counts as equally good, so that
-    cost decides; of metrics with a best value it is a fraction of the distance from it, as 1 -
-    accuracy. Only a point that is shown to be so near is a supported decision."""
+    """A configuration that is worse than the best by at most this fraction counts as equally good,
+    so that cost decides; of metrics with a best value it is a fraction of the distance from it, as
+    1 - accuracy. Only a configuration that is shown to be so near is a supported decision."""
     targets: dict[MetricName, float] = {}
     """Metrics that are the quality of a recipe, each with the value at which a run reaches the
     target, for `time_to_target_s` and `cost_to_target_usd`."""
@@ -825,8 +825,8 @@ class Forecast(Keys, frozen=True, kw_only=True):
     """The time on numbers of nodes that were not run is forecast from those that were."""
 
     nodes: Annotated[tuple[NodeCount, ...], number("nodes")] = ()
-    """Each line of points has a forecast for these numbers of nodes, as far as they were not
-    measured; beyond `nodes_max`, too."""
+    """Each line of configurations has a forecast for these numbers of nodes, as far as they were
+    not measured; beyond `nodes_max`, too."""
 
 
 class Proposal(Keys, frozen=True, kw_only=True):
@@ -853,8 +853,8 @@ class Config(Keys, frozen=True, kw_only=True):
     grid: Annotated[tuple[Block, ...], Meta(min_length=1)]
     """The grid says what to run; each entry is a block, the product of its axes."""
     search: Search | None = None
-    """Every block without a `search` of its own has this one; null makes `repeats` runs of each
-    point."""
+    """Every block without a `search` has this one; null makes `repeats` runs of each
+    configuration."""
     recipes: Annotated[dict[Name, Recipe], Meta(min_length=1)]
     """Each entry says how to train."""
     platforms: Annotated[dict[Name, Platform], Meta(min_length=1)]
@@ -866,10 +866,10 @@ class Config(Keys, frozen=True, kw_only=True):
     cluster: NotEmpty | None = None
     """Only the platforms of this cluster are run; null runs all. Tables show all runs."""
     rerun: Literal["none", "stale"] = "none"
-    """`stale` makes runs again whose record is stale: made with other parameters, by other code or
-    of other data. Give it on the command line: `--config rerun=stale`."""
+    """`stale` repeats runs with a stale record: made with other parameters, code or data. Give it
+    on the command line: `--config rerun=stale`."""
     check_models: bool = True
-    """Models of your own are built once, on the CPU of the machine where snakemake runs, before
+    """Custom models are built once, on the CPU of the machine where snakemake runs, before
     runs start: one that cannot be built starts none. `false` where that machine must not import
     TensorFlow."""
     readable_by: Literal["owner", "group", "all"] = "owner"
@@ -879,7 +879,7 @@ class Config(Keys, frozen=True, kw_only=True):
     """The runs that are still to do may cost this much by their estimate; a sweep beyond it is
     refused."""
     all_reduce_benchmark: AllReduceBenchmark = AllReduceBenchmark()
-    """All-reduces are timed alone at each point that trains by them, as a measure of its
+    """All-reduces are timed alone at each configuration that trains by them, as a measure of its
     communication."""
     comparison: Comparison = Comparison()
     """These keys set what the comparison shows."""
@@ -888,14 +888,14 @@ class Config(Keys, frozen=True, kw_only=True):
     published: Published = Published()
     """Published results are shown next to the measured ones."""
     forecast: Forecast = Forecast()
-    """The time on numbers of nodes that were not run is forecast from those that were; it is part
+    """The time on numbers of nodes that were not run is forecast from the measured ones; it is part
     of no decision."""
     proposal: Proposal = Proposal()
     """`snakemake proposal` requests node-hours for these trainings."""
     compare_with: NotEmpty | None = None
     """This folder has another study's results, such as `results/main` of another copy of the
-    project: each point is compared with the same point there. A relative path starts in the folder
-    in which snakemake runs. null compares with nothing."""
+    project: each configuration is compared with the same configuration there. A relative path
+    starts in the folder in which snakemake runs. null compares with nothing."""
     plots: dict[str, PlotOptions | None] = {}
     """Each entry is a plot to draw, by its name; null draws none."""
 

@@ -113,7 +113,7 @@ def _numbers(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Place, float]
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
-    """The keys or indices of a value, each with what is there."""
+    """The keys or indices of a value, each with its item."""
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, list | tuple) else ()
@@ -190,7 +190,7 @@ def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
 
 
 def _options(schema: Schema) -> list[Schema]:
-    """The schemas of which a value has one."""
+    """The alternative schemas of a value."""
     if "$ref" in schema:
         schema = of(Config, described=False)["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
     return (
@@ -406,7 +406,7 @@ def _kinds(schema: Schema) -> Collection[str]:
 
 
 def words_of_rules(schema: Schema) -> str:
-    """Bounds, choices or the form of the text; of a list those of its items."""
+    """Bounds, choices or the form of the text; for a list the rules of its items."""
     if "anyOf" in schema:
         options = (option for option in schema["anyOf"] if option.get("type") != "array")
         return "; or ".join(filter(None, map(words_of_rules, options)))

@@ -57,7 +57,7 @@ def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
 NAMES_MAX = 240
-#: Runs of a grid: Snakemake plans so many in minutes.
+#: Most runs of a grid: Snakemake plans this many in minutes.
 RUNS_MAX = 100_000
 #: The largest seed of NumPy and Keras.
 SEED_MAX = 2**32 - 1
@@ -116,7 +116,7 @@ def expand(config: Config, registries: Registries) -> Grid:
             _check_lengths(number, point, config.seed, repeats)
             if (other := block_of.setdefault(point, number)) != number:
                 raise NotAllowed(
-                    ["grid", number], point.axes, f"grid[{other}] has the point already"
+                    ["grid", number], point.axes, f"grid[{other}] has the configuration already"
                 )
             price = platform.price_usd(point.gpus_per_node)
             if search:
@@ -181,7 +181,7 @@ def _nothing_left(
         rule = f"{have}; allowed: 1 to {max(limits.values())}"
         return NotAllowed(["grid", number, "nodes"], nodes[0] if len(nodes) == 1 else nodes, rule)
     last = excluded[-1].reason if excluded else "no axis has a value"
-    rule = f"the block has no point left to run (last reason: {last})"
+    rule = f"the block has no configuration left to run (last reason: {last})"
     return NotAllowed(["grid", number], block.platform, rule)
 
 
@@ -252,7 +252,7 @@ def check_baseline(config: Config, grid: Grid) -> None:
         raise NotAllowed(place, config.comparison.baseline.axes, rule)
     names = sorted({point.recipe for point in of_recipe})
     if len(of_recipe) < len(points) and recipe not in (None, *names):
-        rule = f"points of other recipes need the name of a variant: {', '.join(names)}"
+        rule = f"configurations of other recipes need the name of a variant: {', '.join(names)}"
         raise NotAllowed([*place, "recipe"], recipe, rule)
 
 
@@ -377,7 +377,7 @@ def _check_exclusions(number: int, block: Block, points: Sequence[Point]) -> Non
     """Each exclusion leaves at least one point out; else a value of it is mistyped."""
     for index, rule in enumerate(block.exclude):
         if not any(_is_excluded(point, rule) for point in points):
-            reason = "matches no point of the block; allowed: values of its axes"
+            reason = "matches no configuration of the block; allowed: values of its axes"
             raise NotAllowed(["grid", number, "exclude", index], rule.axes, reason)
 
 
@@ -442,7 +442,9 @@ def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
     """The names of a run become one folder's name, and its seed one of NumPy's and Keras's."""
     joined = "_".join([*map(str, point.axes.values()), str(repeats)])
     if len(joined) > NAMES_MAX:
-        reason = f"names and values of this point's axes have {len(joined)} characters in all"
+        reason = (
+            f"names and values of this configuration's axes have {len(joined)} characters in all"
+        )
         rule = f"{reason}; allowed: {NAMES_MAX}, because a folder is named by them"
         raise NotAllowed(["grid", number], point.axes, rule)
     if seed + repeats - 1 > SEED_MAX:
@@ -470,7 +472,10 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
     for members in tasks.values():
         for each in members:
             if each.search != members[0].search:
-                rule = f"grid[{members[0].number}] searches among points of the same model and "
+                rule = (
+                    f"grid[{members[0].number}] searches among configurations of the same model "
+                    "and "
+                )
                 rule += "recipe: the same `search`, best for the whole grid"
                 raise _in_search(config, each.number, "", each.search.goal, rule)
             _check_search(config, each)
@@ -523,7 +528,7 @@ def _check_search(config: Config, searched: _Searched) -> None:
         rule = "one run does not tell whether the best keeps the constraint; allowed: false"
         raise wrong("screen", True, rule)
     if search.screen and search.at_most_linear:
-        rule = "at_most_linear says which points have their runs first; allowed: false"
+        rule = "at_most_linear says which configurations have their runs first; allowed: false"
         raise wrong("screen", True, rule)
     for name, limit in search.constraint.items():
         if recipe.stop_after_steps is not None:

@@ -1,7 +1,7 @@
 """The run manifest: every planned run with its parameters, every excluded point with its reason.
 
 It is made once from the configuration. Jobs take their run from it, and the tables compare it with
-the records that are there.
+the existing records.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     targets: dict[str, float]
     """Metric of a quality → the value to which time and cost are compared."""
     platforms: dict[str, Platform]
-    """Those of the grid, each with its title."""
+    """The platforms of the grid, each with its title."""
     synchronous_strategies: tuple[str, ...]
-    """Those that train the same model at any size."""
+    """Strategies that train the same model at any size."""
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
     searches: tuple[PlannedSearch, ...] = ()
@@ -161,11 +161,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             version = msgspec.json.decode(content, type=_Version).schema_version
             if version == SCHEMA_VERSION:
                 return msgspec.json.decode(content, type=cls)
-        except msgspec.DecodeError as error:  # of which ValidationError is one
+        except msgspec.DecodeError as error:  # the base class of ValidationError
             raise ManifestError(str(error)) from None
         raise ManifestError(
             f"schema_version {version}, not {SCHEMA_VERSION}: written by another version "
-            "of the workflow; remove it, and snakemake writes it anew"
+            "of the workflow; remove it, and snakemake writes it again"
         )
 
 

@@ -107,7 +107,7 @@ _INSTEAD = {
     "use the platform's key env": "export export-file",
     "the executor plugin sets it": "wrap job-name J output o error e input i comment parsable"
     " chdir D",
-    "each run is a job of its own": "array a",
+    "each run is a separate job": "array a",
     "the executor plugin waits for the job": "wait W",
     "nothing would be submitted": "test-only help h usage version V",
 }
@@ -235,9 +235,9 @@ def resource_functions(
 ) -> dict[str, Resource | ResourceFunction]:
     """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
 
-    A value that all jobs share is given as it is, others as a function of the job's wildcards, of
-    which `point_of` gives the point: with thousands of jobs most of a dry-run's time goes into
-    these.
+    A value that all jobs share is given as it is, others as a function of the job's wildcards;
+    `point_of` gives the point of the wildcards. With thousands of jobs most of a dry-run's time
+    goes into these.
     """
 
     @functools.cache

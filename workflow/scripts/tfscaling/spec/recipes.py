@@ -39,7 +39,7 @@ from tfscaling.spec.configuration import NotAllowed, known
 from tfscaling.spec.registries import Registries, check_function, check_name
 from tfscaling.spec.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
 
-#: Variants that a recipe stands for.
+#: Most variants of a recipe.
 VARIANTS_MAX = 10_000
 #: Times of steps that a short run takes, at least.
 SHORT_RUN_TIMES_MIN = 20
@@ -52,8 +52,8 @@ _NO_SERVERS = {
     "average_every": "with which workers hold no weights",
     "checkpoint_every_epochs": "whose state is not written",
     "checkpoint_every_s": "whose state is not written",
-    "stop_after_steps": "whose workers make steps at the same time: none has a time of its own",
-    "gradient_noise_scale": "with which no replica has a gradient of its own to compare",
+    "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
+    "gradient_noise_scale": "with which no replica has a separate gradient to compare",
 }
 #: Keys that only mean something with a program.
 PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns", "log_folder")
@@ -229,11 +229,11 @@ def check_block(config: Config, number: int, registries: Registries) -> None:
 
 
 def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | None:
-    """Why a block cannot have these recipes, of which `with_program` name a program."""
+    """Why a block cannot have these recipes; the recipes `with_program` name a program."""
     recipes = block.values("recipe")
     if with_program and len(with_program) < len(recipes):
         others = ", ".join(name for name in recipes if name not in with_program)
-        rule = f"{others} names no program; allowed: blocks of their own for recipes that name one"
+        rule = f"{others} names no program; allowed: separate blocks for recipes that name one"
         return NotAllowed(["recipe"], recipes, rule)
     if with_program and block.values("strategy") != (OWN_STRATEGY,):
         rule = f"recipe {with_program[0]} names a program; allowed: {OWN_STRATEGY}"

@@ -41,7 +41,7 @@ PLACEHOLDERS = (
     "replicas",
     "folder",
 )
-#: The same of a recipe that names a dataset: the path of what is prepared.
+#: Placeholder of a recipe that names a dataset: the path of the prepared data.
 DATASET_PLACEHOLDER = "dataset"
 #: The value of a parameter, as JSON has it.
 Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
@@ -83,8 +83,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What the ranks of a job are to do at a point; a run and a benchmark have it in common."""
 
     point: Point
-    measured: Annotated[Measured, Meta(description="Of the platform what can change the job.")]
-    replicas: Annotated[int, Meta(ge=1, description="Copies of the model that take part.")]
+    measured: Annotated[Measured, Meta(description="Keys of the platform that can change the job.")]
+    replicas: Annotated[int, Meta(ge=1, description="Copies of the model that train together.")]
     jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
 
     #: The field with the version of the code that the ranks must have.
@@ -104,7 +104,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def path(self) -> str:
-        """The folder of the job's results, below that of all jobs of its kind."""
+        """The folder of the job's results, below the folder of all jobs of its kind."""
         return self.point.path
 
     @property
@@ -117,7 +117,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
 
     def threads(self, cpus: int) -> int:
-        """Threads of one operation on a rank that may run on so many CPUs.
+        """Threads of one operation on a rank that may run on `cpus` CPUs.
 
         Ranks on one machine share its CPUs: threads that wait for one keep all ranks waiting.
         """
@@ -127,7 +127,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def by_mpi(self) -> bool:
-        """Whether the ranks are those of an MPI job."""
+        """Whether the ranks are started as an MPI job."""
         return self.point.strategy == MPI_STRATEGY
 
     @property
@@ -147,7 +147,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def later(self) -> dict[str, Value]:
-        """Those of `LATER` that have another value than their default."""
+        """The parameters of `LATER` that do not have their default value."""
         defaults = _defaults(type(self))
         found = {name: getattr(self, name) for name in self.LATER}
         return {name: value for name, value in found.items() if value != defaults[name]}
@@ -378,7 +378,7 @@ def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> st
 
 
 def differences(expected: Parameters, found: Parameters) -> str:
-    """`key: found, now expected` for every parameter that differs; of a mapping those of its keys.
+    """`key: found, now expected` for every parameter that differs; for a mapping, every key.
 
     A parameter that one of them lacks has its default there.
     """
@@ -405,7 +405,7 @@ def run_path(axes: Mapping[str, str | int]) -> str:
 
 
 class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run whose model stands for those of all runs alike, built before any of them starts."""
+    """A run that represents all runs with the same model; it is built before any of them starts."""
 
     spec: RunSpec
     #: Of these runs some have more replicas than one.

@@ -57,7 +57,7 @@ class Arguments(NamedTuple):
 
 
 def is_reference(name: str) -> bool:
-    """Whether `name` is meant as a function of the user's and not as a registered name."""
+    """Whether `name` means a custom function and not a registered name."""
     return ":" in name
 
 
@@ -81,7 +81,7 @@ def preparing(dataset: str) -> str | None:
 
 
 def check(name: str) -> None:
-    """Raise UserCodeError unless the module is there and its source defines the function."""
+    """Raise UserCodeError unless the module exists and its source defines the function."""
     _definition(name, Path.cwd())
 
 
@@ -100,9 +100,9 @@ def arguments(name: str) -> Arguments | None:
 
 
 def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
-    """Those of `available` that the function has an argument for, by its source.
+    """The values of `available` that the function has an argument for, by its source.
 
-    All where the source does not tell. Raises UserCodeError as `check` does.
+    All if the source does not show it. Raises UserCodeError as `check` does.
     """
     found = arguments(name)
     if found is None or found.takes_all:
@@ -111,7 +111,7 @@ def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
 
 
 def call(name: str, available: Mapping[str, Any]) -> Any:
-    """What the function returns, given those of `available` that it has an argument for.
+    """What the function returns, given the values of `available` that it has an argument for.
 
     `**keywords` take all. Whatever the import and the call raise is passed on.
     """
@@ -203,7 +203,7 @@ def _find(name: str, folder: Path) -> ModuleSpec | None:
         specs = (finder.find_spec(name, None) for finder in sys.meta_path)
         found = next((spec for spec in specs if spec is not None), None)
         if found is not None and found.submodule_search_locations is not None:
-            # a package without __init__.py has those of sys.path as it is when they are asked for
+            # the locations of a package without __init__.py depend on sys.path when they are read
             found.submodule_search_locations = list(found.submodule_search_locations)
         return found
     finally:
@@ -213,7 +213,7 @@ def _find(name: str, folder: Path) -> ModuleSpec | None:
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
     """Names that the module binds at its top level, in conditions and loops as well, and by what.
 
-    None stands for an assignment.
+    None means an assignment.
     """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -241,7 +241,7 @@ def _arguments(args: ast.arguments, is_method: bool = False) -> Arguments:
 Checksums = Mapping[str, str]
 #: Folders that hold installed packages.
 _INSTALLED = {"site-packages", "dist-packages"}
-#: Functions of this library, whose code `trainer_version` stands for.
+#: Functions of this library, whose code is covered by `trainer_version`.
 _LIBRARY = f"{__name__.partition('.')[0]}."
 _PYTHON = Path(ast.__file__).parent
 #: Words of a program that name larger files are taken for data.
@@ -251,7 +251,7 @@ _SHOWN = 12
 
 
 class Code(NamedTuple):
-    """What of the user's a run or a dataset is made of."""
+    """The user code of a run or a dataset."""
 
     functions: tuple[str, ...] = ()
     #: The words of a program.
@@ -285,7 +285,7 @@ def of_run(spec: RunSpec) -> Code:
 
 
 def of_names(*names: str | None) -> Code:
-    """Those of the names that are functions of the user's, not of this library."""
+    """The names of custom functions among `names`, without functions of this library."""
     given = (name for name in names if name and is_reference(name))
     return Code(tuple(name for name in given if not name.startswith(_LIBRARY)))
 

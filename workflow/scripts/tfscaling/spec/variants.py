@@ -60,7 +60,7 @@ def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Poin
 
 
 def base(name: str) -> str:
-    """The recipe of which a name is a variant: without lists the name itself."""
+    """The recipe whose variant has this name: without lists the name itself."""
     return name.partition("+")[0]
 
 
@@ -80,10 +80,11 @@ def data_of(spec: RunSpec) -> str | None:
 
 
 def data_name(dataset: str, recipe: Recipe) -> str:
-    """The name of what is prepared of a dataset for a variant.
+    """The name of the data that is prepared from a dataset for a variant.
 
-    Of a function of the user's the parameters that it takes are in the name; values that no file
-    can be named by by their checksum. Raises user_code.UserCodeError if there is no such function.
+    The name of a custom function has the parameters that it takes; values that are not allowed in
+    file names are replaced by their checksum. Raises user_code.UserCodeError if there is no such
+    function.
     """
     given = data_parameters(dataset, recipe)
     name = named(dataset, given)

@@ -37,7 +37,7 @@ def run(study: StudyFolder) -> None:
 
 
 def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame) -> None:
-    """Write each platform's table with its warnings; remove those of earlier platforms."""
+    """Write each platform's table with its warnings; remove the tables of earlier platforms."""
     folder = study.tables / "platforms"
     folder.mkdir(exist_ok=True)
     for name, platform in study.manifest.platforms.items():

@@ -112,7 +112,10 @@ def markdown(
             lines.setdefault(row.submission, len(lines) + 1)
     parts = []
     if refused := said_by_slurm(row for row in points if row.is_refused):
-        head = "Slurm refuses what these points ask for; nothing of this plan would be submitted:"
+        head = (
+            "Slurm refuses what these configurations ask for; nothing of this plan would be "
+            "submitted:"
+        )
         listed = [f"- {line}" for line in refused]
         parts.append("\n".join([head, "", *listed, "", preflight.ADVICE, ""]))
     parts += [display.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
@@ -190,7 +193,7 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     ]
     notes = (
         "All runs of a search, those made included. Least: it is decided at its next look. Most: "
-        "no further point leaves. Full grid: `repeats` runs of the same points.",
+        "no further configuration leaves. Full grid: `repeats` runs of the same configurations.",
         f"Expected: the mean of {study_searches.TRIALS} simulated searches, where runs scatter by "
         f"{study_searches.SCATTER:.0%} and times not measured yet follow random scaling curves: an "
         "assumption, no bound.",
@@ -235,7 +238,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
         number = f"{made.stale} run{'s' if made.stale > 1 else ''}"
         found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")
     if excluded:
-        found.append(f"Excluded points, with the reason in their row: {excluded}.")
+        found.append(f"Excluded configurations, with the reason in their row: {excluded}.")
     if made.if_needed:
         found.append(
             f"{len(made.if_needed)} runs are done only if the others leave open what they are to "
@@ -245,7 +248,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(
         "duration: of one run: median wall time, from launch to teardown, of the valid runs of the "
-        "same point, "
+        "same configuration, "
         f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
         "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
         "are processes of one machine."
@@ -290,7 +293,7 @@ def assess_repeats(study: StudyFolder) -> None:
         ended = "decided" if search.is_decided else "undecided"
         print(
             f"search, {search.model}, {search.recipe}: {len(search.left)} of {search.points} "
-            f"points have left{more or f'; {ended}'}"
+            f"configurations have left{more or f'; {ended}'}"
         )
     print(f"round {number}: {made.added} extra repeats")
     run_record.write_json(file_of_round(study, number), made)

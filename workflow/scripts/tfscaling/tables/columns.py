@@ -50,10 +50,10 @@ class TypedRow:
 class Column:
     """Unit of a column ("" for pure numbers and texts) and what its values are.
 
-    `rules` of the values follow from the type of the field. `format` of texts is that of JSON
-    Schema. `is_whole`: integers are written without a decimal point next to empty cells.
-    `may_be_empty`: the empty text is a value. `description` is the text below the field, which
-    `rows.described` reads.
+    `rules` of the values follow from the type of the field. `format` of texts is from JSON Schema.
+    `is_whole`: integers are written without a decimal point next to empty cells. `may_be_empty`:
+    the empty text is a value. `description` is the text below the field, which `rows.described`
+    reads.
     """
 
     unit: str = ""
@@ -112,7 +112,7 @@ def ordered(kind: type[msgspec.Struct]) -> list[str]:
 
 @functools.cache
 def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
-    """The columns of a field: one, or those of a mapping, whose values are of one type.
+    """The columns of a field: one, or the columns of a mapping, whose values are of one type.
 
     The annotation of a mapping is a mapping of its columns; a metric's unit is in METRICS.
     """

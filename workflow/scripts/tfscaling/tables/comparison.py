@@ -45,7 +45,7 @@ SPREAD = tuple(name for name, metric in METRICS.items() if "min" in metric.ends)
 OF_ALL_RUNS = ("time_to_target_s", "cost_to_target_usd")
 #: What follows from energy_kwh and a price.
 OF_ENERGY = ("energy_usd", "energy_kg_co2")
-#: What every valid run has, but for one that went on from a checkpoint.
+#: What every valid run has, except runs that resumed from a checkpoint.
 TIME = "execution_time_s"
 #: Speed-up → the seconds of a run that it is a ratio of: of the whole, and per example of training.
 TIMES: dict[str, Callable[[RunRow], float]] = {
@@ -75,13 +75,13 @@ def comparison_table(
 
     Every metric is the median over the point's valid runs; times of those that have some, which
     `runs_timed` counts; time and cost to the target of its quality only if all of them reached it
-    and tell when, and `runs_at_target` counts those that reached it. Speed-up is
-    relative to the point that `baseline` names by values of axes; axes that it leaves open are the
-    point's own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on
-    the same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points
-    that do not train as many examples as their baseline have no speed-up: `same_work` says which,
-    None where it is not known: a user's program then has a speed-up by its recipe.
-    `undefined_ratios` are those whose denominator is 0 or does other work.
+    and tell when, and `runs_at_target` counts the runs that reached it. Speed-up is
+    relative to the point that `baseline` names by values of axes; open axes are as in the compared
+    point (platform, model, strategy, recipe) or with the fewest replicas (the others), on the same
+    kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points that do
+    not train as many examples as their baseline have no speed-up: `same_work` says which, None
+    where it is not known: a user's program then has a speed-up by its recipe. `undefined_ratios`
+    are those whose denominator is 0 or does other work.
     """
     points = _by_point(table_rows.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
@@ -236,7 +236,7 @@ def _add_speedup(
         base = bases[alike]
         _compare_work(row, base, most[series])
         if base is None:
-            row.baseline = "no point of the grid"
+            row.baseline = "no configuration of the grid"
             continue
         shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
         words = [axis_text(axis, base) for axis in shown if axis != "tasks_per_node"]
@@ -248,7 +248,7 @@ def _add_speedup(
         own, of_base = row.examples_trained, base.examples_trained
         if not (row.runs and base.runs) or row.same_work is False:
             continue
-        # of a program that tells no examples the recipe stands for the work
+        # the recipe defines the work of a program that reports no examples
         if own is None or of_base is None or is_same_work(own, of_base):
             _add_ratios(row, base, points)
         else:
@@ -269,7 +269,7 @@ def _compare_work(row: PointRow, base: PointRow | None, most: int) -> None:
     other = of_base or most
     row.same_work = is_same_work(own, other)
     if not row.same_work:
-        whose = "its baseline" if of_base else "another point of its series"
+        whose = "its baseline" if of_base else "another configuration of its series"
         _say(row, f"{OTHER_WORK}: trained {own:,} examples, {whose} {other:,}")
 
 

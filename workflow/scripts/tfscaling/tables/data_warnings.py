@@ -80,7 +80,9 @@ class Tables:
         """These measured points, with all of their runs unless `runs` are counted."""
         own = tuple(points)
         total = sum(self.points[point].runs for point in own) if runs is None else runs
-        return Found(own, total, {"at": self._at(own, self.measured, "measured point"), **named})
+        return Found(
+            own, total, {"at": self._at(own, self.measured, "measured configuration"), **named}
+        )
 
     def about_runs(
         self, some: Sequence[RunRow], among: Sequence[RunRow] | None = None, **named: object
@@ -90,7 +92,7 @@ class Tables:
         every = self.ended if among is None else among
         of = "" if len(some) == len(every) else self._of_platforms(some)
         counted = f"{_counted(len(some), len(every), 'run')}{of}"
-        at = self._at(points, self.planned, "point")
+        at = self._at(points, self.planned, "configuration")
         return Found(points, len(some), {"of": counted, "at": at, **named})
 
     def title(self, platform: str) -> str:
@@ -136,7 +138,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _logical_devices(tables: Tables) -> Found:
     points = [point for point, row in tables.planned.items() if row.devices == LOGICAL]
-    return tables.about(points, at=_counted(len(points), len(tables.planned), "point"))
+    return tables.about(points, at=_counted(len(points), len(tables.planned), "configuration"))
 
 
 def _shared_machine(tables: Tables) -> Found:
@@ -206,7 +208,7 @@ def _texts(column: str) -> Callable[[Tables], Iterator[Found]]:
 
 
 def _not_valid(tables: Tables) -> Found:
-    # runs that diverged have a warning of their own
+    # runs that diverged have a separate warning
     out = [run for run in tables.all_runs if run.status not in RESULTS]
     counts = Counter(str(run.status) for run in out)
     named = _listed([f"{number} {status}" for status, number in counts.items()])
@@ -220,7 +222,7 @@ def _few_runs(tables: Tables) -> Found:
     few = {p: row for p, row in tables.measured.items() if row.runs_timed < RUNS_FOR_INTERVAL}
     with_times = " with times" * any(row.runs_timed < row.runs for row in few.values())
     runs = f"{RUNS_FOR_INTERVAL} valid runs{with_times}"
-    return tables.about(few, needed=runs, total=count(len(tables.measured), "point"))
+    return tables.about(few, needed=runs, total=count(len(tables.measured), "configuration"))
 
 
 def _missed_targets(tables: Tables) -> Found:
@@ -254,7 +256,7 @@ def _wide_scatter(tables: Tables) -> Found:
 
 
 def _points(is_concerned: Callable[[PointRow], bool]) -> Callable[[Tables], Found]:
-    """A rule about the measured points of which this is true."""
+    """A rule about the measured points for which this is true."""
     return lambda tables: tables.about(p for p, row in tables.measured.items() if is_concerned(row))
 
 

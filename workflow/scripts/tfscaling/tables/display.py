@@ -177,7 +177,7 @@ def times(found: Difference) -> str:
 def worse(found: Difference, metric: Metric) -> str:
     """`1.50 times (1.40–1.60) the error`; without a ratio `0.1000 (0.0900–0.1100) more error`.
 
-    For a metric of which more is better: `1.50 times (1.40–1.60) less`.
+    For a metric that is better the higher: `1.50 times (1.40–1.60) less`.
     """
     is_less = metric.is_higher_better and metric.best is None
     noun = metric.title if metric.best is None else "error"
@@ -259,7 +259,7 @@ def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
 
 
 def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str], str]:
-    """(those of `names` that differ between rows, and nodes; what all rows share, in words).
+    """(The columns of `names` that differ between rows, and nodes; what all rows share, in words).
 
     `names` are of NAMING, and other columns of texts.
     """
@@ -342,7 +342,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     return heads
 
 
-def all_share(fixed: str, noun: str = "points") -> str:
+def all_share(fixed: str, noun: str = "configurations") -> str:
     """A sentence before a table: what all its rows share; empty without such facts."""
     return f"All {noun}: {fixed}." if fixed else ""
 
@@ -390,7 +390,7 @@ def with_warnings(page: str, found: Sequence[Warned]) -> str:
 
 
 def markdown_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
-    """The table as a page of its own, the warnings about its data before it."""
+    """The table as a separate page, the warnings about its data before it."""
     return with_warnings(markdown(shown), found)
 
 
@@ -415,7 +415,7 @@ def _latex(text: str) -> str:
 
 
 def html_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
-    """The table with heading, warnings and notes as a page of its own."""
+    """The table with heading, warnings and notes as a separate page."""
     before, after = ([f"Warning: {text}" for text in texts] for texts in _placed(found))
     left = [n for n, name in enumerate(shown.cells, 1) if not shown.is_number(name)]
     values = {"shown": shown, "before": before, "notes": [*after, *shown.notes], "left": left}

@@ -119,9 +119,9 @@ def ratio_interval(
 ) -> Interval | None:
     """Percentile bootstrap interval of the ratio of two medians; None if either has too few.
 
-    Nor is there one if a denominator is not above zero: a resample's ratio would be no number. The
-    resampling is seeded: the same samples, in any order, give the same interval. The result is that
-    of `scipy.stats.bootstrap` for ordered samples; the ranks drawn serve thousands of ratios.
+    None, too, if a denominator is not above zero: a resample's ratio would be no number. The
+    resampling is seeded: the same samples, in any order, give the same interval. The result equals
+    `scipy.stats.bootstrap` for ordered samples; the ranks drawn serve thousands of ratios.
     """
     if min(len(numerators), len(denominators)) < RUNS_FOR_INTERVAL or min(denominators) <= 0:
         return None
@@ -143,16 +143,16 @@ def _quantile(values: np.ndarray, share: float) -> float:
 
 #: Degrees of freedom of the pooled variance, added to a point's own.
 PRIOR_FREEDOM = 3.0
-#: Runs are far from their point's median beyond so many pooled standard deviations, and isolated
-#: ones then count as so many.
+#: Runs beyond FAR pooled standard deviations from their point's median are far; isolated ones count
+#: as CLIP deviations.
 FAR, CLIP = 4.0, 2.5
 #: This share of far runs is a second mode.
 MODE_SHARE = 0.25
-#: Points with a second mode count as the range of their runs up to so many.
+#: Points with a second mode and at most this many runs count as the range of their runs.
 RANGE_RUNS = 4
 #: Runs are never taken to scatter less than this: a fraction of the value.
 SCATTER_MIN = 0.005
-#: The effect of a block is known where so many points ran in it.
+#: The effect of a block is known if at least this many points ran in it.
 BLOCK_POINTS_MIN = 4
 
 
@@ -258,7 +258,7 @@ def estimate(values: Array) -> Estimates:
     own = np.maximum(runs - 1.0, 0)
     # residuals without the effects of blocks scatter less than the runs do
     widened = float(own.sum()) / found.freedom
-    # the pooled variance is no surer than that of the points that make up most of it
+    # the pooled variance is no more certain than the variances that dominate it
     shares = np.maximum(found.variance, SCATTER_MIN**2) * own
     by_chance = float((own * (own + 2)).sum()) / float(own.sum()) ** 2 if own.any() else 1.0
     alike = by_chance * float(shares.sum() ** 2 / max((shares**2).sum(), 1e-300))
@@ -313,7 +313,7 @@ class Clipped:
 
 
 def clipped(y: Array, known: Array, lost: int) -> Clipped:
-    """Clipped means of values by point and block, of which there are `known`: (points, blocks).
+    """Clipped means of values by point and block; `known` (points, blocks) marks existing values.
 
     `lost` degrees of freedom were taken before. Each point needs a run.
     """

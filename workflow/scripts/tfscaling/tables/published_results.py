@@ -41,7 +41,7 @@ class PublishedPoint:
 
     @classmethod
     def of(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
-        """That of a point of the grid, its platform by the name under which it is published."""
+        """A point of the grid, its platform by the name under which it is published."""
         return cls(
             platforms[point.platform].published_as or point.platform,
             point.model,
@@ -147,7 +147,9 @@ def read(path: Path | str | None) -> list[PublishedResult]:
         result = _typed(line, where)
         if result.point in results:
             point = ", ".join(f"{axis} {getattr(result, axis)}" for axis in POINT_COLUMNS)
-            raise ConfigError(f"{where}: {point}: the point stands in an earlier line already")
+            raise ConfigError(
+                f"{where}: {point}: the configuration stands in an earlier line already"
+            )
         results[result.point] = result
     return list(results.values())
 
@@ -174,7 +176,7 @@ def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
 
 
 def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
-    """Whether the training of a run is that of the published result: it gives the same model.
+    """Whether a run trains like the published result: it gives the same model.
 
     So do all strategies of `synchronous` with the same global batch.
     """

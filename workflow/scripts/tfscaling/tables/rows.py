@@ -1,4 +1,4 @@
-"""Rows of the tables of runs, epochs and points: each column is one field."""
+"""Rows of the tables of runs, epochs and configurations: each column is one field."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PointStatus = Literal[
 class RunRow(RunMetrics, TypedRow):
     """A row of runs.csv: one run, also one that failed or is missing.
 
-    `quality` and costs need the configuration; other metrics are those of the record.
+    `quality` and costs need the configuration; other metrics are from the record.
     """
 
     inherited_after: ClassVar[str] = "batch_scaling"
@@ -62,10 +62,10 @@ class RunRow(RunMetrics, TypedRow):
     tasks_per_node: TasksPerNode = "1"
     """Ranks on each node; "2+1" is two on the first and one on the second of two nodes."""
     repeat: Positive = 1
-    """Which run of its point, from 1."""
+    """Which run of its configuration, from 1."""
     devices: DeviceKind = "CPU"
     """What each node trains on - its CPU, its GPUs, or logical devices, which are parts of its CPU
-    and stand for GPUs."""
+    that simulate GPUs."""
     status: RunState = RunState.MISSING
     """ok - the run counts; diverged - its loss became NaN or infinite; does_not_fit - it ran
     out of memory; failed; unfinished - it runs, or was killed; stale - made with other parameters,
@@ -115,18 +115,17 @@ class RunRow(RunMetrics, TypedRow):
     failed_attempts: FromZero = 0
     """Attempts at the run that failed or were cancelled, whatever their parameters were."""
     lost_time_s: Seconds = NAN
-    """Their wall time together; that of a launcher that was killed is not known."""
+    """Their total wall time; unknown for a launcher that was killed."""
     lost_cost_usd: Usd = NAN
     """What they cost; null without a price."""
     failed_too_often: bool = False
-    """Whether the run failed, in 3 attempts or more with its parameters of now, cancelled ones not
-    counted: a search does not try it again."""
+    """Whether the run failed, in 3 attempts or more with its current parameters, without cancelled
+    ones: a search does not retry it."""
     warnings: Text = ""
     """What a reader of the numbers has to know, separated by "; "; mostly empty."""
     projected_from_steps: Steps = None
     """Steps that a short run trained; execution_time_s, train_time_s, evaluation_time_s, cost_usd
-    and examples_trained are then those of the whole training, projected. Null where they are
-    measured."""
+    and examples_trained are then projected to the full training. Null where they are measured."""
     projected_to_steps: Steps = None
     """Steps of the whole training of short runs; null of others."""
     projection_error_s: Annotated[Amount, Column("s")] = NAN
@@ -249,10 +248,11 @@ _END_COLUMNS = _ends()
 
 
 class PointRow(PointMetrics, TypedRow):
-    """One row of results/<study>/tables/comparison.csv - a point of the grid over all its runs.
+    """One row of results/<study>/tables/comparison.csv - a configuration of the grid over all its
+    runs.
 
     An empty cell is null; unit "" is a pure number or a text. Metrics are medians over the valid
-    runs of the point.
+    runs of the configuration.
     """
 
     inherited_after: ClassVar[str] = "projected_to_steps"
@@ -271,28 +271,28 @@ class PointRow(PointMetrics, TypedRow):
     """The cloud on which the platform runs; null if it is none."""
     status: PointStatus = "missing"
     """ok - all runs are valid; incomplete - some are; diverged, does_not_fit, failed, unfinished,
-    stale or missing - none is, mostly for this; excluded - the point is not run."""
+    stale or missing - none is, mostly for this; excluded - the configuration is not run."""
     runs: Annotated[FromZero, Column("runs")] = 0
     """Valid runs; medians, ranges and intervals are over these."""
     runs_timed: Annotated[FromZero, Column("runs")] = 0
-    """Those of them whose times count; medians, ranges and intervals of times, rates and costs are
-    over these. Fewer than runs where some went on from a checkpoint (compare_resumed)."""
+    """Valid runs with times that count; medians, ranges and intervals of times, rates and costs are
+    over these. Fewer than runs if some resumed from a checkpoint (compare_resumed)."""
     energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
     runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None
-    """Runs that the configuration asks for; null for an excluded point."""
+    """Planned runs; null for an excluded configuration."""
     runs_diverged: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
     """Runs whose loss became NaN or infinite - results that are in no median; null for an excluded
-    point."""
+    configuration."""
     replicas: Annotated[Positive | None, Column("replicas", is_whole=True)] = None
-    """Copies of the model that train at the same time; null for an excluded point."""
+    """Copies of the model that train at the same time; null for an excluded configuration."""
     per_replica_batch_size: Examples = None
-    """Examples per step and replica; null for an excluded point."""
+    """Examples per step and replica; null for an excluded configuration."""
     global_batch_size: Examples = None
-    """Examples per step over all replicas; null for an excluded point."""
+    """Examples per step over all replicas; null for an excluded configuration."""
     batch_scaling: Literal["weak", "strong"] | None = None
     """weak - the global batch grows with the replicas; strong - it stays; null for an excluded
-    point."""
+    configuration."""
     examples_trained: Examples = None
     """Median of the examples trained over all epochs; null without a valid run."""
     examples_trained_min: Examples = None
@@ -300,37 +300,37 @@ class PointRow(PointMetrics, TypedRow):
     examples_trained_max: Examples = None
     """Most examples that a valid run trained; null without a valid run."""
     same_work: bool | None = None
-    """Whether examples_trained is that of the baseline to 0.2 % (without a measured baseline, that
-    of the point of its series that trained the most); only then there is a speed-up. Null without a
-    valid run."""
+    """Whether examples_trained equals the baseline's to 0.2 % (without a measured baseline, the
+    highest value among configurations that differ only in nodes, GPUs and tasks); without it there
+    is no speed-up. Null without a valid run."""
     projected_from_steps: Steps = None
     """Steps that short runs trained, from which times and costs of the whole training are
     projected; null where they are measured."""
     projected_to_steps: Steps = None
     quality_metric: str | None = None
     """The metric by which the recipe's runs are compared; values of different ones are not. Null
-    for an excluded point."""
+    for an excluded configuration."""
     quality_direction: Direction = None
     quality_unit: str | None = None
     quality_best: float = NAN
     ends: Annotated[dict[str, float], _END_COLUMNS] = {}
     undefined_ratios: str | None = None
-    """The ratios that the point cannot have, separated by "; "; the reason says why. Null if there
-    are none."""
+    """The ratios that the configuration cannot have, separated by "; "; the reason says why. Null
+    if there are none."""
     baseline: str | None = None
-    """The point that speed-up is relative to, by its axes; null for an excluded point."""
+    """The configuration that speed-up is relative to, by its axes; null for an excluded
+    configuration."""
     baseline_point: str | None = None
-    """The same point by its path, as that of its folder below results/runs; null without a
-    baseline."""
+    """The same configuration as a path below results/runs; null without a baseline."""
     baseline_execution_time_s: Annotated[Above0, Column("s")] = NAN
     """Median execution time of the baseline; null if it has no valid run with times."""
     target: float = NAN
-    """The target of the point's quality in comparison.targets, in quality_unit; null without one,
-    and for an excluded point."""
+    """The target of the configuration's quality in comparison.targets, in quality_unit; null
+    without one, and for an excluded configuration."""
     runs_at_target: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
-    """Valid runs that reached target; null without a target, and for an excluded point."""
+    """Valid runs that reached target; null without a target, and for an excluded configuration."""
     reason: Text = ""
-    """Why runs do not count, or why the point is not run; empty if nothing is wrong."""
+    """Why runs do not count, or why the configuration is not run; empty if nothing is wrong."""
 
     def __getitem__(self, column: str, /) -> Any:
         return self.ends.get(column, NAN) if column in _END_COLUMNS else getattr(self, column)
@@ -339,7 +339,7 @@ class PointRow(PointMetrics, TypedRow):
 def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
     """The columns of a row type with their descriptions.
 
-    A column without a text in its table has that of the table of runs, or of the metric.
+    A column without a text in its table has the text of the table of runs, or of the metric.
     """
     texts = {**meanings(), **descriptions(kind, RunRow)}
     found = {}

@@ -1,7 +1,7 @@
 """The table of runs: one row per run.
 
 Nothing is dropped: a run that failed, is missing, or was made with other parameters is a row with
-its reason, and takes part in no median and no speed-up.
+its reason, and is excluded from medians and speed-ups.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scali
 SERIES_AXES = ("platform", "model", "strategy", "recipe")
 #: Metrics that a run has by itself.
 RUN_METRICS = RunMetrics.__struct_fields__
-#: Those of them that say how long something takes, or how fast it is.
+#: The columns of times and rates among them.
 TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
-#: Of short runs: the steps that they trained, and those of the whole training.
+#: For short runs: the steps that they trained, and the steps of the full training.
 PROJECTED = ("projected_from_steps", "projected_to_steps")
 RUN_COLUMNS = tuple(columns(RunRow))
 EPOCH_COLUMNS = tuple(columns(EpochRow))
@@ -76,8 +76,8 @@ def run_tables(
     without metrics), does_not_fit (it ran out of memory), failed, unfinished (started, left neither
     a record nor a failure: still running, or killed), stale (made with other parameters, by other
     code or of other data) or missing; extra repeats (`repeat_until`) have a row once they were
-    started. A stale run has the `record` of its parameters if there is one: it is made again only
-    where that is asked for.
+    started. A stale run has the `record` of its parameters if there is one: it is rerun only on
+    request.
     `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
     none says why in `warnings`. `targets`: metric of a quality → value that is to be reached; a
     run that reached it at an unknown time says so there as well.
@@ -195,7 +195,7 @@ def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
 
 
 def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
-    """Why there is no record; what of an earlier one counts until the run is made again."""
+    """Why there is no record; an earlier record counts until the rerun is complete."""
     kept = attempts.backup_of(path)
     why = why_no_record(path.parent, run.spec.parameters_hash)
     try:
@@ -212,7 +212,7 @@ def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -
     if reason := of_other or run_states.other_code(run.spec, record):
         reason = f"{kept_as}; attempt {record.attempt} was {reason}"
         return _Run(_planned_row(run, RunState.STALE, reason))
-    return _with_record(run, record, kept, targets, (f"it was made again, {kept_as}",))
+    return _with_record(run, record, kept, targets, (f"it was rerun, {kept_as}",))
 
 
 def _with_record(
@@ -226,7 +226,7 @@ def _with_record(
     row = _planned_row(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]
     if not (is_timed := _is_timed(run, record)):
-        warnings.append("its times take no part in comparisons: see compare_resumed")
+        warnings.append("its times are excluded from comparisons: see compare_resumed")
     row.attempt, row.record = record.attempt, str(path)
     environments.add(row, record)
     before_s = (record.resumed.trained_before_s or 0.0) if record.resumed and is_timed else 0.0
@@ -260,7 +260,8 @@ def _with_record(
 
 
 def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
-    """Set metrics and costs of a valid run; of a short run those of the whole, without quality."""
+    """Set metrics and costs of a valid run; for a short run projected to the full training, without
+    quality."""
     if record.short_run is not None:
         _project(row, run, record, record.short_run)
         return
@@ -313,7 +314,7 @@ def _project(row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun) -
 
 
 def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
-    """Whether its times take part in comparisons."""
+    """Whether its times are included in comparisons."""
     resumed = record.resumed
     if resumed is None:
         return True

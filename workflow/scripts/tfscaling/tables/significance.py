@@ -32,7 +32,7 @@ from tfscaling.tables.table_rows import (
 )
 
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
-#: Of a sentence about points that take no part in comparisons, and why.
+#: The support of a sentence about points that are excluded from comparisons.
 NOT_COMPARED = "not compared"
 #: What supports a statement that rests on several comparisons is the weakest of them.
 WEAKEST_FIRST = (NOT_COMPARED, NOT_MEASURED, TOO_FEW, INCONCLUSIVE, SUPPORTED)
@@ -44,9 +44,9 @@ class Difference:
 
     `ratio` is of medians, above 1 where `other` is worse; of metrics with a best possible value, it
     is the ratio of the distances from it, such as 1 - accuracy, of other metrics that are better
-    the higher the median of `better` over that of `other`. Where a value is zero there is no ratio:
-    it is None, and `gap` is the difference of the medians, above 0 where `other` is worse.
-    `interval` is of the ratio, or else of the gap.
+    the higher, the median of `better` divided by the median of `other`. Where a value is zero there
+    is no ratio: it is None, and `gap` is the difference of the medians, above 0 where `other` is
+    worse. `interval` is of the ratio, or else of the gap.
     """
 
     ratio: float | None
@@ -115,7 +115,7 @@ class Samples:
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
 
     def _costs_of_quality(self, values: np.ndarray) -> np.ndarray:
-        """Each value as the cost of its own metric."""
+        """Each value as a cost by its metric."""
         numbers, metrics = pd.factorize(self._counted["quality_metric"])
         costs = np.full(len(values), np.nan)
         for number in range(len(metrics)):
@@ -131,7 +131,7 @@ class Samples:
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
 
     def estimates(self, metric: str, points: Sequence[Point]) -> Estimates:
-        """Estimates of these points together, all of which must have runs enough."""
+        """Estimates of these points together; all of them must have enough runs."""
         known = [self._known(point, metric) for point in points]
         values = np.full((len(points), len(self._repeats)), np.nan)
         for number, own in enumerate(known):
@@ -242,7 +242,7 @@ def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
     Raises ValueError if rows are of different qualities, which nothing compares.
     """
     if QUALITY in metrics and len(qualities_of(rows)) > 1:
-        raise ValueError(f"points of different qualities: {', '.join(qualities_of(rows))}")
+        raise ValueError(f"configurations of different qualities: {', '.join(qualities_of(rows))}")
     better = {name: metric_of(name, rows[0]).is_higher_better for name in metrics if rows}
     losses = [
         tuple(-float(row[name]) if better[name] else float(row[name]) for name in metrics)

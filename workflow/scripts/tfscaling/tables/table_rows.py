@@ -71,14 +71,14 @@ def qualities_in(table: pd.DataFrame) -> dict[str, Quality]:
 
 
 def metric_of(name: str, row: Cells) -> Metric:
-    """The metric of a column; that of the column `quality` is the row's own."""
+    """The metric of a column; for the column `quality` the row's metric."""
     return of_quality(quality_of(row)) if name == QUALITY else METRICS[name]
 
 
 def counted_by(name: str) -> str:
     """The column that counts the runs of a point whose values of this metric count.
 
-    Runs that went on from a checkpoint give results like others, but no times, rates or costs.
+    Runs that resumed from a checkpoint give results like others, but no times, rates or costs.
     """
     return "runs" if name in (*OF_RESULTS, QUALITY) else "runs_timed"
 
@@ -202,7 +202,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def _without_formulas(column: pd.Series) -> pd.Series:
-    # `map` would make 1.0 of 1 beside a missing value
+    # `map` would make 1.0 of 1 next to a missing value
     return pd.Series([_plain(value) for value in column], column.index, dtype="object")
 
 
@@ -238,7 +238,7 @@ def write_data_package(path: Path, epoch_columns: Iterable[str]) -> None:
     tables = {
         "runs": ("One row per run, with those that do not count.", described(RunRow)),
         "epochs": ("One row per epoch of each run with a record.", of_epochs(epoch_columns)),
-        "comparison": ("One row per point of the grid.", described(PointRow)),
+        "comparison": ("One row per configuration of the grid.", described(PointRow)),
     }
     run_record.write_json(path, data_package(tables))
 

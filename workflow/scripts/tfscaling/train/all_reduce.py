@@ -36,8 +36,8 @@ def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarr
     """Indices of the examples in random order, shape (steps, batch), int32: each of them once.
 
     An incomplete last batch is padded with the first examples of the epoch. So all steps have the
-    same shape, and the statistics of a batch are those of real images; `real_examples` says how
-    many of a step count.
+    same shape, and the statistics of a batch come from real images; `real_examples` is the number
+    that counts in a step.
     """
     steps = -(-examples // batch)
     order = np.random.default_rng([seed, epoch]).permutation(examples)
@@ -85,7 +85,7 @@ _WORD_BYTES = 8
 class Layout:
     """How the examples of an array lie on a device: as they are, or packed into words of a row.
 
-    `shape` and `dtype` are those of an example.
+    `shape` and `dtype` are of one example.
     """
 
     shape: tuple[int, ...]
@@ -212,7 +212,7 @@ class Trainer(AllReduceLoop):
         return self.tf.slice(indices, [replica * size], [size])
 
     def _weights(self, size: int, examples: Any) -> Any:
-        """Weights of this replica's part of a global batch of which the first `examples` count."""
+        """Weights of this replica's part of a global batch; its first `examples` count."""
         tf = self.tf
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return tf.cast(replica * size + tf.range(size) < examples, tf.float32)
@@ -253,7 +253,7 @@ class Trainer(AllReduceLoop):
         return self.norms_on(batch, self._weights(self.batch, self.global_batch))
 
     def gradient_norms(self, epoch: int) -> GradientNorms:
-        # other batches than those of any epoch that is trained
+        # batches that no trained epoch has
         order = self.order.of_epoch(self.seed, self.recipe.epochs + epoch)
         whole = order[: min(optimizers.STEPS, self.train_examples // self.global_batch)]
         found = [
@@ -303,7 +303,8 @@ class Trainer(AllReduceLoop):
         return nullcontext(self._batches_without_input())
 
     def _batches_without_input(self) -> Iterator[Any]:
-        """Indices of global batches, each of shape (1, global batch): the data are there."""
+        """Indices of global batches, each of shape (1, global batch): the data are on the
+        device."""
         rows = self.order.of_epoch(self.seed, 0)
         return itertools.cycle(self.tf.constant(row[None]) for row in rows)
 

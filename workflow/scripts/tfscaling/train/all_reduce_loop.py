@@ -131,7 +131,7 @@ class AllReduceLoop(CheckpointedLoop):
         return self.recipe.average_every is not None and self.replicas > 1
 
     def _seed_replicas(self) -> None:
-        """Give each replica random numbers of its own, by its number: dropout draws other masks."""
+        """Give each replica different random numbers, by its number: dropout draws other masks."""
         states = loop.seeds(self.model)
 
         def replica() -> None:
@@ -173,16 +173,16 @@ class AllReduceLoop(CheckpointedLoop):
         return loss, tape.gradient(scaled, self.model.trainable_variables)
 
     def train_on(self, batch: Any, weights: Any, examples: Any) -> Any:
-        """In a replica: a step on its part of a global batch of which `examples` count.
+        """In a replica: a step on its part of a global batch; `examples` of the batch count.
 
         `weights`, float32 (batch,), are 1 for examples and 0 for padding, which comes last. Returns
-        a value that is there once the weights are updated.
+        a value that is available once the weights are updated.
         """
         if self.own is not None:
             self.own.train(batch, self._counting(weights), examples)
             return self._progress()
         if self.recipe.average_every is not None:
-            # the mean of the replicas' weights is then that of their gradients
+            # averaging the replicas' weights then averages their gradients
             examples = self.tf.cast(examples, self.tf.float32) / self.replicas
         loss, gradients = self._gradients(batch, weights, examples)
         # a loss scale sees the sums: replicas skip the same updates
@@ -235,7 +235,7 @@ class AllReduceLoop(CheckpointedLoop):
         return self.tf.cast(self.tf.reduce_sum(weights), self.tf.int32)
 
     def _progress(self) -> Any:
-        """A value that is there once the optimizer has updated the weights."""
+        """A value that is available once the optimizer has updated the weights."""
         tf = self.tf
         first = tf.convert_to_tensor(self.model.trainable_variables[0].value)
         return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
@@ -264,7 +264,7 @@ class AllReduceLoop(CheckpointedLoop):
     def _exchanged(self, done: int, steps: int) -> bool:
         """Whether all replicas have the same weights after `done` of `steps` steps of an epoch.
 
-        Those that have weights of their own take their mean where that is due. To be called after
+        Replicas with separate weights average them when that is due. To be called after
         the steps of each execution.
         """
         if not self._averages_weights:
@@ -301,7 +301,7 @@ class AllReduceLoop(CheckpointedLoop):
 
     @abstractmethod
     def _batches_without_input(self) -> Iterator[Any]:
-        """Batches that are there already, without end."""
+        """Batches that are on the devices already, without end."""
 
     @abstractmethod
     def _train_call(self, batch: Any) -> Any:
@@ -320,7 +320,7 @@ class AllReduceLoop(CheckpointedLoop):
         durations, batches = [], self._batches_without_input()
         for number in range(COMPUTE_STEPS + 1):
             if number == 1:
-                self._sum_call()  # all ranks have compiled: they go on together
+                self._sum_call()  # all ranks have compiled: they continue together
             batch = next(batches)
             start_s = time.perf_counter()
             self._fetch(self._compute_call(batch))
@@ -353,7 +353,7 @@ class AllReduceLoop(CheckpointedLoop):
         )
 
     def _fetch(self, values: Any) -> list[Any]:
-        """The values of this rank's replicas, which are there once their work is done.
+        """The values of this rank's replicas, which are available once their work is done.
 
         They are fetched so that a step that a GPU has not finished is not counted as done.
         """

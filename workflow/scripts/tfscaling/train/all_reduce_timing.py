@@ -1,8 +1,8 @@
 """All-reduces timed alone, as the training does them, and rates of a rank's node.
 
-Strategy, devices and calls are those of the training: Keras's optimizers sum gradients over the
-replicas by `all_reduce` of the replica context. Ranks start each repetition together, so that none
-counts the wait for another.
+Strategy, devices and calls are the same as in the training: Keras's optimizers sum gradients over
+the replicas by `all_reduce` of the replica context. Ranks start each repetition together, so that
+none counts the wait for another.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tfscaling.spec.user_code import NOTHING, Given
 from tfscaling.train import models, rank, strategies
 from tfscaling.train.strategies import STRATEGIES, Exchange
 
-#: So long each of the two is measured.
+#: Duration of the two measurements.
 COMPUTE_S, SEND_S = 1.0, 0.5
-#: Two ranks that have met wait so long for one another, and one attempt to meet may take so long.
+#: Longest wait of two ranks that have met, and longest attempt to meet.
 _ANSWER_S, _CALL_S = 60.0, 10.0
 _CALL_INTERVAL_S = 0.05
 #: Of the matrices: enough work for the threads, and some products in the time.
@@ -39,7 +39,7 @@ _CHUNK = bytes(1 << 20)
 
 
 def rates_of_node(context: RankContext, threads: int, meet_s: float) -> CheckedRank:
-    """Measure, with so many threads, while the other ranks do.
+    """Measure with `threads` threads, at the same time as the other ranks.
 
     Neighbours may come `meet_s` later. Raises OSError if one does not.
     """
@@ -214,7 +214,7 @@ def run(context: RankContext, spec: BenchmarkSpec) -> BenchmarkReport:
 
 
 def gradient_shapes(model: str, parameters: Given = NOTHING) -> Shapes:
-    """Shapes and dtypes of the model's gradients: those of its variables, none of them sparse."""
+    """Shapes and dtypes of the model's gradients: as its variables, none of them sparse."""
     import tensorflow as tf
 
     with tf.device("CPU:0"):  # only looked at: on a GPU it would take memory
@@ -230,7 +230,7 @@ def exchanged_as(dtype: str, gradient_exchange: str) -> str:
 class AllReduce:
     """Sums a list of tensors over all replicas, `per_call` times in one call.
 
-    Tensors are those of `contribution`. Each further all-reduce takes numbers from what the one
+    Tensors are as from `contribution`. Each further all-reduce takes numbers from what the one
     before gave: it has to wait for it, and the sum stays the same.
     """
 

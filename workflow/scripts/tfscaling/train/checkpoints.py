@@ -2,7 +2,7 @@
 
 All that a training is made of at a step: weights, the optimizer's state, metrics, moments and
 random numbers of each replica, the place in the data, and what was measured so far. The first rank
-writes what all replicas share, and each rank what its replicas have of their own. When all have
+writes what all replicas share, and each rank the separate values of its replicas. When all have
 written, the first one gives the checkpoint its name.
 
 Ranks see a signal, or that a checkpoint is due, at different moments. So they ask one another at
@@ -41,7 +41,7 @@ _END, _WARNING = signal.SIGTERM, signal.SIGUSR1
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint does not fit the training that is to go on from it."""
+    """A checkpoint does not fit the training that is to resume from it."""
 
 
 class Saved(NamedTuple):
@@ -103,13 +103,13 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """What is done here is a part of going on from a checkpoint."""
+        """Count the time in this context as resuming from a checkpoint."""
         start_s = time.perf_counter()
         yield
         self.read_s += time.perf_counter() - start_s
 
     def restore(self, training: Training) -> State | None:
-        """Give the training the variables of the checkpoint to go on from; None if there is none.
+        """Give the training the variables of the newest checkpoint; None if there is none.
 
         Raises CheckpointError if they do not fit.
         """
@@ -188,7 +188,7 @@ class Checkpoints:
             with path.open("wb") as file:
                 np.savez(file, allow_pickle=False, **arrays)
             atomic.store(path)
-        except OSError as error:  # as when the disk is full: the training goes on
+        except OSError as error:  # as when the disk is full: the training continues
             failure = error
             print(f"no checkpoint: {error}", flush=True)
         failures, *_ = training.agreed([float(failure is not None), 0.0, 0.0])  # all have written
@@ -217,7 +217,7 @@ class Checkpoints:
 
 
 def went_on(state: State) -> WentOn:
-    """What a rank reports of the state that it went on with."""
+    """What a rank reports of the state that it resumed from."""
     return WentOn(
         epoch=state.epoch,
         step=state.step,

@@ -2,7 +2,7 @@
 
 `PRIVATE` lists them; nothing documented gives the same. `tests/unit/train/test_keras_internals.py`
 checks each of them with the installed versions. The strategy `mpi_all_reduce` is a subclass of
-TensorFlow's strategies in a module of its own, `mpi.strategy`.
+TensorFlow's strategies in a separate module, `mpi.strategy`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRIVATE = {
     "keras.optimizers.Optimizer._get_variable_index": "the slots of a variable",
     "keras.optimizers.Adam._momentums": "slots of TensorFlow's fused update",
     "keras.optimizers.Adam._velocities": "slots of TensorFlow's fused update",
-    "keras.src.utils.rng_utils.get_random_seed": "whether a function of the user's sets the seed",
+    "keras.src.utils.rng_utils.get_random_seed": "whether a custom function sets the seed",
     "tensorflow.python.distribute.collective_all_reduce_strategy."
     "CollectiveAllReduceExtended._initialize_local_devices": "several CPU devices of a worker",
 }

@@ -36,7 +36,7 @@ def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> An
     return tf.function(function, autograph=False, reduce_retracing=reduce_retracing)
 
 
-#: From the random numbers of one replica to those of the next: Keras's own seeds are below 1e9,
+#: Distance between the seeds of two replicas: Keras's own seeds are below 1e9,
 #: users' are small, so two layers of two replicas practically never meet.
 SEED_STRIDE = 1_000_003
 
@@ -61,9 +61,9 @@ def stream(state: Any, number: Any) -> Any:
 class TrainingLoop(ABC):
     """One rank's epochs of training a model.
 
-    `batch` is the number of examples per replica and step, `examples_per_step` that of one update
-    of the variables; `replicas` is what TensorFlow has, which need not be what was requested.
-    `train_examples` are those of an epoch, `test_examples` those of an evaluation.
+    `batch` is the number of examples per replica and step, `examples_per_step` the number per
+    update of the variables; `replicas` is what TensorFlow has, which need not be what was
+    requested. `train_examples` are per epoch, `test_examples` per evaluation.
     """
 
     train_examples: int
@@ -109,7 +109,7 @@ class TrainingLoop(ABC):
         """Add loss and correct answers of the held-out examples, each once."""
 
     def gradient_norms(self, epoch: int) -> GradientNorms | None:
-        """Those of steps with the weights after this epoch, which train nothing; None if none."""
+        """Norms from steps with the weights after this epoch that train nothing; None if none."""
         return None
 
     def compute_steps(self) -> list[float]:
@@ -176,7 +176,7 @@ class TrainingLoop(ABC):
         return self._steps_left <= 0 and not is_last
 
     def _steps_of_epoch(self, whole: int) -> int:
-        """Steps of an epoch of so many: fewer if `stop_after_steps` ends it."""
+        """Steps of an epoch that has `whole` steps: fewer if `stop_after_steps` ends it."""
         return int(min(whole, self._steps_left))
 
     def epoch_turn_s(self) -> float:
@@ -213,7 +213,7 @@ class TrainingLoop(ABC):
     def evaluate(self, result: Result, events: EventLog, event: str) -> str:
         """Loss and accuracy on the held-out examples, each counted once, summed over replicas.
 
-        They are the result's, and those of its last epoch; `event` tells them. Returns a line.
+        They are set in the result and in its last epoch; `event` reports them. Returns a line.
         """
         start_s = time.perf_counter()
         result.evaluations += 1
@@ -317,9 +317,9 @@ class TrainingLoop(ABC):
 class Begun:
     """The epoch that is being trained: what of it an earlier attempt did.
 
-    `step` steps with so many `examples`, in `before_s`; `steps` are those of the epochs before it,
-    `steps_per_epoch` those of the first one, 0 while they are not known. `written_s` is what
-    checkpoints had taken when this attempt began it.
+    `step` steps with `examples` examples were trained in `before_s`; `steps` is the number of steps
+    in the epochs before it, `steps_per_epoch` the number in the first one, 0 while unknown.
+    `written_s` is what checkpoints had taken when this attempt began it.
     """
 
     step: int = 0
@@ -331,7 +331,7 @@ class Begun:
 
 
 class CheckpointedLoop(TrainingLoop):
-    """One rank's epochs, of which an earlier attempt may have trained some."""
+    """One rank's epochs; an earlier attempt may have trained some of them."""
 
     def __init__(self, strategy: Any, replicas: int, spec: RunSpec) -> None:
         super().__init__(strategy, replicas, spec)
@@ -356,7 +356,7 @@ class CheckpointedLoop(TrainingLoop):
         report: Callable[[str], None],
         checkpoints: Checkpoints | None = None,
     ) -> Result:
-        """Train all epochs, or those that are left after the checkpoint to go on from.
+        """Train all epochs, or those that are left after the last checkpoint.
 
         Raises InterruptedTrainingError if a signal asks `checkpoints` for the end.
         """
@@ -402,7 +402,7 @@ class CheckpointedLoop(TrainingLoop):
             begun.written_s = self._checkpoints.written_s
         if since is None or epoch > since.epoch:
             begun.step, begun.examples, begun.before_s = 0, 0, 0.0
-        if begun.step:  # the sums are those of the epoch's first steps
+        if begun.step:  # the sums are of the epoch's first steps
             self._start_clock()
         else:
             super()._begin_epoch(epoch, result)
@@ -414,7 +414,8 @@ class CheckpointedLoop(TrainingLoop):
         return begun.before_s + super()._epoch_s(now_s) - written_s
 
     def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> None:
-        """To be called after `step` steps of an epoch that has more; they had so many examples."""
+        """To be called after `step` steps of an epoch that has more; they had `examples`
+        examples."""
         if self._checkpoints is not None:
             self._checkpoints.after_step(
                 self,

@@ -21,10 +21,10 @@ from tfscaling.record.rank_report import AttributionRound, Epoch, Execution, Gra
 
 
 class Measured(NamedTuple):
-    """Means over the examples of an epoch, or over those that are held out; over all replicas.
+    """Means over the examples of an epoch, or over the held-out ones; over all replicas.
 
-    `accuracy` is None where a model of the user's measures none; `metrics` are those of such a
-    model, by name.
+    `accuracy` is None if a custom model measures none; `metrics` are the metrics of such a model,
+    by name.
     """
 
     loss: float
@@ -58,9 +58,9 @@ class Result:
     A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
     `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
     `evaluations`: how many were made. `is_short`: `stop_after_steps` ended the training.
-    `went_on`: where the training was that this attempt went on with; the steps are this attempt's.
-    `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN or
-    infinite is None everywhere else: no JSON has it.
+    `went_on`: the place in the training from which this attempt resumed; the steps are this
+    attempt's. `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN
+    or infinite is None everywhere else: no JSON has it.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
@@ -106,11 +106,11 @@ def finite_only(metrics: dict[str, float]) -> dict[str, float | None]:
 ROUNDS = 12
 #: Steps of a block that are not counted, after which all ranks are in step.
 UNCOUNTED_STEPS = 2
-#: Steps that are counted: as many as take so long, within these bounds.
+#: Duration of the counted steps, and bounds of their number.
 BLOCK_S, COUNTED_MIN, COUNTED_MAX = 0.1, 5, 100
-#: So many batches a pipeline has ready at most, of those that are looked for.
+#: At most this many ready batches of a pipeline are looked for.
 READY_MAX = 20
-#: It is given the time to make so many, but no longer than that.
+#: It is given the time to make this many batches, up to a maximum.
 FILLED_BATCHES, FILLED_MAX_S = 6, 1.0
 
 
@@ -120,7 +120,7 @@ class Steps(NamedTuple):
     train: Callable[[Any], Any]
     #: Forward and backward pass alone, without the other ranks.
     compute: Callable[[Any], Any]
-    #: The mean of the ranks' values, which then go on together.
+    #: The mean of the ranks' values; the ranks then continue together.
     mean: Callable[[float], float]
 
 

@@ -94,14 +94,14 @@ MODELS: dict[str, Model] = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Model:
-    """The model of this name, or of the user's function `package.module:function`.
+    """The model of this name, or of the custom function `package.module:function`.
 
     The function is given the parameters that it has an argument for.
     """
     if not user_code.is_reference(name):
         return MODELS[name]
     build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))
-    return Model("A function of the user's.", None, build)
+    return Model("A custom function.", None, build)
 
 
 #: Operations in which the profiler counts nothing, and which may hold most of the work.
@@ -111,7 +111,7 @@ _PASSES = 3
 
 
 def training_flops(model: Any) -> float | None:
-    """FLOPs of a training step per example, three times those of the forward pass.
+    """FLOPs of a training step per example, three times the forward pass.
 
     None where the profiler cannot count them all.
     """

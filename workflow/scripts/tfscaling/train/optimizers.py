@@ -4,8 +4,8 @@ The learning rate is a function of the optimizer's own count of updates, which i
 a schedule works in compiled loops and with every strategy, and continues from a saved state. An
 update that an overflow of the loss scale skips does not count.
 
-SGD and Adam update a variable by one operation of TensorFlow. Keras writes several, each of which
-reads and writes arrays as large as the variable.
+SGD and Adam update a variable by one operation of TensorFlow. Keras writes several, and each reads
+and writes arrays as large as the variable.
 
 Replicas may exchange gradients in bfloat16, which has the range of float32, accumulate them over
 parts of a batch, or average weights. Keras's `gradient_accumulation_steps` decides in a condition
@@ -27,7 +27,7 @@ from tfscaling.train import keras_internals
 
 
 def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
-    """How many times larger the learning rate is than that of one replica."""
+    """Factor of the learning rate relative to one replica."""
     factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
     return factor[recipe.learning_rate_scaling]
 
@@ -121,7 +121,7 @@ def norms_of_halves(first: list[Any], second: list[Any]) -> Any:
 
 
 def leaving(variables: list[Any], measure: Callable[[], Any]) -> Any:
-    """In a replica: what `measure` returns; the variables have their values of before again."""
+    """In a replica: what `measure` returns; the variables get their earlier values back."""
     import tensorflow as tf
 
     before = [tf.identity(variable.value) for variable in variables]
@@ -304,7 +304,7 @@ def summed(gradients: Sequence[Any], rounds: bool) -> list[Any]:
 
 
 def after_all(gradients: Sequence[Any]) -> list[Any]:
-    """The gradients (None: there is none), each of which is there when all of them are.
+    """The gradients (None: there is none); each is available once all of them are.
 
     As long as the backward pass still reads a variable, its update would have to copy it. What the
     backward pass made in bfloat16 is cast after that, where it is used.
@@ -334,7 +334,7 @@ def before_cast(gradient: Any) -> Any:
 def rounded_sum(gradients: Sequence[Any], exchange: Callable[[list[Any]], list[Any]]) -> list[Any]:
     """What `exchange` makes of the gradients, rounded, in the type that each had.
 
-    None, sparse gradients and those of other types are exchanged as they are.
+    None, sparse gradients and gradients of other types are exchanged unchanged.
     """
     import tensorflow as tf
 
@@ -356,8 +356,8 @@ def rounded_sum(gradients: Sequence[Any], exchange: Callable[[list[Any]], list[A
 def parts_of(batch: Any, count: int) -> Iterator[Callable[[Any], Any]]:
     """For each of `count` equal parts of a nest of tensors: what gives it after another value.
 
-    A part that is taken `after` a value is there once the value is: parts are computed one after
-    the other, in the memory of one.
+    A part that is taken `after` a value is available once the value is: parts are computed one
+    after the other, in the memory of one.
     """
     import tensorflow as tf
 
@@ -388,7 +388,7 @@ def average(strategy: Any, variables: list[Any]) -> Any:
     """Give each replica the mean of the replicas' values of these variables.
 
     To be called in a compiled function outside of replicas. Returns a value of each local replica
-    that is there once this is done.
+    that is available once this is done.
     """
     import tensorflow as tf
 

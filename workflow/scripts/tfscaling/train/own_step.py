@@ -4,11 +4,11 @@ Each replica calls the model's `train_step` on its part of the global batch, wit
 only. Two things make the replicas together do what `fit` does on one device with the whole batch:
 
 - A gradient counts by the replica's share of the batch's examples and is summed over the replicas
-  before the optimizer sees it: so are clipping, accumulation and the check of a scaled loss those
-  of the whole batch. Keras itself sums after them, and divides its own losses by the number of
+  before the optimizer sees it: so clipping, accumulation and the check of a scaled loss apply to
+  the complete batch. Keras itself sums after them, and divides its own losses by the number of
   replicas, but not the loss of an overridden `compute_loss`: a step sees one replica
-  (`strategies.alone`).
-  An optimizer that a step has and that is not found, as in a variable of the module, is an error.
+  (`strategies.alone`). An optimizer that a step has and that is not found, as in a variable of the
+  module, is an error.
 - The state of every metric is combined over the replicas by the variables' own `aggregation`, a
   sum unless the metric says otherwise, and its result is computed once, from the whole.
 """
@@ -83,7 +83,7 @@ class OwnStep:
         if self.replicas > 1 and replica.updates == 0:
             raise ModelError(
                 "the model's own train_step updates no weight by a Keras optimizer: each replica "
-                "would train a model of its own. Let it call self.optimizer.apply"
+                "would train a separate model. Let it call self.optimizer.apply"
             )
 
     def test(self, batch: tuple[Any, ...], own: Any) -> None:
@@ -91,7 +91,7 @@ class OwnStep:
         self._step(self._test_step, batch, own)
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
-        """Those of a step that updates no weight by an optimizer; its metrics change."""
+        """Gradients of a step that updates no weight by an optimizer; its metrics change."""
         collected: list[Any] = []
         self._replica.collected = collected
         try:
@@ -311,7 +311,7 @@ def check_reductions(model: Any) -> None:
         if getattr(part, "reduction", "mean") in ("sum", "none", None):
             raise ModelError(
                 f"the loss {part.name} has the reduction {part.reduction}: on several "
-                "replicas it would not be that of the whole batch. Leave the reduction out, which "
+                "replicas it would not be the mean of the batch. Leave the reduction out, which "
                 "takes the mean, and set loss_weights instead"
             )
 

@@ -2,9 +2,9 @@
 
 Two ways over the same cluster: asynchronous (each worker's gradients update the
 variables at once) and synchronous (one update from the gradients of all workers). The coordinator
-deals out batches by index, in the order that `all_reduce` gives: each worker gets
-batches of its own, none twice, and a synchronous update sees exactly the examples of one global
-batch, as in all-reduce training.
+deals out batches by index, in the order that `all_reduce` gives: each worker gets different
+batches, none twice, and a synchronous update sees exactly the examples of one global batch, as in
+all-reduce training.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tfscaling.train.optimizers import make_optimizer
 _POLL_S = 0.3
 #: A coordinator that gives no sign of life for this long is dead.
 COORDINATOR_TIMEOUT_S = 600.0
-#: Workers share one model: metrics of a step of its own would overwrite each other.
+#: Workers share one model: metrics of a custom step would overwrite each other.
 NO_OWN_STEP = (
-    "the model is compiled or has a step of its own, which strategies with parameter servers "
+    "the model is compiled or has a custom step, which strategies with parameter servers "
     "cannot train: take a strategy that trains by all-reduce, or let the recipe's `loss` be "
     "sparse_categorical_crossentropy"
 )
@@ -75,8 +75,8 @@ def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
 class Batch(NamedTuple):
     """What a worker is given to train, as tensors.
 
-    `weights` are 0 for padding; `examples` is how many examples the update has; `number` is that
-    of the replica in a synchronous update, else that of the batch.
+    `weights` are 0 for padding; `examples` is how many examples the update has; `number` is the
+    replica's number in a synchronous update, else the batch's.
     """
 
     indices: Any
@@ -96,7 +96,7 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
 def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
     """Variables that a forward pass changes; frozen weights are not among them.
 
-    `shape` is that of one example. The pass is traced, not computed.
+    `shape` is of one example. The pass is traced, not computed.
     """
     import keras
     import tensorflow as tf
@@ -126,7 +126,7 @@ class _SharedModel:
     def forward(self, own: Sequence[Any], call: Callable[[], Any]) -> tuple[Any, list[Any]]:
         """What `call` returns where the changed variables have the values `own`; their new values.
 
-        None stands for the variable's own value.
+        None means the variable's own value.
         """
         import keras
 
@@ -138,7 +138,7 @@ class _SharedModel:
 
 
 class BatchStates:
-    """Asynchronous workers: each batch draws random numbers of its own, by its number.
+    """Asynchronous workers: each batch draws different random numbers, by its number.
 
     All else that a forward pass changes is the model's, which the workers change as they come.
     """
@@ -205,7 +205,7 @@ class ParameterServerTrainer(TrainingLoop):
     """The coordinator's part; a replica is a worker.
 
     `synchronous` makes one update from the gradients of all workers; else each worker's gradients
-    are an update of their own. The other arguments are those of `all_reduce.Trainer`.
+    are a separate update. The other arguments are as for `all_reduce.Trainer`.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ class ParameterServerTrainer(TrainingLoop):
         tf.cond(optimizer.check_finite(gradients), apply, skip)
 
     def _contribute(self, batch: Batch, update: Any, data: Any) -> None:
-        """Synchronous: add this worker's gradients to those of `update`, unless it is past."""
+        """Synchronous: add this worker's gradients to `update`, unless it is past."""
 
         def replica() -> None:
             tf = self.tf
@@ -381,7 +381,7 @@ class ParameterServerTrainer(TrainingLoop):
     ) -> None:
         """Give a batch to a worker: its first `own` examples count, the rest is padding.
 
-        `examples` is how many the update has, `number` that of the replica or of the batch.
+        `examples` is how many the update has, `number` the replica's or the batch's number.
         """
         tf = self.tf
         batch = Batch(
@@ -424,7 +424,7 @@ class ParameterServerTrainer(TrainingLoop):
         self, epoch: int, batches: np.ndarray, result: Result, events: EventLog
     ) -> None:
         """No worker waits for another; `schedule` itself waits when the queue is full."""
-        # the first batches compile the step on every worker: a row of their own
+        # the first batches compile the step on every worker: a separate row
         first = 0 if result.steps else min(self.replicas, len(batches))
         for start, end in ((0, first), (first, len(batches))):
             start_s = time.perf_counter()

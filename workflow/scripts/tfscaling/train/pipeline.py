@@ -52,10 +52,10 @@ class Feed:
     """Iterator over the steps of a worker: a `Fed` for each of its `devices`; it never ends.
 
     Each replica gets `batch` examples of a step. After the end of `dataset` come copies of the last
-    batch that weigh nothing: the worker takes part in the steps of those whose part is longer. If
-    there is none they are zeros, in dimensions that may vary as large as `like`, a batch of other
-    data. Raises PipelineError for a batch of more examples than the worker's replicas take
-    together, and for a first one of fewer that is not the only one.
+    batch that weigh nothing: the worker joins the steps of workers with a longer part. If there is
+    none they are zeros, in dimensions that may vary as large as `like`, a batch of other data.
+    Raises PipelineError for a batch of more examples than the worker's replicas take together, and
+    for a first one of fewer that is not the only one.
     """
 
     def __init__(self, dataset: Any, batch: int, devices: Sequence[str], like: Any = None) -> None:
@@ -300,7 +300,7 @@ class PipelineTrainer(AllReduceLoop):
     ) -> Result:
         if self.recipe.steps_per_epoch is None:
             return super().train(events, report, checkpoints)
-        # as with `fit`, an epoch goes on where the one before it ended
+        # as with `fit`, an epoch continues where the one before it ended
         with self._fed(self.data.train.repeat()) as self._endless:
             return super().train(events, report, checkpoints)
 

@@ -161,7 +161,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     stopped: Stopped | None = None
     weights = ""
     if result.diverged:
-        events.add("evaluated")  # the phase is there, and empty: nothing is left to evaluate
+        events.add("evaluated")  # the phase exists but is empty: nothing is left to evaluate
     else:
         report_line(trainer.evaluate(result, events, "evaluated"))
         weights = _weights_sha256(trainer.model)
@@ -266,7 +266,7 @@ def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Da
         seed=spec.seed,
         folder=folder,
     )
-    # shuffles without a seed of their own are in the same order on all workers, and in each attempt
+    # shuffles without a seed are in the same order on all workers, and in each attempt
     keras.utils.set_random_seed(spec.seed)
     given = variants.data_parameters(dataset, recipe)
     returned = user_code.call(dataset, {**given, user_code.CONTEXT: place})
@@ -282,10 +282,10 @@ def _weights_sha256(model: Any) -> str:
 
 
 def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
-    """Why runs of this kind cannot begin, in one line with the line of the user's code, or None.
+    """Why runs of this kind cannot begin, in one line with the line of user code, or None.
 
     Builds the model as a rank does, with one replica and one batch, on this machine's CPU.
-    `dataset_file` is the prepared data; where that is not there yet, or large, the model alone is
+    `dataset_file` is the prepared data; if that does not exist yet, or is large, the model alone is
     built. The traceback is printed. The process computes on the CPU from then on.
     """
     import keras
@@ -339,7 +339,7 @@ def _call_with(model: Any, data: Arrays | Datasets) -> None:
 
 
 def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:
-    """Whether the data is there, and small or made as it is read."""
+    """Whether the data exists, and is small or made as it is read."""
     if spec.dataset is None:
         return False
     if user_code.is_pipeline(spec.dataset):

@@ -30,7 +30,7 @@ class DeviceError(RuntimeError):
 def configure(gpus: int, devices: str, threads: int) -> list[str]:
     """Make exactly the asked devices visible to TensorFlow, before anything else uses them.
 
-    `gpus` devices of this rank, `devices` physical or logical, `threads` those of one operation.
+    `gpus` devices of this rank, `devices` physical or logical, `threads` of one operation.
     Returns the replica devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].
     Raises DeviceError if GPUs are missing.
     """
@@ -276,7 +276,7 @@ STRATEGIES: dict[str, Strategy] = {
         end=mpi.end,
     ),
     "parameter_server": Strategy(
-        "Variables on parameter servers, each worker's gradients an update of their own.",
+        "Variables on parameter servers, each worker's gradients are a separate update.",
         _parameter_server,
         one_device_only=True,
         coordinated=True,

@@ -1,9 +1,9 @@
-"""A user's Keras model: which of its own settings train it, and what is refused or said.
+"""A custom Keras model: which of its settings train it, and what is refused or reported.
 
-A compiled model, or one with a `train_step` or `compute_loss` of its own, is trained by its own
-step (`own_step`): its optimizer, loss and metrics are used, and keys of the recipe win where they
-are given. Any other model is a classifier whose layers, weights and `call` are taken, and whose
-loss is the cross-entropy; so is every model if the recipe's `loss` says so.
+A compiled model, or one with a custom `train_step` or `compute_loss`, is trained by its own step
+(`own_step`): its optimizer, loss and metrics are used, and keys of the recipe win where they are
+given. Any other model is a classifier whose layers, weights and `call` are taken, and whose loss is
+the cross-entropy; so is every model if the recipe's `loss` says so.
 
 Bytes of arrays are images, which are scaled to [0, 1], unless the model says otherwise: an integer
 `keras.Input` takes them as they are.
@@ -90,7 +90,7 @@ def problem(model: Any) -> str | None:
     if overridden := [name for name in NEVER_CALLED if has_own(model, name)]:
         return (
             f"the model has its own {', '.join(overridden)}, which would not be called: the "
-            "workflow has a loop of its own. Put what is special into train_step or compute_loss"
+            "workflow has a separate loop. Put what is special into train_step or compute_loss"
         )
     if not model.built or not model.trainable_variables:
         return (
@@ -194,7 +194,7 @@ def compile_as_asked(
     """
     if recipe.label_smoothing:
         raise ModelError(
-            "the model has a loss of its own, which the recipe's label_smoothing cannot change: "
+            "the model has a custom loss, which the recipe's label_smoothing cannot change: "
             "give it to that loss, or let the recipe's `loss` be sparse_categorical_crossentropy"
         )
     if not model.compiled:
@@ -270,7 +270,7 @@ def _scaled(schedule: Any, factor: float) -> Any:
 
 
 def trained_by(model: Any, recipe: Recipe) -> str:
-    """Optimizer, loss, metrics and methods of its own that train a model; "" if the recipe does."""
+    """The model's optimizer, loss, metrics and methods that train it; "" if the recipe does."""
     if not trains_itself(model, recipe):
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
@@ -347,7 +347,7 @@ def _is_additive(metric: Any) -> bool:
         first, second = (batches[0], batches[1]), (batches[2], batches[3])
         sums = [a + b for a, b in zip(states(first), states(second), strict=True)]
         return all(map(np.allclose, states(first, second), sums))
-    except Exception:  # of the user's code
+    except Exception:  # raised by user code
         return True
 
 
@@ -374,7 +374,7 @@ def _joined(names: list[str]) -> str:
 
 
 def _named(value: Any) -> str:
-    """A setting in a word: of an object its class, of a list those of its items."""
+    """A setting in a word: for an object its class, for a list the words of its items."""
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, Mapping):
@@ -403,7 +403,7 @@ def _changed(before: tuple[str, Any], after: tuple[str, Any]) -> str | None:
     if before[0] != after[0]:
         return (
             f"the function sets the dtype policy to {after[0]}; the recipe has the key precision, "
-            "and a layer may have a dtype of its own"
+            "and a layer may have a separate dtype"
         )
     if before[1] != after[1]:
         return "the function sets the random seed; the run's seed gives each repeat its own weights"

@@ -65,7 +65,7 @@ def _shortened(answer: bytes) -> bytes:
     return re.sub(rb"vallen_max=(\d+)", smaller, answer)
 
 
-#: MPICH polls while it waits: after so many polls without progress it is to sleep for a moment.
+#: MPICH polls while it waits: after this many polls without progress it sleeps for a moment.
 #: Where ranks have to share cores, one that polls keeps those that it waits for from theirs.
 _WAITING = {
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
@@ -82,7 +82,7 @@ class MpiError(RuntimeError):
 
 
 def communicator(rank: int, ranks: int) -> Any:
-    """That of all ranks, in which this one has this number: mpi4py's COMM_WORLD.
+    """The communicator of all ranks, in which this one is `rank`: mpi4py's COMM_WORLD.
 
     The first call loads the library and waits for the other ranks. Raises MpiError if there is
     none, or if it knows of other ranks than the launcher. What the environment says of the library
@@ -128,7 +128,7 @@ def _start(mpi: Any) -> None:
     # TensorFlow's threads call it, one after the other
     if code := init_thread(None, None, mpi.THREAD_SERIALIZED, ctypes.byref(provided)):
         raise MpiError(f"MPI_Init_thread ended with {code}: {mpi.Get_error_string(code)}")
-    # what mpi4py does after a start of its own: errors become exceptions
+    # as mpi4py does when it initialises MPI: errors become exceptions
     for own in (mpi.COMM_WORLD, mpi.COMM_SELF):
         own.Set_errhandler(mpi.ERRORS_RETURN)
 

@@ -5,9 +5,9 @@ bucket of tensors is an operation that waits for these tensors only: the gradien
 pass makes first are summed while it makes the others.
 
 All ranks must call in the same order, or they wait for each other for ever: each call waits for the
-one before it in its graph. Loops, conditions and functions have graphs of their own: there a
-variable is read before the first call and written after the last. TensorFlow keeps the order in
-which a program reads and writes a variable across graphs.
+one before it in its graph. Loops, conditions and functions have separate graphs: there a variable
+is read before the first call and written after the last. TensorFlow keeps the order in which a
+program reads and writes a variable across graphs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfscaling.train.mpi import library
 from tfscaling.train.mpi.sums import RankSums
 
 #: Tensors up to this size together share a message, for which they are copied; a larger one is a
-#: message of its own, without a copy.
+#: separate message, without a copy.
 BUCKET_BYTES = 1 << 20
 #: MPI has no such numbers.
 _SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
@@ -87,7 +87,7 @@ class MpiAllReduce:
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
         """The sum of each; the ranks' tensors have the same shapes and types.
 
-        Of tf.IndexedSlices, of which each rank may have another number: those of all ranks, in the
+        For tf.IndexedSlices, whose number may differ between ranks: the slices of all ranks, in the
         order of the ranks.
         """
         tf = self.tf
@@ -102,7 +102,7 @@ class MpiAllReduce:
     def gathered(self, tensors: Sequence[Any]) -> list[Any]:
         """The rows of all ranks, in the order of the ranks, of each tensor.
 
-        The tensors of a rank have one number of rows, those of another may have another.
+        All tensors of a rank have the same number of rows; it may differ between ranks.
         """
         found = self._in_turn(self._gathered, tensors, [tensor.dtype for tensor in tensors])
         for tensor, rows in zip(tensors, found, strict=True):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: So many results of a size class may be in use at once.
+#: Most results of a size class that may be in use at once.
 RESULTS_MAX = 1 << 14
 #: More than any node has: what is not written takes no memory.
 _FILE_BYTES = 1 << 40
@@ -70,7 +70,7 @@ class NodeMemory:
                 other.send(b"\0")
 
     def more(self, size: int) -> Memory:
-        """So many further bytes, which all ranks get: they ask for the same in the same order."""
+        """`size` further bytes, which all ranks get: they request the same in the same order."""
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if size > len(self._rest.to_read):
             self._rest = self._mapped(max(size, _MAPPED_BYTES, self._mapped_bytes))
@@ -104,7 +104,7 @@ class Results:
         self._places: dict[int, list[Place]] = {}
 
     def tell(self, size: int) -> None:
-        """Tell the other ranks which places for so many bytes this one still uses."""
+        """Tell the other ranks which places of `size` bytes this one still uses."""
         places = self._of_size(size)
         self._in_use[self._memory.rank, : len(places)] = [place.in_use for place in places]
 
@@ -198,9 +198,9 @@ Between = Callable[[np.ndarray], None]
 
 
 class RankSums:
-    """The sums of this rank's arrays and those of all others.
+    """The sums of this rank's arrays and the arrays of all others.
 
-    `world` and `of_node` are mpi4py's communicators of all ranks and of those that share memory
+    `world` and `of_node` are mpi4py's communicators of all ranks and of the ranks that share memory
     with this one. All ranks make theirs at the same time, and call in the same order.
     """
 
@@ -210,7 +210,7 @@ class RankSums:
         self._mpi = MPI
         self._has_nodes = world.size > of_node.size
         self._firsts = world.Split(0 if of_node.rank == 0 else MPI.UNDEFINED)
-        # where a node has one rank only, it takes part as the others do
+        # a node with a single rank behaves as the others do
         self._node = Node(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
 
     def sum(self, own: np.ndarray, exchanged_as: np.dtype | None = None) -> np.ndarray:
@@ -294,7 +294,7 @@ class Node:
         given, mine = self._of_ranks(place, own), self._share(own.size)
         parts = [own[mine] if r == self.rank else given[r, mine] for r in range(self.size)]
         result, so_far = total[mine], parts[0]
-        if len(parts) == 1:  # the only rank of its node, of which others have several
+        if len(parts) == 1:  # the only rank of its node; other nodes have several
             result[:] = so_far
         for part in parts[1:]:  # in the order of the ranks, whoever adds
             so_far = np.add(so_far, part, out=result)
@@ -312,12 +312,12 @@ class Node:
         return np.add.reduce(given, axis=0, out=aligned(own))
 
     def _share(self, count: int) -> slice:
-        """What this rank adds of so many elements."""
+        """The part of `count` elements that this rank adds."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
 
 def _parts(array: np.ndarray, size: int) -> list[slice]:
-    """Parts of so many bytes; the last one may have less."""
+    """Parts of `size` bytes; the last one may have less."""
     count = size // array.itemsize
     return [slice(start, start + count) for start in range(0, max(1, array.size), count)]
 

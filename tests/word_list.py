@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Print each use of a word that the project's texts avoid, with what to write instead.
+
+Documentation, configuration, messages, docstrings and comments are searched, as lines of text.
+A phrase is also found where a line break divides it. Exit with 1 after a hit.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+SEARCHED = (
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "Snakefile", "docs/*.md"),
+    *("config", "examples/README.md", "profiles", "plugins", "workflow", "resources/own"),
+)
+#: Data, pictures, and tables that a study wrote when it was run.
+LEFT_OUT = re.compile(r"\.(png|svg|csv|json|html|npz)$|^docs/[a-z-]+-study/")
+#: Pattern → what to write instead. `_` is a space or a line break with its quotes or `#`.
+#: Allowed: the CSS class "beside"; "so that of …"; "so long as".
+INSTEAD = {
+    r"made_(again|anew)": "rerun, regenerated",
+    r"(go(es|ing)?|went)_on": "resume, continue, happen",
+    r'(?<![."])beside': "next to, compared with",
+    r"of_(its|their|the_user's|one's)_own|of_yours|of_the_user's": "custom, separate, your",
+    r"anew": "again",
+    r"stands?_for|stood_for": "simulates, represents, means",
+    r"(takes?|took|taking)_(no_)?part": "is included, is excluded",
+    r"(is|are|was|were)_there(?! (is|are|was|were)\b)": "exists",
+    r"another_one": "a different one",
+    r"dear(er|est)?": "expensive",
+    r"of_(now|before)": "current, older",
+    r"so_(many|long)(?! (as|that|the)\b)": "this many, n, for that long",
+    r"told_apart": "distinguished, not significantly different",
+    r"(?<=[\"*. \n])(Mind|Also):": "Warning:, Note:",
+    r"genuine_MNIST": "MNIST",
+    r"the_same_of": "repeat the noun",
+    r"of_which": "whose, or a new sentence",
+    r"those_of": "repeat the noun",
+    r"(?<!so )that_of": "repeat the noun",
+}
+_BREAK = r"(?:\s+|[\"']\s*\n\s*f?[\"']|\s*\n\s*(?:#:?|//|\*)\s*)"
+PATTERNS = {
+    re.compile(r"(?<![\w-])(?:" + old.replace("_", _BREAK) + r")(?!\w)", re.IGNORECASE): new
+    for old, new in INSTEAD.items()
+}
+
+
+def main() -> int:
+    files = subprocess.check_output(["git", "ls-files", *SEARCHED], cwd=PROJECT, text=True)
+    hits = 0
+    for name in files.split():
+        if LEFT_OUT.search(name):
+            continue
+        text = (PROJECT / name).read_text(encoding="utf-8")
+        for pattern, instead in PATTERNS.items():
+            for found in pattern.finditer(text):
+                line = text.count("\n", 0, found.start()) + 1
+                print(f'{name}:{line}: "{" ".join(found[0].split())}": {instead}')
+                hits += 1
+    print(f"{hits} words to replace: see tests/word_list.py" if hits else "no calques")
+    return hits > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
