@@ -56,8 +56,8 @@ METRIC, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
 INDIFFERENCE, ERROR = 0.05, 0.05
 #: With the name of a cell, the seed of its trials.
 SEED = 1
-USUAL = Search(indifference=INDIFFERENCE)
-BOUNDED = Search(indifference=INDIFFERENCE, at_most_linear=True)
+USUAL = Search()
+BOUNDED = Search(at_most_linear=True)
 #: Of the generated curves.
 NODES = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32)
 #: Of the accuracy, which scatters so much by the seed.
@@ -452,7 +452,7 @@ SEARCHES: dict[str, Procedure] = {
     "full grid": Grid(),
     **{f"{share} % miss the target": with_misses(share / 100, False) for share in MISSING},
     **{f"{share} % miss the limit": with_misses(share / 100, True) for share in MISSING},
-    "screened": search(estimate, Search(indifference=INDIFFERENCE, screen=True)),
+    "screened": search(estimate, Search(screen=True)),
     "at most linear": search(estimate, BOUNDED),
     "cost, at most linear": with_limits(COST, settings=BOUNDED),
     "deadline, at most linear": with_limits(COST, METRIC, settings=BOUNDED),

@@ -36,9 +36,10 @@ def decide(
     candidates: Sequence[Candidate],
     search: Search = USUAL,
     goal: str = TIME,
+    indifference: float = 0.05,
     **limits: Limit,
 ) -> Decision:
-    return interim.decide(candidates, search, goal, limits)
+    return interim.decide(candidates, search, goal, limits, indifference)
 
 
 def candidate(name: str, *times_s: float | None, cost: float | None = None) -> Candidate:
@@ -117,10 +118,10 @@ def test_a_search_that_goes_on_after_any_round_decides_the_same() -> None:
 
 def test_another_indifference_needs_no_other_runs() -> None:
     strict, usual, loose = (
-        decide(measured(), Search(indifference=indifference)) for indifference in (0.01, 0.05, 0.3)
+        decide(measured(), indifference=indifference) for indifference in (0.01, 0.05, 0.3)
     )
     assert loose.rounds < usual.rounds < strict.rounds
-    again = decide(with_runs(measured(), usual), Search(indifference=0.3))
+    again = decide(with_runs(measured(), usual), indifference=0.3)
     assert again == loose
     # those that left, and when, are the same as far as both went
     left = usual.eliminated

@@ -310,6 +310,8 @@ LIMIT = {"test_loss": {"at_most": 0.1, "indifference": 0.01}}
          "question: {goal: time_to_target_s, limits: {test_loss: {at_most: 0.1}}}"),
         ((("comparison",), {"time": "time_with_queue_s"}), "comparison.time",
          "question: {goal: time_with_queue_s}"),
+        ((("search",), {"indifference": 0.1}), "search.indifference",
+         "question: {indifference: 0.1}"),
         ((("search",), {"goal": "cost_usd"}), "search.goal", "question: {goal: cost_usd}"),
         ((("grid", 0, "search"), {"goal": ["cost_usd", "execution_time_s"]}),
          "grid[0].search.goal", "question: {goal: cost_usd}"),

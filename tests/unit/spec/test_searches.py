@@ -40,7 +40,7 @@ def test_blocks_take_the_search_of_the_grid_unless_they_say_otherwise() -> None:
     planned = planned_of({}, {**far, "search": None}, search={})
     assert [len(search.points) for search in planned.searches] == [2]
     assert sum(run.spec.point.nodes == 4 for run in planned.runs) == 1
-    own = planned_of({"search": {"indifference": 0.1}}, {**far, "search": {"indifference": 0.1}})
+    own = planned_of({"search": {"repeats_max": 9}}, {**far, "search": {"repeats_max": 9}})
     assert [len(search.points) for search in own.searches] == [3]
 
 
@@ -75,10 +75,8 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
 @pytest.mark.parametrize(
     ("blocks", "search", "key", "words"),
     [
-        ([{}], {"indifference": 0}, "search.indifference", "> 0"),
-        ([{}], {"confidence": 1.0}, "search.confidence", "< 1"),
         ([{}], {"repeats_max": 1}, "search.repeats_max", "2 to 20"),
-        ([{}, {"nodes": 4, "search": {"indifference": 0.2}}], {}, "grid[1].search", "the same"),
+        ([{}, {"nodes": 4, "search": {"repeats_max": 9}}], {}, "grid[1].search", "the same"),
         ([{}], {"screen": True, "at_most_linear": True}, "search.screen", "false"),
         ([{"repeat_until": {"relative_interval": 0.1}}], {}, "grid[0].repeat_until", "search"),
     ],

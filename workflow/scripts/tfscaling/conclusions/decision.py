@@ -297,7 +297,7 @@ def decide(study: Study) -> list[Choice]:
             title = _title(goal, rows)
             if title is None:
                 continue
-            choice = Choice(work, goal, title, study.indifference)
+            choice = Choice(work, goal, title, study.question.indifference)
             if search and goal == search.planned.goal:
                 choice = _searched(choice, search, rows)
             else:
@@ -319,10 +319,7 @@ def decide(study: Study) -> list[Choice]:
 
 def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySearch | None) -> str:
     """The choice in words."""
-    of_search: dict[str, str] = {}
-    if search and choice.goal == search.planned.goal:
-        confidence = f"{search.planned.search.confidence:.0%}"
-        of_search = {"verdict": verdict_text(search), "confidence": confidence}
+    is_of_search = search is not None and choice.goal == search.planned.goal
     shown, goal = choice.shown, choice.goal
     metric = metric_of(goal, shown or rows[0])
     return sentences(
@@ -330,7 +327,7 @@ def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySe
         rows,
         samples,
         choice=choice,
-        search=of_search,
+        verdict=verdict_text(search) if search and is_of_search else "",
         cost=COSTS.get(goal, goal),
         runs=len(samples.values(point_of(shown), goal)) if shown else 0,
         best="the best" if metric.best is None else "the least error",
@@ -340,18 +337,14 @@ def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySe
 
 def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row]) -> Choice:
     """The choice that the search has made, or would make now."""
-    verdict, asked = search.decision, search.planned.search
+    verdict = search.decision
     by_point = {point_of(row): row for row in rows}
-    choice = replace(
-        choice,
-        not_covered=_out_of_search(search, by_point),
-        indifference=asked.indifference,
-    )
+    choice = replace(choice, not_covered=_out_of_search(search, by_point))
     taken = search.points.get(verdict.cheapest or "")
     rivals = [search.points[name] for name in verdict.survivors if search.points[name] != taken]
     if taken is None or taken not in by_point:
         return replace(choice, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
-    bound = asked.indifference if verdict.is_decided else verdict.bound
+    bound = choice.indifference if verdict.is_decided else verdict.bound
     return replace(
         choice,
         support=SUPPORTED if verdict.is_decided and not choice.is_open else INCONCLUSIVE,
@@ -526,7 +519,7 @@ def page(table: pd.DataFrame, study: Study) -> str:
     text = render(
         "decision_page",
         works={work: list(own) for work, own in groupby(rows, lambda row: row.work)},
-        indifference=study.indifference,
+        indifference=study.question.indifference,
         pareto=display.markdown(_pareto_table(study), 2).rstrip() if rows else "",
         open=list(_open(study)),
         has_search=bool(study.searches),

@@ -23,7 +23,6 @@ from tfscaling.search.study_searches import StudySearch, work_of
 from tfscaling.spec.config import (
     POINT_AXES,
     WORK_AXES,
-    Comparison,
     Limit,
     Published,
     Question,
@@ -291,7 +290,6 @@ class Study(Sweep):
     manifest: Manifest
     published_results: Sequence[PublishedResult] = ()
     published_tolerance: float = Published().tolerance
-    indifference: float = Comparison().indifference
     benchmarks_dir: Path = Path("results/all_reduce")
     reference: Reference | None = None
     forecast_nodes: Sequence[int] = ()

@@ -204,7 +204,6 @@ def _statuses(study: Study, points: Sequence[Row]) -> Counter[str]:
 def _search_words(study: Study, search: StudySearch) -> dict[str, object]:
     return {
         "verdict": verdict_text(search),
-        "confidence": f"{search.planned.search.confidence:.0%}",
         "rounds": search.decision.rounds,
         "saving": search_results.saving(search_results.spent(study, search).values()),
     }

@@ -45,7 +45,7 @@ class SearchRow(msgspec.Struct):
     """A point of a search.
 
     `rival` was ahead when the point left in `round`, by the fraction `gap` by estimate; `at_least`:
-    by what it is worse with the confidence of the search, where that is claimed. `full_…` is what
+    by what it is worse with CONFIDENCE, where that is claimed. `full_…` is what
     the runs of the full grid would have taken. What follows is the same for all points of a search.
     """
 
@@ -77,7 +77,6 @@ class SearchRow(msgspec.Struct):
     bound: float = NAN
     verdict: str = ""
     indifference: float = 0.0
-    confidence: float = 0.0
     kept: str | None = None
 
     @property
@@ -156,7 +155,6 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
     shown = {point: _shown(point, study) for point in points.values()}
     vary = varying([*shown.values()])
     names = {name: point_name(shown[point], vary) for name, point in points.items()}
-    asked = search.planned.search
     limits = limits_text(search)
     decision = search.decision
     claims = {each.name: each.at_least for each in decision.eliminated if each.at_least is not None}
@@ -179,8 +177,7 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
             is_decided=decision.is_decided,
             bound=decision.bound if math.isfinite(decision.bound) else NAN,
             verdict="; ".join(filter(None, says)),
-            indifference=asked.indifference,
-            confidence=asked.confidence,
+            indifference=search.planned.indifference,
             kept=limits,
         )
         if name not in search.points:
@@ -236,13 +233,12 @@ def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
 
 def verdict_text(search: StudySearch) -> str:
     """`decided: within 5% of the best`, or `undecided: within 7.2% of the best`."""
-    asked = search.planned.search
     return line(
         "search",
         part="verdict",
         verdict=search.decision,
         infinite=math.inf,
-        indifference=asked.indifference,
+        indifference=search.planned.indifference,
         kept_runs=_kept(search),
         is_limited=bool(search.planned.limits),
     )
@@ -290,11 +286,8 @@ def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
         named = f"{work}: " * (len(works) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
         yield named + saving(row.spent for row in own)
-    for indifference, sureness, kept in dict.fromkeys(
-        (row.indifference, row.confidence, row.kept) for row in rows
-    ):
-        values = {"indifference": indifference, "sureness": sureness, "limit": kept}
-        yield line("search", part="promise", **values)
+    for indifference, kept in dict.fromkeys((row.indifference, row.kept) for row in rows):
+        yield line("search", part="promise", indifference=indifference, limit=kept)
     if any(row.why == Reason.BOUNDED for row in rows):
         yield (
             f"“{Reason.BOUNDED}” rests on the assumption of the configuration that n times the "

@@ -11,10 +11,10 @@ from statistics import NormalDist
 import numpy as np
 from scipy.special import stdtrit
 
-from tfscaling.spec.config import LOOKS, Limit, Search
+from tfscaling.spec.config import LOOKS, Limit, Question, Search
 from tfscaling.tables import estimates
 from tfscaling.tables.comparison import OF_ALL_RUNS
-from tfscaling.tables.estimates import PRIOR_FREEDOM, Array, Estimates
+from tfscaling.tables.estimates import CONFIDENCE, PRIOR_FREEDOM, Array, Estimates
 
 #: Where a run may miss a target or a limit, a candidate is named from so many runs on, all of which
 #: kept it: with 95 %, no more than 24 % of its runs miss it.
@@ -173,12 +173,12 @@ def error(search: Search, analysis: int) -> float:
     """The error that an interim analysis may make, from 0."""
     share = 1 - SCREEN_SHARE * search.screen - BOUNDS_SHARE * search.at_most_linear
     shares = SHARES[: len(search.looks)]
-    return share * (1 - search.confidence) * SHARES[analysis] / sum(shares)
+    return share * (1 - CONFIDENCE) * SHARES[analysis] / sum(shares)
 
 
 def screen_factor(search: Search, comparisons: int) -> float:
     """The least ratio of a single run to the best one that eliminates by the screen."""
-    tail = SCREEN_SHARE * (1 - search.confidence) / max(comparisons, 1)
+    tail = SCREEN_SHARE * (1 - CONFIDENCE) / max(comparisons, 1)
     quantile = NormalDist().inv_cdf(1 - tail)
     return SCREEN_DISTURBED * math.exp(quantile * math.sqrt(2) * SCREEN_SCATTER)
 
@@ -188,13 +188,14 @@ def decide(
     search: Search,
     goal: str,
     limits: Mapping[str, Limit] | None = None,
+    indifference: float = Question().indifference,
     estimator: Estimator = estimate,
 ) -> Decision:
     """What the runs show after the last interim analysis that has all its runs.
 
     Runs have the values of the `goal` and of the metrics of `limits`.
     """
-    state = _Search(candidates, search, goal, limits or {}, estimator)
+    state = _Search(candidates, search, goal, limits or {}, indifference, estimator)
     if search.screen and not state.screen():
         return state.decision()
     if search.at_most_linear and not state.bound_waiting():
@@ -227,6 +228,7 @@ class _Search:
         search: Search,
         goal: str,
         limits: Mapping[str, Limit],
+        indifference: float,
         estimator: Estimator,
     ) -> None:
         self.candidates = sorted(candidates, key=lambda each: each.name)
@@ -235,6 +237,7 @@ class _Search:
         if len(set(self.names)) < self.count:
             raise ValueError("two candidates have the same name")
         self.search, self.goal, self.limits, self.estimator = search, goal, limits, estimator
+        self.indifference = indifference
         self.values = self._metric(goal)
         runs = (run for each in self.candidates for run in each.runs[: self.values.shape[1]])
         if (self.values <= 0).any() or any(run is not None and goal not in run for run in runs):
@@ -298,7 +301,7 @@ class _Search:
         The smallest candidate of each line runs first, then the largest ones.
         """
         runs = self.search.looks[0]
-        share = BOUNDS_SHARE * (1 - self.search.confidence) / 2  # of each part
+        share = BOUNDS_SHARE * (1 - CONFIDENCE) / 2  # of each part
         lines: dict[str, list[int]] = {}
         for n, candidate in enumerate(self.candidates):
             lines.setdefault(candidate.line, []).append(n)
@@ -494,7 +497,7 @@ class _Search:
     def _is_near(self, n: int | None, bound: float) -> bool:
         """Whether a candidate is shown to be near the best, by enough runs to be named."""
         kept = KEPT_RUNS if self.limits or self.goal in OF_ALL_RUNS else 0
-        is_near = bound <= math.log1p(self.search.indifference)
+        is_near = bound <= math.log1p(self.indifference)
         return n is not None and is_near and self.used[n] >= min(kept, self.search.looks[-1])
 
     def _compare(self, rows: list[int], found: Locations, error: float) -> None:

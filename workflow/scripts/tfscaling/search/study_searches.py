@@ -101,7 +101,8 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
     candidates = tuple(
         _candidate(point, rows[point], planned, costs[name]) for name, point in points.items()
     )
-    decision = decide(candidates, planned.search, planned.goal, planned.limits)
+    asked = planned.search, planned.goal, planned.limits, planned.indifference
+    decision = decide(candidates, *asked)
     return StudySearch(planned, points, tuple(other), candidates, decision)
 
 
@@ -224,7 +225,7 @@ def expected_runs(
                 search.candidates, points, time_s.tolist(), rates, strict=True
             )
         ]
-        found = decide(filled, asked, goal, limits)
+        found = decide(filled, asked, goal, limits, search.planned.indifference)
         sums += [found.runs[each.name] for each in filled]
     return dict(zip(points, (sums / trials).tolist(), strict=True))
 

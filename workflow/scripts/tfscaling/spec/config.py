@@ -143,15 +143,10 @@ SEARCH_GOALS = ("execution_time_s", "cost_usd", "time_to_target_s", "cost_to_tar
 class Search(Keys, frozen=True, kw_only=True):
     """A search makes runs in rounds, of the points alone that may still answer the question.
 
-    It ends when one point is shown to be within the indifference of the best. All keys but
-    `indifference`, and the `question`, are to stay as they are while a search goes on.
+    It ends when one point is shown to be within the indifference of the best. These keys and the
+    `question`, but for its `indifference`, are to stay as they are while a search goes on.
     """
 
-    indifference: Annotated[float, Meta(gt=0, lt=1)] = 0.05
-    """The search may end at a point that is worse than the best by at most this fraction. A change
-    reruns nothing."""
-    confidence: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
-    """The search may be wrong in at most 1 - confidence of all searches."""
     repeats_max: Annotated[int, Meta(ge=LOOKS[0], le=LOOKS[-1])] = LOOKS[-1]
     """A point gets at most this many runs; the search looks at its points at 2, 3, 4, 6, 8, 11, 15
     and 20 runs of each."""
@@ -690,10 +685,6 @@ class Comparison(Keys, frozen=True, kw_only=True):
     """Speed-up is relative to the point with these values of axes. Axes that are left out are the
     point's own (platform, model, strategy, recipe) or those of the fewest replicas (the others)
     with the same kind of device."""
-    indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
-    """A point that is worse than the best by at most this fraction counts as equally good, so that
-    cost decides; of metrics with a best value it is a fraction of the distance from it, as 1 -
-    accuracy. Only a point that is shown to be so near is a supported decision."""
 
 
 class Limit(Keys, frozen=True, kw_only=True):
@@ -745,6 +736,11 @@ class Question(Keys, frozen=True, kw_only=True):
     """The recommendation is chosen among the configurations that differ in these axes. Each
     combination of the other axes is a separate question. With `recipe` or `model` among them,
     all recipes need the same quality, with a limit."""
+    indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
+    """A configuration that is worse than the best by at most this fraction counts as equally good,
+    so that cost decides, and a search may end with it; of metrics with a best value it is a
+    fraction of the distance from it, as 1 - accuracy. Only a configuration that is shown to be so
+    near is a supported decision. A change reruns nothing."""
 
     @property
     def separate(self) -> tuple[str, ...]:

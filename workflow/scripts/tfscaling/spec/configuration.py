@@ -175,6 +175,8 @@ def _as_question(key: str, value: Any) -> str:
     if kind in ("search.goal", "comparison.time"):
         goal = value[0] if isinstance(value, list) and value else value
         return f"question: {{goal: {goal}}}"
+    if kind in ("search.indifference", "comparison.indifference"):
+        return f"question: {{indifference: {value}}}"
     if kind == "comparison.target_accuracy":
         value = {"test_accuracy": value}
     elif kind not in ("search.constraint", "comparison.targets"):

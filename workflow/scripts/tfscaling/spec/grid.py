@@ -452,6 +452,7 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
             work=work,
             goal=question.goal,
             limits=question.limits_for(question.goal, members[0].recipe.quality.metric),
+            indifference=question.indifference,
             search=members[0].search,
             points=tuple(
                 SearchedPoint(point=each.point, repeats=config.grid[each.number].repeats)

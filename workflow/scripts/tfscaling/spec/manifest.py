@@ -65,6 +65,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     work: str
     goal: str
     limits: dict[str, Limit] = {}
+    indifference: float
     search: Search
     points: tuple[SearchedPoint, ...]
 
