@@ -6,7 +6,8 @@ what is required, and does the same with variants that leave out one part of the
 Exit status 1 if the search misses a requirement, or if a variant misses none by more than three
 standard errors. Every cell has its own seed, so one may be simulated alone (--cell).
 
-A search is *wrong* if it says decided and the point that it names is not within the indifference.
+A search is *wrong* if it says decided and the point that it names is not within the indifference,
+or beyond a limit.
 Node-hours are those of the search over those of six runs of every candidate.
 """
 
