@@ -37,8 +37,10 @@ REGISTRIES = Registries(
 
 
 def manifest_of(config: Config) -> manifests.Manifest:
-    """The manifest of a configuration."""
-    return manifests.Manifest.of(config, grid.expand(config, REGISTRIES), STRATEGIES)
+    """The manifest of a configuration, whose question can be answered."""
+    expanded = grid.expand(config, REGISTRIES)
+    grid.check_question(config, expanded)
+    return manifests.Manifest.of(config, expanded, STRATEGIES)
 
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -100,8 +100,8 @@ def planned_runs() -> Manifest:
         "platform": list(PLATFORMS), "model": "mnist_cnn", "recipe": "weak",
         "nodes": list(NODES), "repeats": REPEATS,
     }  # fmt: skip
-    targets = {"targets": {"test_accuracy": TARGET}}
-    raw = raw_config((("platforms",), platforms), (("grid",), [block]), (("comparison",), targets))
+    asked = {"limits": {"test_accuracy": {"at_least": TARGET}}}
+    raw = raw_config((("platforms",), platforms), (("grid",), [block]), (("question",), asked))
     return manifest_of(configuration.validate(raw))
 
 

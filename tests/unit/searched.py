@@ -61,5 +61,5 @@ def study_of(planned: Manifest, runs: pd.DataFrame) -> Study:
     return Study(comparison_table(runs, planned), runs, planned)
 
 
-def planned_of(search: Mapping[str, Any] | None = None, **changes: Any) -> Manifest:
-    return manifest_of(config_of(search or {}, **changes))
+def planned_of(search: Mapping[str, Any] | None = None, **question: Any) -> Manifest:
+    return manifest_of(config_of(search or {}, question=question))

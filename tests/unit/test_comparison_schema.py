@@ -45,7 +45,7 @@ def planned_runs(repeats: int) -> Manifest:
         PRICE, **OF_PLATFORM, cloud="gcp", published_as="gcp", title="A cluster"
     )
     # the larger the batch, the less accurate: not every point reaches this
-    raw["comparison"] = {"targets": {"test_accuracy": 0.98}}
+    raw["question"] = {"limits": {"test_accuracy": {"at_least": 0.98}}}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     raw["recipes"]["strong"]["quality"] = {"metric": "test_loss", "unit": "nats"}
     return manifest_of(configuration.validate(raw))

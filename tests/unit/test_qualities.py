@@ -59,13 +59,15 @@ def planned_runs(**quality: Any) -> Manifest:
         {**usual, "platform": platforms, "model": "mnist_cnn", "recipe": "weak"},
         {**usual, "platform": platforms, "model": "mine:model", "recipe": "taxi"},
     ]
-    raw = raw_config((("grid",), blocks), (("comparison",), {"targets": {}}))
+    raw = raw_config((("grid",), blocks))
     compared = QUALITY | quality
-    raw["comparison"]["targets"] = {
-        metric: target
+    is_higher = {"test_accuracy": True, compared["metric"]: compared.get("direction") == "higher"}
+    limits = {
+        metric: {"at_least" if is_higher[metric] else "at_most": target}
         for metric, target in TARGETS.items()
-        if metric in ("test_accuracy", compared["metric"])
+        if metric in is_higher
     }
+    raw["question"] = {"limits": limits}
     shape = {**raw["platforms"]["cluster"], **PRICE}
     raw["platforms"] = {"east": {**shape, "cloud": "gcp"}, "west": {**shape, "cloud": "aws"}}
     raw["recipes"]["taxi"] = {
@@ -326,7 +328,7 @@ def test_a_change_of_the_quality_reruns_nothing() -> None:
     [
         ({"metric": "test_error"}, {}, 'recipes.weak.quality.direction: "auto"'),
         ({"metric": "test_acuracy", "direction": "higher"}, {}, "recipes.weak.quality.metric"),
-        ({"metric": "test_loss"}, {"test_accuracy": 0.9}, "comparison.targets.test_accuracy"),
+        ({"metric": "test_loss"}, {"test_accuracy": 0.9}, "question.limits.test_accuracy"),
         ({"unit": "%"}, {}, "recipes.other.quality.unit"),
         ({"direction": "lower"}, {}, "recipes.other.quality.direction"),
     ],
@@ -334,7 +336,8 @@ def test_a_change_of_the_quality_reruns_nothing() -> None:
 def test_a_quality_that_cannot_be_meant_is_an_error(
     quality: dict[str, Any], targets: dict[str, float], key: str
 ) -> None:
-    raw = raw_config((("comparison",), {"targets": targets}))
+    limits = {metric: {"at_least": target} for metric, target in targets.items()}
+    raw = raw_config((("question",), {"limits": limits}))
     other = raw["recipes"]["weak"]
     raw["recipes"] = {"weak": {**other, "quality": quality}}
     if not targets:

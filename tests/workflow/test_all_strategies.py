@@ -37,7 +37,7 @@ def swept(new_project: Callable[[str], Project]) -> Project:
                 {**base, "strategy": list(WORKERS), "nodes": 2},
             ],
             "recipes": {"strong": strong},
-            "comparison": {"targets": {"test_accuracy": 0.6}},
+            "question": {"limits": {"test_accuracy": {"at_least": 0.6}}},
             "all_reduce_benchmark": {"enabled": True, "sizes_bytes": SIZES, "repetitions": 7},
         }
     )  # fmt: skip

@@ -199,7 +199,7 @@ def test_without_snakemakes_memory_the_tables_are_those_of_the_configuration(
     assert rules_to_do(copied, REPOSITORY / "Snakefile") == set()
 
     # of this key the manifest knows nothing
-    content["comparison"]["indifference"] = 0.1
+    content["question"] = {"indifference": 0.1}
     copied.overlay(content)
     shutil.rmtree(copied.folder / ".snakemake")
     to_do = rules_to_do(copied, REPOSITORY / "Snakefile")

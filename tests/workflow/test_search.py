@@ -112,6 +112,6 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
                  if r["goal"] == "execution_time_s"]  # fmt: skip
     assert (choice["nodes"], choice["support"]) == ("2.0", SUPPORTED)
 
-    project.overlay({**CONTENT, "search": {**CONTENT["search"], "indifference": 0.5}})
+    project.overlay({**CONTENT, "question": {"indifference": 0.5}})
     project.snakemake()
     assert project.made() == before

@@ -15,6 +15,7 @@ from tfscaling.conclusions import decision, next_steps
 from tfscaling.conclusions.decision import Choice, Contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.spec import platforms
+from tfscaling.spec.config import Question
 from tfscaling.stages import analyse
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
@@ -55,7 +56,8 @@ def to_target(
 
 
 def choice(tables: Tables, goal: str = "execution_time_s", indifference: float = 0.05) -> Choice:
-    choices = decision.decide(Study(*tables, NOTHING_PLANNED, indifference=indifference))
+    asked = Question(indifference=indifference)
+    choices = decision.decide(Study(*tables, NOTHING_PLANNED, question=asked))
     (found,) = [choice for choice in choices if choice.goal == goal]
     return found
 

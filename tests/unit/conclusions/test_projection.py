@@ -37,7 +37,7 @@ def planned_study(repeats: int, **short: Any) -> Manifest:
         (("recipes",), {"whole": whole, "short": {**whole, "stop_after_steps": 100, **short}}),
         (("grid",), [{**block, "recipe": "short", "repeats": repeats},
                      {**block, "recipe": "whole"}]),
-        (("comparison",), {"targets": {"test_accuracy": 0.5}}),
+        (("question",), {"limits": {"test_accuracy": {"at_least": 0.5}}}),
     )  # fmt: skip
     raw["platforms"]["cluster"].update(PRICE)
     return manifest_of(configuration.validate(raw))

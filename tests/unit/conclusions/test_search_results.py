@@ -66,7 +66,7 @@ def test_an_undecided_one_names_the_bound(tmp_path: Path) -> None:
 def test_points_left_out_by_a_bound_are_named_and_their_saving_is_a_least_one(
     tmp_path: Path,
 ) -> None:
-    planned = planned_of({"goal": "cost_usd", "at_most_linear": True})
+    planned = planned_of({"at_most_linear": True}, goal="cost_usd")
     runs = runs_of(planned, tmp_path, lambda run: not run.extra_repeat)
     assert set(runs["nodes"]) == {1} and len(runs) == 4
     study = study_of(planned, runs)
@@ -84,17 +84,17 @@ def test_points_left_out_by_a_bound_are_named_and_their_saving_is_a_least_one(
     assert next_steps.table(study, decision.table(study)).empty
 
 
-def test_a_constraint_is_a_column_and_a_sentence(tmp_path: Path) -> None:
-    limit = {"constraint": {"test_accuracy": {"at_least": 0.8, "indifference": 0.01}}}
-    planned = planned_of(limit)
+def test_limits_are_a_column_and_a_sentence(tmp_path: Path) -> None:
+    limits = {"test_accuracy": {"at_least": 0.8}, "cost_usd": {"at_most": 1.0}}
+    planned = planned_of(limits=limits)
     study = study_of(planned, runs_of(planned, tmp_path))
     table = search_results.table(study)
-    assert set(table["constraint"]) == {"in"}
-    assert "constraint" in search_results.as_text(table).cells
+    assert set(table["limits"]) == {"in"}
+    assert "limits" in search_results.as_text(table).cells
     page = search_results.page(table, study)
-    assert "at least 0.8" in page
-    unmet = {"constraint": {"test_accuracy": {"at_least": 0.99}}}
-    assert pd.isna(choice_of(study_of(planned_of(unmet), study.runs))["nodes"])
+    assert "at least 0.8" in page and "at most 1" in page
+    unmet = {"test_accuracy": {"at_least": 0.99}}
+    assert pd.isna(choice_of(study_of(planned_of(limits=unmet), study.runs))["nodes"])
 
 
 def test_points_of_other_work_are_rows_and_their_runs_are_counted(decided: Study) -> None:

@@ -48,7 +48,7 @@ NAMED = {
     ("platforms",): "cluster",
     ("datasets",): "mnist",
     ("plots",): "speedup",
-    ("comparison", "targets"): "test_accuracy",
+    ("question", "limits"): "test_accuracy",
 }
 
 scalars = st.one_of(

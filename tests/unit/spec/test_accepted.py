@@ -15,13 +15,15 @@ RECIPE, BLOCK = ("recipes", "weak"), ("grid", 0)
 SHORT: Change = ((*RECIPE, "stop_after_steps"), 100)
 SEARCH: Change = (("search",), {})
 
-TARGET: Change = (("comparison",), {"targets": {"test_accuracy": 0.9}})
+LIMITS = {"test_accuracy": {"at_least": 0.9}}
+TARGET: Change = (("question",), {"limits": LIMITS})
 PRICED: list[Change] = [
     (("platforms", "cluster", "usd_per_node_hour"), 1.0),
     (("platforms", "cluster", "price_date"), "2026"),
     (("platforms", "cluster", "price_source"), "a price list"),
 ]
 CHOOSE: Change = (("question",), {"choose": ["nodes", "recipe"]})
+CHOOSE_BY: Change = (("question",), {"choose": ["nodes", "recipe"], "limits": LIMITS})
 
 
 def two_recipes(**strong: Any) -> list[Change]:
@@ -53,23 +55,10 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
         [SHORT, (("question",), {"goal": "time_with_queue_s"})],
         "question.goal",
     ),
-    "target_of_short_runs": (
-        [SHORT, (("comparison",), {"targets": {"test_accuracy": 0.9}})],
-        "comparison.targets.test_accuracy",
-    ),
-    "earlier_key": ([(("comparison",), {"time": "time_with_queue_s"})], "comparison.time"),
+    "target_of_short_runs": ([SHORT, TARGET], "question.limits.test_accuracy"),
     "goal_without_a_price": ([(("question",), {"goal": "cost_usd"})], "question.goal"),
     "goal_without_a_target": ([(("question",), {"goal": "time_to_target_s"})], "question.goal"),
     "quality_of_short_runs": ([SHORT, (("question",), {"goal": "quality"})], "question.goal"),
-    "time_of_several_recipes": (
-        [
-            *two_recipes(),
-            TARGET,
-            (("question",), {"choose": ["recipe"], "goal": "cost_usd"}),
-            *PRICED,
-        ],
-        "question.choose",
-    ),
     "limit_of_both_kinds": (
         [limited("execution_time_s", at_most=1.0, at_least=0.5)],
         "question.limits.execution_time_s",
@@ -88,22 +77,24 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
         [limited("perplexity", at_most=1.0)],
         "question.limits.perplexity",
     ),
-    "limit_in_a_search": (
-        [SEARCH, limited("execution_time_s", at_most=1.0)],
-        "question.limits.execution_time_s",
+    "quality_limit_of_the_wrong_side": (
+        [limited("test_accuracy", at_most=0.9)],
+        "question.limits.test_accuracy",
     ),
+    **{
+        f"no_accuracy_{value}": (
+            [limited("test_accuracy", at_least=value)],
+            "question.limits.test_accuracy",
+        )
+        for value in (0, 1, 97, -0.5, "0.97")
+    },
     "recipes_without_a_target": ([*two_recipes(), CHOOSE], "question.choose"),
     "recipes_of_two_qualities": (
-        [*two_recipes(quality={"metric": "test_loss"}), CHOOSE, TARGET],
+        [*two_recipes(quality={"metric": "test_loss"}), CHOOSE_BY],
         "question.choose",
     ),
     "recipes_of_short_runs": (
-        [*two_recipes(stop_after_steps=100), CHOOSE, TARGET],
-        "question.choose",
-    ),
-    "recipes_in_a_search": ([*two_recipes(), CHOOSE, TARGET, SEARCH], "question.choose"),
-    "platforms_apart_in_a_search": (
-        [SEARCH, (("question",), {"choose": ["nodes"]})],
+        [*two_recipes(stop_after_steps=100), CHOOSE_BY],
         "question.choose",
     ),
     "unknown_axis": ([(("question",), {"choose": ["batch"]})], "question.choose[0]"),
@@ -125,11 +116,13 @@ def test_what_could_only_fail_later_is_refused(changes: list[Change], key: str) 
         [SEARCH],
         [((*BLOCK, "exclude"), [{"nodes": 2}])],
         [((*RECIPE, "evaluation_interval_epochs"), 2)],
-        [TARGET, (("question",), {"goal": "time_with_queue_s"})],
-        [TARGET, (("question",), {"goal": "time_to_target_s"})],
+        [(("question",), {"goal": "time_with_queue_s", "limits": LIMITS})],
+        [(("question",), {"goal": "time_to_target_s", "limits": LIMITS})],
         [limited("execution_time_s", at_most="90 min")],
         [limited("test_accuracy", at_least=0.97)],
-        [*two_recipes(), CHOOSE, TARGET],
+        [*two_recipes(), CHOOSE_BY],
+        [*two_recipes(), CHOOSE_BY, SEARCH],
+        [SEARCH, limited("execution_time_s", at_most="90 min")],
         [CHOOSE],
     ],
     ids=[
@@ -142,7 +135,7 @@ def test_what_could_only_fail_later_is_refused(changes: list[Change], key: str) 
             "deadline",
             "quality",
         ),
-        "recipes",
+        *("recipes", "recipes_in_a_search", "deadline_in_a_search"),
         "one_recipe",
     ],
 )

@@ -63,10 +63,10 @@ MALFORMED: list[tuple[str, Any, str, str]] = [
     ("seed", True, "", "true"), ("seed", 10**29, "", str(10**29)), ("cluster", "", "", '""'),
     ("comparison", {"title": " "}, ".title", '" "'), ("published", {"path": ""}, ".path", '""'),
     ("comparison", {"baseline": {"nodes": [1, 2]}}, ".baseline.nodes", "[1, 2]"),
-    ("comparison", {"targets": {"loss": math.nan}}, ".targets.loss", "NaN"),
+    ("question", {"limits": {"loss": {"at_most": math.nan}}}, ".limits.loss.at_most", "NaN"),
     ("published", {"tolerance": -0.1}, ".tolerance", "-0.1"),
     ("budget", {"usd": math.nan}, ".usd", "NaN"),
-    ("search", {"goal": ["cost_usd", "cost_usd"]}, ".goal", '["cost_usd", "cost_usd"]'),
+    ("question", {"goal": ["cost_usd"]}, ".goal", '["cost_usd"]'),
 ]  # fmt: skip
 
 
@@ -296,9 +296,35 @@ def test_a_renamed_key_is_told_its_new_name() -> None:
     message = error_of(raw_config((("yardstick",), {"enabled": True})))
     assert message.startswith('config.yaml: yardstick: {"enabled": true} ')
     assert message.endswith("all_reduce_benchmark now")
-    message = error_of(raw_config((("comparison",), {"target_accuracy": 0.9})))
-    assert message.startswith("config.yaml: comparison.target_accuracy: 0.9 ")
-    assert "comparison.targets" in message
+
+
+LIMIT = {"test_loss": {"at_most": 0.1, "indifference": 0.01}}
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "form"),
+    [
+        ((("comparison",), {"target_accuracy": 0.9}), "comparison.target_accuracy",
+         "question: {goal: time_to_target_s, limits: {test_accuracy: {at_least: 0.9}}}"),
+        ((("comparison",), {"targets": {"test_loss": 0.1}}), "comparison.targets",
+         "question: {goal: time_to_target_s, limits: {test_loss: {at_most: 0.1}}}"),
+        ((("comparison",), {"time": "time_with_queue_s"}), "comparison.time",
+         "question: {goal: time_with_queue_s}"),
+        ((("search",), {"indifference": 0.1}), "search.indifference",
+         "question: {indifference: 0.1}"),
+        ((("search",), {"goal": "cost_usd"}), "search.goal", "question: {goal: cost_usd}"),
+        ((("grid", 0, "search"), {"goal": ["cost_usd", "execution_time_s"]}),
+         "grid[0].search.goal", "question: {goal: cost_usd}"),
+        ((("search",), {"constraint": LIMIT}), "search.constraint",
+         "question: {limits: {test_loss: {at_most: 0.1}}}"),
+    ],
+)  # fmt: skip
+def test_a_former_key_is_told_its_form_in_the_question(
+    change: tuple[Any, Any], key: str, form: str
+) -> None:
+    message = error_of(raw_config(change))
+    assert message.startswith(f"config.yaml: {key}: ") and message.endswith(f"write {form}")
+    assert len(message.splitlines()) == 1
 
 
 def test_without_the_files_of_the_configuration_the_message_says_where_they_were_looked_for(

@@ -9,7 +9,7 @@ from builders import manifest_of, raw_config
 from measured import PRICE
 from tfscaling.spec import configuration
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.manifest import Manifest, PlannedSearch
 
 USUAL = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
 
@@ -25,9 +25,7 @@ def test_a_point_has_the_runs_of_the_last_look_and_the_first_two_are_made_always
     repeats = [(run.spec.repeat, run.extra_repeat) for run in planned.runs[:6]]
     assert repeats == [(1, False), (2, False), *((n, True) for n in (3, 4, 5, 6))]
     (search,) = planned.searches
-    assert (search.model, search.recipe, search.search.goals) == (
-        "mnist_cnn", "weak", ("execution_time_s",),
-    )  # fmt: skip
+    assert (search.work, search.goal, search.limits) == ("mnist_cnn, weak", "execution_time_s", {})
     assert [(each.point.nodes, each.repeats) for each in search.points] == [(1, 6), (2, 6)]
 
 
@@ -42,7 +40,7 @@ def test_blocks_take_the_search_of_the_grid_unless_they_say_otherwise() -> None:
     planned = planned_of({}, {**far, "search": None}, search={})
     assert [len(search.points) for search in planned.searches] == [2]
     assert sum(run.spec.point.nodes == 4 for run in planned.runs) == 1
-    own = planned_of({"search": {"indifference": 0.1}}, {**far, "search": {"indifference": 0.1}})
+    own = planned_of({"search": {"repeats_max": 9}}, {**far, "search": {"repeats_max": 9}})
     assert [len(search.points) for search in own.searches] == [3]
 
 
@@ -50,24 +48,35 @@ def test_each_recipe_is_searched_by_itself() -> None:
     recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     recipes = {"weak": recipe, "long": {**recipe, "epochs": 4}}
     planned = planned_of({"recipe": ["weak", "long"]}, search={}, recipes=recipes)
-    assert [search.recipe for search in planned.searches] == ["weak", "long"]
+    assert [search.work for search in planned.searches] == ["mnist_cnn, weak", "mnist_cnn, long"]
+
+
+def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None:
+    """Recipes compete where they may be chosen; a target is no limit."""
+    recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+    recipes = {"weak": recipe, "long": {**recipe, "epochs": 4}}
+    limits = {"test_accuracy": {"at_least": 0.9}, "execution_time_s": {"at_most": "1 h"}}
+
+    def search(**question: Any) -> PlannedSearch:
+        blocks = {"recipe": ["weak", "long"], "nodes": 2}
+        asked = {"choose": ["recipe"], "limits": limits, **question}
+        (found,) = planned_of(blocks, search={}, recipes=recipes, question=asked).searches
+        return found
+
+    found = search()
+    assert [each.point.recipe for each in found.points] == ["weak", "long"]
+    assert {name: limit.value for name, limit in found.limits.items()} == {
+        "quality": 0.9, "execution_time_s": 3600.0,
+    }  # fmt: skip
+    found = search(goal="time_to_target_s")
+    assert (found.goal, [*found.limits]) == ("time_to_target_s", ["execution_time_s"])
 
 
 @pytest.mark.parametrize(
     ("blocks", "search", "key", "words"),
     [
-        ([{}], {"goal": "speedup"}, "search.goal", "execution_time_s"),
-        ([{}], {"indifference": 0}, "search.indifference", "> 0"),
-        ([{}], {"confidence": 1.0}, "search.confidence", "< 1"),
         ([{}], {"repeats_max": 1}, "search.repeats_max", "2 to 20"),
-        ([{}], {"goals": []}, "search.goals", "unknown key"),
-        ([{}], {"goal": "cost_usd"}, "search.goal", "usd_per_node_hour above 0"),
-        ([{}], {"goal": "time_to_target_s"}, "search.goal", "comparison.targets"),
-        ([{}, {"nodes": 4, "search": {"indifference": 0.2}}], {}, "grid[1].search", "the same"),
-        ([{}], {"constraint": {"loss": {"at_most": 1.0}}}, "search.constraint", "test_accuracy"),
-        ([{}], {"constraint": {"test_accuracy": {}}}, "search.constraint", "exactly one"),
-        ([{}], {"screen": True, "constraint": {"test_accuracy": {"at_least": 0.9}}},
-         "search.screen", "false"),
+        ([{}, {"nodes": 4, "search": {"repeats_max": 9}}], {}, "grid[1].search", "the same"),
         ([{}], {"screen": True, "at_most_linear": True}, "search.screen", "false"),
         ([{"repeat_until": {"relative_interval": 0.1}}], {}, "grid[0].repeat_until", "search"),
     ],
@@ -81,16 +90,36 @@ def test_what_cannot_be_searched_is_one_clear_error(
     assert key in line and words in line
 
 
+@pytest.mark.parametrize(
+    ("question", "search", "key", "words"),
+    [
+        ({"goal": "cost_usd"}, {}, "question.goal", "usd_per_node_hour above 0"),
+        ({"goal": "time_to_target_s"}, {}, "question.goal", "question.limits"),
+        ({"goal": "quality"}, {}, "question.goal", "execution_time_s"),
+        ({"limits": {"test_accuracy": {"at_least": 0.9}}}, {"screen": True}, "search.screen",
+         "false"),
+        ({"choose": ["platform"]}, {}, "search", "only configuration"),
+    ],
+)  # fmt: skip
+def test_a_question_that_no_search_answers_is_one_clear_error(
+    question: dict[str, Any], search: dict[str, Any], key: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        planned_of(search=search, question=question)
+    (line,) = str(raised.value).splitlines()
+    assert key in line and words in line
+
+
 PROGRAM = {"per_replica_batch_size": 8, "epochs": 2, "program": ["true"]}
+TARGET = {"test_accuracy": {"at_least": 0.9}}
 
 
 def of_program(goal: str, **recipe: Any) -> Manifest:
-    """A search among points of a program, which has a target."""
+    """Points of a program, which has a target."""
     return planned_of(
         {"recipe": "script", "strategy": "own"},
-        search={"goal": goal},
+        question={"goal": goal, "limits": TARGET},
         recipes={"script": {**PROGRAM, **recipe}},
-        comparison={"targets": {"test_accuracy": 0.9}},
         priced={"usd_per_node_hour": 1.0, **PRICE},
     )
 
@@ -105,10 +134,10 @@ def test_a_program_without_times_of_epochs_has_no_time_to_a_target(
     with pytest.raises(ConfigError) as raised:
         of_program(goal, **recipe)
     (line,) = str(raised.value).splitlines()
-    assert "search.goal" in line and goal in line
+    assert "question.goal" in line and goal in line
     assert "allowed: execution_time_s, cost_usd" in line
-    assert of_program(goal, observe="events").searches
-    assert of_program("execution_time_s", **recipe).searches
+    assert of_program(goal, observe="events").runs
+    assert of_program("execution_time_s", **recipe).runs
 
 
 def test_a_screen_makes_one_run_of_each_point_first() -> None:
@@ -121,11 +150,3 @@ def test_at_most_linear_makes_two_runs_of_the_smallest_points_first() -> None:
     planned = planned_of(*blocks, search={"at_most_linear": True})
     first = [run.spec for run in planned.runs if not run.extra_repeat]
     assert [(spec.point.nodes, spec.repeat) for spec in first] == [(1, 1), (1, 2)]
-
-
-def test_goals_with_a_price_and_a_target() -> None:
-    goals = ["time_to_target_s", "cost_to_target_usd"]
-    comparison = {"targets": {"test_accuracy": 0.9}}
-    priced = {"usd_per_node_hour": 1.0, **PRICE}
-    planned = planned_of(search={"goal": goals}, comparison=comparison, priced=priced)
-    assert planned.searches[0].search.goals == tuple(goals)

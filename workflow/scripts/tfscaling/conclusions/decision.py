@@ -25,14 +25,13 @@ from tfscaling.conclusions.evidence import (
     not_covered_text,
     remark,
     split,
-    work_name,
 )
 from tfscaling.conclusions.projection import Interval, intervals
 from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import render, sentences
 from tfscaling.record.metrics import NAN, QUALITY
 from tfscaling.record.run_states import RunState
-from tfscaling.search.interim import Reason, Verdict
+from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
@@ -207,7 +206,7 @@ class Choice:
     may still change the answer, the choice is not supported. `whole_run` is the interval of one run
     of the whole training at the point, or at the best estimate, where it is projected. The text
     names `shown`, the point to take or else the best median; `few` have too few runs for the
-    `contest`.
+    `contest`. `compared` are those with the metric, the best median first.
     """
 
     work: str
@@ -229,6 +228,7 @@ class Choice:
     shown: Row | None = None
     contest: Contest | None = None
     few: tuple[Row, ...] = ()
+    compared: tuple[Row, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -291,25 +291,26 @@ def decide(study: Study) -> list[Choice]:
     whole_runs = intervals(study)
     found = []
     for work, rows in study.works.items():
-        measured, uncovered = study.compared(rows)
-        goals = [goal for goal in GOALS if goal != WITH_QUEUE or study.decision_time == goal]
-        if len({work_name(row) for row in rows}) > 1:  # other goals depend on how much is trained
-            goals = [goal for goal in goals if goal in (*OF_ALL_RUNS, QUALITY)]
+        search = study.searches.get(work)
+        goals = [goal for goal in GOALS if goal != WITH_QUEUE or goal == study.question.goal]
         for goal in goals if any(split(rows, samples)) else ():
             title = _title(goal, rows)
             if title is None:
                 continue
-            choice = Choice(work, goal, title, study.indifference)
-            search = study.searches.get(work)
-            if search and goal in search.verdicts:
+            choice = Choice(work, goal, title, study.question.indifference)
+            if search and goal == search.planned.goal:
                 choice = _searched(choice, search, rows)
             else:
-                choice = replace(choice, not_covered=tuple(uncovered))
+                measured, uncovered = study.compared(rows, goal)
                 has_missed = any(each.misses_limit for each in uncovered)
-                choice = replace(choice, is_only=len(measured) == 1 and has_missed)
+                choice = replace(
+                    choice,
+                    not_covered=tuple(uncovered),
+                    is_only=len(measured) == 1 and has_missed,
+                    compared=tuple(ranked(goal, measured)),
+                )
                 choice = _chosen(choice, measured, samples)
-            best = next(iter(ranked(goal, measured)), None)
-            named = choice.point or (best and point_of(best))
+            named = choice.point or next(map(point_of, choice.compared), None)
             if named and goal == "execution_time_s":
                 choice = replace(choice, whole_run=whole_runs.get(named))
             found.append(replace(choice, text=_text(choice, rows, samples, search)))
@@ -318,11 +319,7 @@ def decide(study: Study) -> list[Choice]:
 
 def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySearch | None) -> str:
     """The choice in words."""
-    of_search: dict[str, str] = {}
-    if search and choice.goal in search.verdicts:
-        confidence = f"{search.planned.search.confidence:.0%}"
-        verdict = verdict_text(search, search.verdicts[choice.goal])
-        of_search = {"verdict": verdict, "confidence": confidence}
+    is_of_search = search is not None and choice.goal == search.planned.goal
     shown, goal = choice.shown, choice.goal
     metric = metric_of(goal, shown or rows[0])
     return sentences(
@@ -330,7 +327,7 @@ def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySe
         rows,
         samples,
         choice=choice,
-        search=of_search,
+        verdict=verdict_text(search) if search and is_of_search else "",
         cost=COSTS.get(goal, goal),
         runs=len(samples.values(point_of(shown), goal)) if shown else 0,
         best="the best" if metric.best is None else "the least error",
@@ -340,18 +337,14 @@ def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySe
 
 def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row]) -> Choice:
     """The choice that the search has made, or would make now."""
-    verdict, asked = search.verdicts[choice.goal], search.planned.search
+    verdict = search.decision
     by_point = {point_of(row): row for row in rows}
-    choice = replace(
-        choice,
-        not_covered=_out_of_search(search, verdict, by_point),
-        indifference=asked.indifference,
-    )
+    choice = replace(choice, not_covered=_out_of_search(search, by_point))
     taken = search.points.get(verdict.cheapest or "")
     rivals = [search.points[name] for name in verdict.survivors if search.points[name] != taken]
     if taken is None or taken not in by_point:
         return replace(choice, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
-    bound = asked.indifference if verdict.is_decided else verdict.bound
+    bound = choice.indifference if verdict.is_decided else verdict.bound
     return replace(
         choice,
         support=SUPPORTED if verdict.is_decided and not choice.is_open else INCONCLUSIVE,
@@ -364,17 +357,16 @@ def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row]) -> Choic
     )
 
 
-def _out_of_search(
-    search: StudySearch, verdict: Verdict, rows: Mapping[Point, Row]
-) -> tuple[NotCovered, ...]:
+def _out_of_search(search: StudySearch, rows: Mapping[Point, Row]) -> tuple[NotCovered, ...]:
     """The configurations of a search without a place in its verdict, and why."""
-    left = {each.name: each.reason for each in verdict.eliminated}
+    goal, left = search.planned.goal, {n.name: n.reason for n in search.decision.eliminated}
     found = []
     for name in search.points:
         row = rows.get(search.points[name])
         if row is not None and left.get(name) in (Reason.DOES_NOT_RUN, Reason.NOT_REACHED):
-            took = f", its valid runs {value(verdict.goal, row)}" * is_known(row[verdict.goal])
-            found.append(NotCovered(row, f"{left[name]}{took}", name in verdict.unresolved))
+            took = f", its valid runs {value(goal, row)}" * is_known(row[goal])
+            is_open = name in search.decision.unresolved
+            found.append(NotCovered(row, f"{left[name]}{took}", is_open))
     others = [rows[point] for point in search.other_work if point in rows]
     return (*found, *(NotCovered(row, OTHER_WORK) for row in others))
 
@@ -527,7 +519,7 @@ def page(table: pd.DataFrame, study: Study) -> str:
     text = render(
         "decision_page",
         works={work: list(own) for work, own in groupby(rows, lambda row: row.work)},
-        indifference=study.indifference,
+        indifference=study.question.indifference,
         pareto=display.markdown(_pareto_table(study), 2).rstrip() if rows else "",
         open=list(_open(study)),
         has_search=bool(study.searches),

@@ -17,14 +17,12 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
-from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
 from tfscaling.spec.config import (
     POINT_AXES,
     WORK_AXES,
-    Comparison,
     Limit,
     Published,
     Question,
@@ -193,10 +191,6 @@ def _is_known(row: Row, name: str) -> bool:
     return name in row and is_known(row[name])
 
 
-def _number(limit: Limit, key: str) -> float | None:
-    return None if getattr(limit, key) is None else limit.value
-
-
 def _against(column: str, row: Row, limit: Limit) -> str:
     """`cost 41.2 (39.8–43.1) US dollars, at most 40`."""
     shown = value(column, row) if is_known(row[column]) else "unknown"
@@ -308,29 +302,26 @@ class Study(Sweep):
     manifest: Manifest
     published_results: Sequence[PublishedResult] = ()
     published_tolerance: float = Published().tolerance
-    indifference: float = Comparison().indifference
     benchmarks_dir: Path = Path("results/all_reduce")
     reference: Reference | None = None
     forecast_nodes: Sequence[int] = ()
     question: Question = field(default_factory=Question)
 
-    def compared(self, rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
+    def compared(self, rows: Sequence[Row], goal: str) -> tuple[list[Row], list[NotCovered]]:
         """(the configurations of a question that are compared, the others with their reasons).
 
         Those that are not shown to keep the limits are others.
         """
         measured, _ = split(rows, self.samples)
-        others, limits = not_covered(rows, self.samples), self.question.limits
-        error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(limits))
+        others = not_covered(rows, self.samples)
+        error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(self.question.limits))
         kept = []
         for row in measured:
             missed: list[str] = []
             open_: list[str] = []
             has_diverged = self.samples.statuses(point_of(row))[RunState.DIVERGED] > 0
-            for name, limit in limits.items():
-                column = name if name in METRICS else QUALITY
-                found = self.samples.measured(point_of(row), column)
-                keeps = keeps_limit(found, _number(limit, "at_most"), limit.at_least, error)
+            for column, limit in self.question.limits_for(goal, row.get("quality_metric")).items():
+                keeps = keeps_limit(self.samples.measured(point_of(row), column), limit, error)
                 if keeps and not has_diverged:
                     continue
                 (missed if keeps is False else open_).append(_against(column, row, limit))
@@ -343,20 +334,20 @@ class Study(Sweep):
         return kept, others
 
     @property
-    def decision_time(self) -> str:
-        """The metric by which the point with the shortest time is chosen."""
-        is_with_queue = self.question.goal == "time_with_queue_s"
-        return "time_with_queue_s" if is_with_queue else "execution_time_s"
-
-    @property
     def separate(self) -> Sequence[str]:
         return self.question.separate
 
     @cached_property
     def searches(self) -> dict[str, StudySearch]:
-        """Model and recipe → the search for the best of the points that do this work."""
+        """Question → the search for its answer."""
         found = study_searches.of_study(self.manifest, self.runs)
-        return {", ".join(search.work): search for search in found}
+        by_point = {each.point: search for search in found for each in search.planned.points}
+        return {
+            work: by_point[point]
+            for work, rows in self.works.items()
+            for point in map(point_of, rows)
+            if point in by_point
+        }
 
     @cached_property
     def searched(self) -> set[Point]:

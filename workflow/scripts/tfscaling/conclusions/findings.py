@@ -259,7 +259,7 @@ def _by_estimates(
     tail = (1 - CONFIDENCE) / comparisons
     last = len(rows) - 1
     bounds = together.may_be_worse(tail, range(len(rows)))
-    near = [n for n in range(last) if bounds[n] <= line.study.indifference]
+    near = [n for n in range(last) if bounds[n] <= line.study.question.indifference]
     if near:
         return "stops paying", SUPPORTED, rows[near[0]], bounds[near[0]]
     if np.delete(together.is_worse(last, tail), last).all():

@@ -1,7 +1,7 @@
 """The headline: the answer of a study in one sentence, and a badge that says how sure it is.
 
-One row per work, from the decision on the shortest time, or on what a search is for. The console
-prints it, the page begins with it.
+One row per work, from the decision on the question's goal. The console prints it, the page begins
+with it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import search_results
-from tfscaling.conclusions.decision import ENERGY, WITH_QUEUE, Choice, decide, ranked
+from tfscaling.conclusions.decision import ENERGY, WITH_QUEUE, Choice, decide
 from tfscaling.conclusions.evidence import Study, not_covered_text
 from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import sentences
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState, words
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec.config import LINE_AXES, Question
-from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
+from tfscaling.spec.config import LINE_AXES
+from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import GPUS, axis_text, point_name, varying
 from tfscaling.tables.significance import NOT_COMPARED, Difference
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, frame, is_known, point_of, typed
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, frame, point_of, typed
 
 _LINE_WIDTH = 100
-_TIME, _TO_TARGET = "execution_time_s", "time_to_target_s"
+_TIME = "execution_time_s"
 
 
 class Words(NamedTuple):
@@ -65,14 +65,14 @@ WORDS = {
 }
 
 
-def _words(choice: Choice, question: Question) -> Words:
+def _words(choice: Choice, has_limits: bool) -> Words:
     """The words of its goal, with the target or the quality, and that there are limits."""
     goal = "cost_usd" if choice.goal.startswith("cost_") else choice.goal
     words = WORDS.get(goal, WORDS[_TIME])
     best = choice.title if choice.goal == QUALITY else words.best
     if choice.goal in OF_ALL_RUNS:
         best += f" to {choice.title.partition(' to ')[2]}"
-    return words._replace(best=best + " within the limits" * bool(question.limits))
+    return words._replace(best=best + " within the limits" * has_limits)
 
 
 class HeadlineRow(msgspec.Struct):
@@ -91,61 +91,35 @@ class HeadlineRow(msgspec.Struct):
 class Headline:
     """The answer for a work: `taken`, and how many times as long as it `other` takes.
 
-    `taken` is the point of the `choice`, or else the best median of those compared. `missed` is the
-    fastest point where it misses the target.
+    `taken` is the point of the `choice`, or else the best median of those compared.
     """
 
     work: str
     choice: Choice | None
-    compared: Sequence[Row] = ()
     taken: Row | None = None
     other: Row | None = None
     worse: Difference | None = None
-    missed: Row | None = None
 
 
 def headlines(study: Study) -> list[Headline]:
     """One for each work."""
-    choices = {(choice.work, choice.goal): choice for choice in decide(study)}
-    return [_headline(study, work, choices) for work in study.works]
+    choices = {each.work: each for each in decide(study) if each.goal == study.question.goal}
+    return [_headline(study, work, choices.get(work)) for work in study.works]
 
 
-def _headline(study: Study, work: str, choices: dict[tuple[str, str], Choice]) -> Headline:
-    choice = _of_goal(study, work, choices)
+def _headline(study: Study, work: str, choice: Choice | None) -> Headline:
     if choice is None:
         return Headline(work, None)
     if work in study.searches:
         own = (row for row in study.works[work] if point_of(row) == choice.point)
         return Headline(work, choice, taken=next(own, None))
-    measured, _ = study.compared(study.works[work])
-    rows = ranked(choice.goal, measured)
+    rows = choice.compared
     if not rows:
         return Headline(work, choice)
     taken = next((row for row in rows if point_of(row) == choice.point), rows[0])
     other = _other(taken, rows) if choice.support != NOT_COMPARED else None
-    fastest = next(iter(ranked(study.decision_time, measured)), None)
-    reaches = fastest is None or not is_known(fastest["target"]) or all_at_target(fastest)
-    return Headline(
-        work,
-        choice,
-        rows,
-        taken,
-        other,
-        _worse(study, choice, taken, other, len(rows) - 1) if other else None,
-        None if reaches or choice.goal not in (*OF_ALL_RUNS, study.decision_time) else fastest,
-    )
-
-
-def _of_goal(study: Study, work: str, choices: dict[tuple[str, str], Choice]) -> Choice | None:
-    """The choice that the headline is about: of the search, else of the target, else of time."""
-    if work in study.searches:
-        return choices.get((work, study.searches[work].planned.search.goals[0]))
-    if study.question.goal is not None:
-        return choices.get((work, study.question.goal))
-    to_target = choices.get((work, _TO_TARGET))
-    if to_target is not None and to_target.support != NOT_MEASURED:
-        return to_target
-    return choices.get((work, study.decision_time)) or to_target
+    worse = _worse(study, choice, taken, other, len(rows) - 1) if other else None
+    return Headline(work, choice, taken, other, worse)
 
 
 def _line(taken: Row, rows: Sequence[Row]) -> list[Row]:
@@ -181,14 +155,16 @@ def table(study: Study) -> pd.DataFrame:
 
 def _row(study: Study, headline: Headline) -> HeadlineRow:
     points, choice, samples = study.works[headline.work], headline.choice, study.samples
-    row, vary, rows = HeadlineRow(), varying(points), headline.compared
+    row, vary, rows = HeadlineRow(), varying(points), choice.compared if choice else ()
     search = study.searches.get(headline.work)
+    asked, quality = study.question, points[0].get("quality_metric")
+    has_limits = choice is not None and bool(asked.limits_for(choice.goal, quality))
     values = {
         "headline": headline,
         "statuses": _statuses(study, points),
-        "search": _search_words(study, search, choice) if search and choice else None,
-        "words": _words(choice, study.question) if choice else WORDS[_TIME],
-        "has_limits": bool(study.question.limits),
+        "search": _search_words(study, search) if search and choice else None,
+        "words": _words(choice, has_limits) if choice else WORDS[_TIME],
+        "has_limits": has_limits,
         "with_queue": choice is not None and choice.goal == WITH_QUEUE,
         "other": _other_name(headline, vary),
     }
@@ -212,9 +188,9 @@ def _row(study: Study, headline: Headline) -> HeadlineRow:
 def _other_name(headline: Headline, vary: Sequence[str]) -> str:
     """A point of the same line by its nodes, and its devices where other lines have others."""
     taken, other = headline.taken, headline.other
-    if taken is None or other is None:
+    if headline.choice is None or taken is None or other is None:
         return ""
-    is_of_line = any(row is other for row in _line(taken, headline.compared))
+    is_of_line = any(row is other for row in _line(taken, headline.choice.compared))
     return axis_text("nodes", other) if is_of_line and GPUS not in vary else point_name(other, vary)
 
 
@@ -225,12 +201,10 @@ def _statuses(study: Study, points: Sequence[Row]) -> Counter[str]:
     return Counter() if found.keys() <= {RunState.MISSING} else found
 
 
-def _search_words(study: Study, search: StudySearch, choice: Choice) -> dict[str, object]:
-    verdict = search.verdicts[choice.goal]
+def _search_words(study: Study, search: StudySearch) -> dict[str, object]:
     return {
-        "verdict": verdict_text(search, verdict),
-        "confidence": f"{search.planned.search.confidence:.0%}",
-        "rounds": verdict.rounds,
+        "verdict": verdict_text(search),
+        "rounds": search.decision.rounds,
         "saving": search_results.saving(search_results.spent(study, search).values()),
     }
 

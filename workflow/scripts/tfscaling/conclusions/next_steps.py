@@ -85,7 +85,7 @@ def _searches(study: Study) -> Iterator[Found]:
         if not extra.isdisjoint(wanted):
             due, runs_next = len(search.decision.due), search.decision.runs_next
             yield Step("search", runs=len(wanted)), {"due": due, "runs_next": runs_next}
-        if any(each.has_ended and not each.is_decided for each in search.decision.verdicts):
+        if search.decision.has_ended and not search.decision.is_decided:
             named = {"work": work, "is_named": len(study.searches) > 1}
             yield Step("undecided search"), named
 

@@ -14,10 +14,10 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import line
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.search.interim import KEPT_RUNS, Elimination, Reason, Verdict
+from tfscaling.search.interim import KEPT_RUNS, Decision, Elimination, Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec import platforms
-from tfscaling.spec.config import LINE_AXES, POINT_AXES, SearchLimit
+from tfscaling.spec.config import LINE_AXES, POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import (
@@ -34,7 +34,7 @@ from tfscaling.tables.table_rows import Row, columns_of, frame, is_known, point_
 TAKEN, IN, LEFT = "the answer", "not excluded", "left"
 OTHER_WORK = "trains fewer examples than others"
 _SHOWN = (
-    *("place", "constraint", "round", "why", "rival", "gap", "at_least"),
+    *("place", "limits", "round", "why", "rival", "gap", "at_least"),
     *("runs", "node_hours", "cost_usd"),
 )
 _HEADS = {"gap": "behind", "at_least": "worse by at least", "rival": "ahead of it"}
@@ -42,13 +42,14 @@ _DIGITS = {"round": 0, "runs": 0, "node_hours": 4, "cost_usd": 4}
 
 
 class SearchRow(msgspec.Struct):
-    """A point of a search for a goal.
+    """A point of a search.
 
     `rival` was ahead when the point left in `round`, by the fraction `gap` by estimate; `at_least`:
-    by what it is worse with the confidence of the search, where that is claimed. `full_…` is what
-    the runs of the full grid would have taken. What follows is the same for all points of a goal.
+    by what it is worse with CONFIDENCE, where that is claimed. `full_…` is what
+    the runs of the full grid would have taken. What follows is the same for all points of a search.
     """
 
+    work: str
     goal: str
     platform: str
     model: str
@@ -59,7 +60,7 @@ class SearchRow(msgspec.Struct):
     tasks_per_node: str
     devices: str
     place: str = ""
-    constraint: str | None = None
+    limits: str | None = None
     round: int | None = None
     why: str | None = None
     rival: str | None = None
@@ -76,8 +77,7 @@ class SearchRow(msgspec.Struct):
     bound: float = NAN
     verdict: str = ""
     indifference: float = 0.0
-    confidence: float = 0.0
-    limit: str | None = None
+    kept: str | None = None
 
     @property
     def spent(self) -> tuple[Spent, Spent]:
@@ -144,7 +144,7 @@ def _at_least_s(point: Point, seconds: Mapping[Point, Sequence[float]]) -> list[
 
 
 def table(study: Study) -> pd.DataFrame:
-    """One `SearchRow` for each goal and point of each search, the answer first."""
+    """One `SearchRow` for each point of each search, the answer first."""
     rows = [row for search in study.searches.values() for row in _rows(study, search)]
     return frame(SearchRow, rows)
 
@@ -155,42 +155,38 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
     shown = {point: _shown(point, study) for point in points.values()}
     vary = varying([*shown.values()])
     names = {name: point_name(shown[point], vary) for name, point in points.items()}
-    asked = search.planned.search
-    limits = [
-        f"{limit_text(*each)}: {_kept_text(_kept(search))}" for each in asked.constraint.items()
-    ]
-    for verdict in search.decision.verdicts:
-        claims = {
-            each.name: each.at_least for each in verdict.eliminated if each.at_least is not None
-        }
-        left = {each.name: each for each in verdict.eliminated}
-        says = f"{verdict_text(search, verdict)}, {_rounds_text(verdict)}"
-        order = sorted(search.points, key=lambda name: _place(name, verdict, left))
-        for name in [*order, *(point.path for point in search.other_work)]:
-            had, full = costs_of[points[name]]
-            row = SearchRow(
-                verdict.goal,
-                **shown[points[name]],
-                place=TAKEN if name == verdict.cheapest else IN,
-                constraint=str(search.decision.allowed.get(name, "")) if limits else None,
-                at_least=claims.get(name, NAN),
-                **had._asdict(),
-                **{f"full_{what}": value for what, value in full._asdict().items()},
-                rounds=verdict.rounds,
-                is_decided=verdict.is_decided,
-                bound=verdict.bound if math.isfinite(verdict.bound) else NAN,
-                verdict="; ".join(filter(None, (says, left_text(study, search, verdict)))),
-                indifference=asked.indifference,
-                confidence=asked.confidence,
-                limit=next(iter(limits), None),
-            )
-            if name not in search.points:
-                row.place, row.why = LEFT, OTHER_WORK
-            elif each := left.get(name):
-                row.place, row.round, row.why = LEFT, each.round, str(each.reason)
-                row.gap = NAN if each.gap is None else each.gap
-                row.rival = names.get(each.rival or "")
-            yield row
+    limits = limits_text(search)
+    decision = search.decision
+    claims = {each.name: each.at_least for each in decision.eliminated if each.at_least is not None}
+    left = {each.name: each for each in decision.eliminated}
+    rounds = f"in {decision.rounds} round{'s' * (decision.rounds != 1)}"
+    says = [f"{verdict_text(search)}, {rounds}", left_text(study, search)]
+    order = sorted(search.points, key=lambda name: _place(name, decision, left))
+    for name in [*order, *(point.path for point in search.other_work)]:
+        had, full = costs_of[points[name]]
+        row = SearchRow(
+            search.planned.work,
+            search.planned.goal,
+            **shown[points[name]],
+            place=TAKEN if name == decision.cheapest else IN,
+            limits=str(decision.allowed.get(name, "")) if limits else None,
+            at_least=claims.get(name, NAN),
+            **had._asdict(),
+            **{f"full_{what}": value for what, value in full._asdict().items()},
+            rounds=decision.rounds,
+            is_decided=decision.is_decided,
+            bound=decision.bound if math.isfinite(decision.bound) else NAN,
+            verdict="; ".join(filter(None, says)),
+            indifference=search.planned.indifference,
+            kept=limits,
+        )
+        if name not in search.points:
+            row.place, row.why = LEFT, OTHER_WORK
+        elif each := left.get(name):
+            row.place, row.round, row.why = LEFT, each.round, str(each.reason)
+            row.gap = NAN if each.gap is None else each.gap
+            row.rival = names.get(each.rival or "")
+        yield row
 
 
 def _shown(point: Point, study: Study) -> Row:
@@ -202,10 +198,12 @@ def _shown(point: Point, study: Study) -> Row:
     }
 
 
-def _place(name: str, verdict: Verdict, left: Mapping[str, Elimination]) -> tuple[int, float, str]:
+def _place(
+    name: str, decision: Decision, left: Mapping[str, Elimination]
+) -> tuple[int, float, str]:
     if name in left:
         return -left[name].round, left[name].gap or math.inf, name
-    return -1000 - (name == verdict.cheapest), 0.0, name
+    return -1000 - (name == decision.cheapest), 0.0, name
 
 
 def _kept(search: StudySearch) -> int:
@@ -213,17 +211,16 @@ def _kept(search: StudySearch) -> int:
     return min(KEPT_RUNS, search.planned.search.looks[-1])
 
 
-def _kept_text(runs: int) -> str:
-    """The share of runs that may miss a limit that `runs` runs kept."""
-    return f"{runs} runs or more, so with 95% fewer than {1 - 0.05 ** (1 / runs):.0%} miss it"
-
-
-def limit_text(metric: str, limit: SearchLimit) -> str:
-    """`test_accuracy of at least 0.98, but for 0.002`."""
-    words = (
-        f"at least {limit.at_least:g}" if limit.at_most is None else f"at most {limit.at_most:g}"
-    )
-    return f"{metric} of {words}, but for {limit.indifference:g}"
+def limits_text(search: StudySearch) -> str | None:
+    """`quality of at least 0.98, cost_usd of at most 40: 11 runs or more, …`, or None."""
+    runs = _kept(search)
+    words = [
+        f"{METRICS[name].title} of at {'least' if each.at_most is None else 'most'} {each.value:g}"
+        for name, each in search.planned.limits.items()
+    ]
+    misses = f"{1 - 0.05 ** (1 / runs):.0%}"
+    kept = f"{runs} runs or more, so with 95% fewer than {misses} miss any of them"
+    return f"{listed(words)}: {kept}" if words else None
 
 
 def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
@@ -234,53 +231,47 @@ def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
     return line("search", part="saving", had=had, full=full, never=never)
 
 
-def verdict_text(search: StudySearch, verdict: Verdict) -> str:
+def verdict_text(search: StudySearch) -> str:
     """`decided: within 5% of the best`, or `undecided: within 7.2% of the best`."""
-    asked = search.planned.search
     return line(
         "search",
         part="verdict",
-        verdict=verdict,
+        verdict=search.decision,
         infinite=math.inf,
-        indifference=asked.indifference,
+        indifference=search.planned.indifference,
         kept_runs=_kept(search),
-        is_limited=bool(asked.constraint),
+        is_limited=bool(search.planned.limits),
     )
 
 
-def left_text(study: Study, search: StudySearch, verdict: Verdict) -> str:
+def left_text(study: Study, search: StudySearch) -> str:
     """Which points left because they do not run or miss the target, with their valid runs' median.
 
     Empty if none did.
     """
     gone = [
         each
-        for each in verdict.eliminated
+        for each in search.decision.eliminated
         if each.reason in (Reason.DOES_NOT_RUN, Reason.NOT_REACHED)
     ]
     vary = varying([_shown(point, study) for point in search.points.values()])
     names = []
     for each in gone:
         point = search.points[each.name]
-        values = study.samples.values(point, verdict.goal)
+        values = study.samples.values(point, search.planned.goal)
         had = f"its {len(values)} valid run{'s' * (len(values) != 1)}"
-        metric = METRICS[verdict.goal]
+        metric = METRICS[search.planned.goal]
         unit = f" {metric.unit}" * bool(metric.unit)
         took = f"; {had}: {rounded(median(values), metric.digits)}{unit}" if values else ""
         names.append(f"{point_name(_shown(point, study), vary)} {each.reason}{took}")
     return listed(names)
 
 
-def _rounds_text(verdict: Verdict) -> str:
-    return f"in {verdict.rounds} round{'s' * (verdict.rounds != 1)}"
-
-
 def as_text(table: pd.DataFrame) -> TextTable:
     """The table of the page, of all searches: what each found, took and promises below it."""
     axes, fixed = naming(table)
-    several = table["goal"].nunique() > 1
-    shown = [n for n in _SHOWN if n != "constraint" or table["constraint"].notna().any()]
-    names = [*(["goal"] * several), *axes, *shown]
+    shown = [n for n in _SHOWN if n != "limits" or table["limits"].notna().any()]
+    names = [*axes, *shown]
     rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
     heads = [_HEADS.get(name, name) for name in names]
     above = f"All configurations: {fixed}." if fixed else ""
@@ -288,19 +279,15 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
-    works: dict[str, dict[str, list[SearchRow]]] = {}
+    works: dict[str, list[SearchRow]] = {}
     for row in rows:
-        works.setdefault(f"{row.model}, {row.recipe}: ", {}).setdefault(row.goal, []).append(row)
-    for work, goals in works.items():
-        named = work if len(works) > 1 else ""
-        for goal, own in goals.items():
-            yield f"{named}{METRICS[goal].title}: {own[0].verdict}."
-        yield named + saving(row.spent for row in next(iter(goals.values())))
-    for indifference, sureness, limit in dict.fromkeys(
-        (row.indifference, row.confidence, row.limit) for row in rows
-    ):
-        values = {"indifference": indifference, "sureness": sureness, "limit": limit}
-        yield line("search", part="promise", **values)
+        works.setdefault(row.work, []).append(row)
+    for work, own in works.items():
+        named = f"{work}: " * (len(works) > 1)
+        yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
+        yield named + saving(row.spent for row in own)
+    for indifference, kept in dict.fromkeys((row.indifference, row.kept) for row in rows):
+        yield line("search", part="promise", indifference=indifference, limit=kept)
     if any(row.why == Reason.BOUNDED for row in rows):
         yield (
             f"“{Reason.BOUNDED}” rests on the assumption of the configuration that n times the "

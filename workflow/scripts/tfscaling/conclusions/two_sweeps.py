@@ -197,11 +197,13 @@ def table(study: Study) -> pd.DataFrame:
             compared.append((row, own, other))
     if compared:
         pairs = _times([other for *_, other in compared]), _times([own for _, own, _ in compared])
-        for (row, *_), found in zip(compared, judge(*pairs, study.indifference), strict=True):
+        for (row, *_), found in zip(
+            compared, judge(*pairs, study.question.indifference), strict=True
+        ):
             row |= {"verdict": found.verdict, "time_ratio": found.ratio}
             row |= {"time_ratio_low": found.low, "time_ratio_high": found.high}
             row["comparisons"] = len(compared)
-    named = {"reference": str(reference.folder), "indifference": study.indifference}
+    named = {"reference": str(reference.folder), "indifference": study.question.indifference}
     return pd.DataFrame([row | named for row in rows], columns=list(COLUMNS))
 
 

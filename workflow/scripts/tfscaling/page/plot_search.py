@@ -8,7 +8,6 @@ import pandas as pd
 
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import COLOURS, FONT_SIZE, Tables
-from tfscaling.record.metrics import METRICS
 from tfscaling.tables.columns import Cells
 from tfscaling.tables.display import point_name, varying
 from tfscaling.tables.table_rows import is_known, rows_of
@@ -26,20 +25,17 @@ _INCHES, _AROUND = 0.21, 0.75
 
 
 def race(tables: Tables, title: str) -> Figure:
-    """A panel for each goal and work: a line for each point as long as its runs."""
+    """A panel for each search: a line for each point as long as its runs."""
     table = tables.search
     if table.empty:
         return plot_figure.empty(tables, title, "runs")
-    groups = [own for _, own in table.groupby(["goal", "model", "recipe"], sort=False)]
+    groups = [own for _, own in table.groupby("work", sort=False)]
     figure, every_axes = plot_figure.panels(title, "runs", [""] * len(groups))
     figure.set_figheight(sum(_INCHES * len(own) + _AROUND for own in groups))
-    several = varying(rows_of(table))
     for axes, own in zip(every_axes, groups, strict=True):
         _draw(axes, own)
         if len(groups) > 1:
-            named = [str(own[axis].iloc[0]) for axis in ("model", "recipe") if axis in several]
-            goal = METRICS[str(own["goal"].iloc[0])].title
-            axes.set_ylabel(", ".join([goal, *named]))
+            axes.set_ylabel(str(own["work"].iloc[0]))
     plot_figure.mark_absent(every_axes[0], tables.comparison)
     notes = [
         "in percent: how far it was behind, by estimate, when it left",

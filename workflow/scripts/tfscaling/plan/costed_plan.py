@@ -392,7 +392,7 @@ def _cost_of(
 
     expected = study_searches.expected_runs(search, prices)
     return SearchCost(
-        ", ".join(search.work),
+        search.planned.work,
         len(made),
         cost(made),
         cost({p: max(n, next_runs) if search.is_next(p) else n for p, n in made.items()}),

@@ -45,10 +45,9 @@ class RepeatedPoint(Point, frozen=True, kw_only=True):
 
 
 class SearchState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a search, for a model and recipe."""
+    """The state of a search, for a question."""
 
-    model: str
-    recipe: str
+    work: str
     points: Annotated[int, Meta(description="From which the search chooses.")]
     left: Annotated[tuple[str, ...], Meta(description="Eliminated configurations, by their paths.")]
     wanted: Annotated[tuple[str, ...], Meta(description="Configurations that need more runs.")]
@@ -58,15 +57,13 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, search: StudySearch) -> SearchState:
         decision = search.decision
-        gone = [each.name for verdict in decision.verdicts for each in verdict.eliminated]
         return cls(
-            model=search.planned.model,
-            recipe=search.planned.recipe,
+            work=search.planned.work,
             points=len(search.points),
-            left=tuple(dict.fromkeys(gone)),
+            left=tuple(each.name for each in decision.eliminated),
             wanted=decision.wanted,
             runs_next=decision.runs_next,
-            is_decided=all(verdict.is_decided for verdict in decision.verdicts),
+            is_decided=decision.is_decided,
         )
 
 

@@ -183,7 +183,7 @@ class PointMetrics(RunMetrics):
         NAN
     )
     """From the trainer's first line to the end of the first evaluation whose quality is as good as
-    its target in comparison.targets, evaluations so far included; null where a program tells no
+    its target in `question.limits`, evaluations so far included; null where a program tells no
     times of the epochs after that. Without evaluation_interval_epochs in the recipe, the only
     evaluation is that after the last epoch. MLPerf's clock is the same, but lets initialisation of
     up to 30 minutes out."""

@@ -11,8 +11,8 @@ until one is shown to be within an indifference of the best or the runs are used
   or the bound is wrong, only if the best looks worse than it is against a rival at an analysis.
 - A gap in two to four runs counts only from EARLY_GAPS on: so few runs may all be of a slow mode,
   and cannot show that a candidate scatters more than its rivals.
-- A candidate with a run that missed its target or limit is eliminated. Candidates eliminated behind
-  it run again. Where runs may miss a target or limit, a candidate is named from KEPT_RUNS on.
+- A candidate with a run that missed its target or a limit is eliminated. Candidates eliminated
+  behind it run again. With a target or limits, a candidate is named from KEPT_RUNS on.
 
 An eliminated candidate is *not the best*. That it is worse than another by some amount is a
 separate claim, from CLAIM_RUNS runs on; all claims hold together.

@@ -2,7 +2,7 @@
 
 The expected number of runs is the mean of simulated searches: candidates without runs get times
 from random scaling curves, the others their own median; all runs scatter by SCATTER. A candidate
-without runs keeps a constraint.
+without runs keeps the limits.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.record.attempts import Kind
-from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import (
     Candidate,
     Decision,
     Run,
-    Verdict,
     decide,
     lacking,
 )
-from tfscaling.spec.config import LINE_AXES, Search
+from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.manifest import Manifest, PlannedSearch
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import table_rows
@@ -56,16 +54,6 @@ class StudySearch:
     other_work: tuple[Point, ...]
     candidates: tuple[Candidate, ...]
     decision: Decision
-
-    @property
-    def work(self) -> tuple[str, str]:
-        """Model and recipe."""
-        return self.planned.model, self.planned.recipe
-
-    @property
-    def verdicts(self) -> dict[str, Verdict]:
-        """Goal → what is known."""
-        return {verdict.goal: verdict for verdict in self.decision.verdicts}
 
     def wanted(self) -> Iterator[tuple[Point, int]]:
         """(point, repeat) of the runs that the next analysis lacks, block by block."""
@@ -97,17 +85,24 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
         for point, own in valid.items()
         if any(is_known(row.examples_trained) for row in own)
     }
-    work = work_of(trained.values())
-    other = [p for p, own in trained.items() if own < work and not is_same_work(own, work)]
+    works: dict[tuple[str, str], list[float]] = {}
+    for point, own in trained.items():
+        works.setdefault((point.model, point.recipe), []).append(own)
+    other = [
+        point
+        for point, own in trained.items()
+        for work in [work_of(works[point.model, point.recipe])]
+        if own < work and not is_same_work(own, work)
+    ]
     points = {point.path: point for point in rows if point not in other}
     costs = {name: _median(row.cost_usd for row in valid[p]) for name, p in points.items()}
     if None in costs.values():
         costs = {name: _node_seconds(valid[point], point) for name, point in points.items()}
     candidates = tuple(
-        _candidate(point, rows[point], planned.search, costs[name])
-        for name, point in points.items()
+        _candidate(point, rows[point], planned, costs[name]) for name, point in points.items()
     )
-    decision = decide(candidates, planned.search)
+    asked = planned.search, planned.goal, planned.limits, planned.indifference
+    decision = decide(candidates, *asked)
     return StudySearch(planned, points, tuple(other), candidates, decision)
 
 
@@ -137,9 +132,9 @@ def _median(values: Iterable[float]) -> float | None:
 
 
 def _candidate(
-    point: Point, rows: Sequence[RunRow], search: Search, cost: float | None
+    point: Point, rows: Sequence[RunRow], planned: PlannedSearch, cost: float | None
 ) -> Candidate:
-    runs: list[Run | None] = [None] * search.looks[-1]
+    runs: list[Run | None] = [None] * planned.search.looks[-1]
     failed: set[int] = set()
     replaced: set[int] = set()
     for row in rows:
@@ -147,10 +142,10 @@ def _candidate(
         if block >= len(runs):
             continue
         if row.status in (RunState.OK, RunState.DIVERGED):
-            values: dict[str, float] = {goal: _value(row, goal) for goal in search.goals}
-            if search.constraint and row.status == RunState.OK and is_known(row.quality):
-                values[QUALITY] = float(row.quality)
-            runs[block] = values
+            is_ok = row.status == RunState.OK
+            limited = {name: getattr(row, name) for name in planned.limits if is_ok}
+            known = {name: float(value) for name, value in limited.items() if is_known(value)}
+            runs[block] = {**known, planned.goal: _value(row, planned.goal)}
         elif row.status == RunState.DOES_NOT_FIT:
             failed.add(block)
         elif row.failed_too_often:
@@ -216,43 +211,44 @@ def expected_runs(
     own = {name: number for number, name in enumerate(dict.fromkeys(names))}
     lines = np.array([own[name] for name in names])
     devices = np.array([point.nodes * max(1, point.gpus_per_node) for point in points], float)
-    rates = {
-        goal: [prices.get(p) or 1.0 if goal.startswith("cost_") else 1 / p.nodes for p in points]
-        for goal in search.planned.search.goals
+    goal, asked = search.planned.goal, search.planned.search
+    rates = [prices.get(p) or 1.0 if goal.startswith("cost_") else 1 / p.nodes for p in points]
+    limits = {name: each for name, each in search.planned.limits.items() if name != goal}
+    kept = {
+        name: each.value + (0.5 if each.at_most is None else -0.5) * max(1, abs(each.value))
+        for name, each in limits.items()
     }
-    kept: dict[str, float] = {}
-    for limit in search.planned.search.constraint.values():  # a quality that keeps the limit
-        inside = 10 * limit.indifference
-        most, least = limit.at_most, limit.at_least or 0.0
-        kept[QUALITY] = least + inside if most is None else most - inside
     dice, sums = np.random.default_rng(1), np.zeros(len(points))
     for _ in range(trials):
         time_s = scaling_times(devices, lines, dice)
         filled = [
-            _filled(each, {goal: time * point.nodes * rates[goal][n] for goal in rates}, kept, dice)
-            for n, (each, point, time) in enumerate(
-                zip(search.candidates, points, time_s.tolist(), strict=True)
+            _filled(each, goal, time * point.nodes * rate, kept, dice)
+            for each, point, time, rate in zip(
+                search.candidates, points, time_s.tolist(), rates, strict=True
             )
         ]
-        found = decide(filled, search.planned.search)
+        found = decide(filled, asked, goal, limits, search.planned.indifference)
         sums += [found.runs[each.name] for each in filled]
     return dict(zip(points, (sums / trials).tolist(), strict=True))
 
 
 def _filled(
-    candidate: Candidate, usual: Mapping[str, float], kept: Mapping[str, float], dice: Dice
+    candidate: Candidate, goal: str, usual: float, kept: Mapping[str, float], dice: Dice
 ) -> Candidate:
     """The candidate with a simulated run in each block without one.
 
-    Without any run it has the goals `usual` and the quality `kept`, which does not scatter.
+    Without any run its goal is `usual`, and it keeps the limits by the values `kept`, which do not
+    scatter.
     """
     made = [run for run in candidate.runs if run is not None]
-    goals = {goal: _middle([run[goal] for run in made], value) for goal, value in usual.items()}
-    of_made = {name: [run[name] for run in made if name in run] for name in kept}
-    quality = {name: _middle(of_made[name], value) for name, value in kept.items()}
+    value = _middle([run[goal] for run in made], usual)
+    limited = {
+        name: _middle([run[name] for run in made if name in run], otherwise)
+        for name, otherwise in kept.items()
+    }
     factors = np.exp(SCATTER * dice.standard_normal(len(candidate.runs))).tolist()
     runs: list[Run] = [
-        run if run is not None else {n: value * factor for n, value in goals.items()} | quality
+        run if run is not None else {**limited, goal: value * factor}
         for run, factor in zip(candidate.runs, factors, strict=True)
     ]
     return replace(candidate, runs=tuple(runs))

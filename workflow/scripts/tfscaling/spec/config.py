@@ -138,43 +138,18 @@ class RepeatUntil(Keys, frozen=True, kw_only=True):
 
 #: Runs of each point that is still in a search, at each of its looks.
 LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
-#: Goals of a search: metrics that are better the lower.
-SearchGoal = Literal["execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd"]
-
-
-class SearchLimit(Keys, frozen=True, kw_only=True):
-    """A limit of a quality: exactly one of `at_least` and `at_most` is given."""
-
-    at_least: float | None = None
-    """The mean over a configuration's runs is no less."""
-    at_most: float | None = None
-    """The mean over a configuration's runs is no more."""
-    indifference: Annotated[float, Meta(gt=0)] = 0.001
-    """A configuration that misses the limit by at most this may be chosen, in the metric's unit;
-    the smaller, the more runs it takes to know."""
+#: The goals that a search can have.
+SEARCH_GOALS = ("execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd")
 
 
 class Search(Keys, frozen=True, kw_only=True):
-    """A search makes runs in rounds, of the configurations alone that may still be the best of
-    their work.
+    """A search makes runs in rounds, of the configurations alone that may still answer the
+    question.
 
-    It ends when one configuration is shown to be within the indifference of the best. All keys but
-    `indifference` must not change during a search.
+    It ends when one configuration is shown to be within the indifference of the best. These keys
+    and the `question`, but for its `indifference`, must not change during a search.
     """
 
-    goal: SearchGoal | Annotated[tuple[SearchGoal, ...], _ONCE] = "execution_time_s"
-    """The best configuration has the least of this, among all configurations with the same model
-    and recipe: `execution_time_s`, `cost_usd`, `time_to_target_s` or `cost_to_target_usd`. Several
-    goals share the runs and the error."""
-    indifference: Annotated[float, Meta(gt=0, lt=1)] = 0.05
-    """The search may end at a configuration that is worse than the best by at most this fraction. A
-    change reruns nothing."""
-    confidence: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
-    """The search may be wrong in at most 1 - confidence of all searches."""
-    constraint: Annotated[dict[MetricName, SearchLimit], Meta(max_length=1)] = {}
-    """Only a configuration whose quality keeps this limit is chosen: the metric of the recipe's
-    `quality` and its limit, as `test_accuracy: {at_least: 0.98, indifference: 0.002}`. It is judged
-    by the same runs, and takes a fifth of the error."""
     repeats_max: Annotated[int, Meta(ge=LOOKS[0], le=LOOKS[-1])] = LOOKS[-1]
     """A configuration gets at most this many runs; the search looks at its configurations at 2, 3,
     4, 6, 8, 11, 15 and 20 runs of each."""
@@ -187,11 +162,6 @@ class Search(Keys, frozen=True, kw_only=True):
     """If true, n times the nodes are taken to be at most n times as fast, all else being equal. A
     configuration that cannot be the best by this is not run: the smallest configurations have their
     runs first, then the largest, then what is left."""
-
-    @property
-    def goals(self) -> tuple[SearchGoal, ...]:
-        """The goals, one or more."""
-        return values_of(self.goal)
 
     @property
     def first_runs(self) -> int:
@@ -754,13 +724,6 @@ class Comparison(Keys, frozen=True, kw_only=True):
     """Speed-up is relative to the configuration with these values of axes. Omitted axes are as in
     the compared configuration (platform, model, strategy, recipe) or with the fewest replicas (the
     others), on the same kind of device."""
-    indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
-    """A configuration that is worse than the best by at most this fraction counts as equally good,
-    so that cost decides; of metrics with a best value it is a fraction of the distance from it, as
-    1 - accuracy. Only a configuration that is shown to be so near is a supported decision."""
-    targets: dict[MetricName, float] = {}
-    """Metrics that are the quality of a recipe, each with the value at which a run reaches the
-    target, for `time_to_target_s` and `cost_to_target_usd`."""
 
 
 class Limit(Keys, frozen=True, kw_only=True):
@@ -785,29 +748,58 @@ class Limit(Keys, frozen=True, kw_only=True):
         return given
 
 
-class Question(Keys, frozen=True, kw_only=True):
-    """The question that the study answers."""
+#: Metrics that may have a limit besides the recipes' quality.
+LIMITED = (
+    *("execution_time_s", "time_with_queue_s", "cost_usd", "energy_kwh"),
+    *("rank_memory_gb", "gpu_memory_gb"),
+)
 
-    goal: QuestionGoal | None = None
-    """The headline answers by this metric. null takes `time_to_target_s` where runs reach a target,
-    and `execution_time_s` elsewhere. `time_with_queue_s` includes the wait in the queue and the
-    boot of nodes, as the runs of the sweep waited (limits: docs/method.md)."""
+
+class Question(Keys, frozen=True, kw_only=True):
+    """The question that the study answers: headline, recommendation and search go by it."""
+
+    goal: QuestionGoal = "execution_time_s"
+    """The best configuration has the lowest value of this metric, or the best quality.
+    `time_to_target_s` and `cost_to_target_usd` need a limit of the quality: it is the target, which
+    a run reaches with its first evaluation that keeps the limit. `time_with_queue_s` includes the
+    wait in the queue and the boot of nodes, as the runs of the sweep waited (limits:
+    docs/method.md)."""
     limits: dict[MetricName, Limit] = {}
     """Only configurations that are shown to keep these limits are recommended: of
     `execution_time_s`, `time_with_queue_s`, `cost_usd`, `energy_kwh`, `rank_memory_gb`,
-    `gpu_memory_gb`, and of the recipes' quality, by its name."""
+    `gpu_memory_gb`, and of the recipes' quality, by its name. A limit of a quality holds for the
+    recipes with this quality."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
     """The recommendation is chosen among the configurations that differ in these axes. Each
     combination of the other axes is a separate question. With `recipe` or `model` among them,
-    configurations are compared by time and cost to a target and by quality: all recipes need the
-    same quality, with a target in `comparison.targets`."""
+    all recipes need the same quality, with a limit."""
+    indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
+    """A configuration that is worse than the best by at most this fraction counts as equally good,
+    so that cost decides, and a search may end with it; of metrics with a best value it is a
+    fraction of the distance from it, as 1 - accuracy. Only a configuration that is shown to be so
+    near is a supported decision. A change reruns nothing."""
 
     @property
     def separate(self) -> tuple[str, ...]:
         """The axes that separate questions: each combination is one."""
         return tuple(axis for axis in POINT_AXES if axis not in self.choose)
+
+    @property
+    def targets(self) -> dict[str, float]:
+        """Metric of a quality → its limit, to which time and cost to a target are measured."""
+        return {name: each.value for name, each in self.limits.items() if name not in LIMITED}
+
+    def limits_for(self, goal: str, quality: str | None) -> dict[str, Limit]:
+        """Column → limit for configurations with this quality.
+
+        For time and cost to a target, the limit of the quality is the target instead.
+        """
+        own = {name: each for name, each in self.limits.items() if name in LIMITED}
+        if quality in self.limits and "_to_target" not in goal:
+            own["quality"] = self.limits[quality]
+        return own
 
 
 class Published(Keys, frozen=True, kw_only=True):

@@ -45,8 +45,6 @@ REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
 #: Former keys → their new names.
 RENAMED = {
     "yardstick": "all_reduce_benchmark",
-    "comparison.target_accuracy": "comparison.targets, as in targets: {test_accuracy: 0.97},",
-    "comparison.time": "question.goal",
     "plots.accuracy_time": "quality_time",
     "plots.loss_accuracy": "loss_quality",
 }
@@ -155,8 +153,12 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
     for option in _options(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
-            new = RENAMED.get(key_of([*place, key]))
-            rule = f"the key is called {new} now" if new else f"unknown key; {known(fields, key)}"
+            name = key_of([*place, key])
+            rule = f"unknown key; {known(fields, key)}"
+            if new := RENAMED.get(name):
+                rule = f"the key is called {new} now"
+            elif form := _as_question(name, value[key]):
+                rule = f"the key is part of `question` now; write {form}"
             return NotAllowed([*place, key], value[key], rule)
         for key in (key for key in option.get("required", ()) if key not in value):
             absent = [name for name in CONFIG_FILES if not place and not Path(name).is_file()]
@@ -165,6 +167,30 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
         if path.startswith("`key`"):
             value, schema = _refused_entry(raw, place, path), option.get("propertyNames", {})
     return NotAllowed(place, value, f"allowed: {words(schema, value)}", _hint(value, schema))
+
+
+def _as_question(key: str, value: Any) -> str:
+    """The form in `question` of a former key and its value; empty for other keys."""
+    kind = re.sub(r"^grid\[\d+\]\.", "", key)
+    if kind in ("search.goal", "comparison.time"):
+        goal = value[0] if isinstance(value, list) and value else value
+        return f"question: {{goal: {goal}}}"
+    if kind in ("search.indifference", "comparison.indifference"):
+        return f"question: {{indifference: {value}}}"
+    if kind == "comparison.target_accuracy":
+        value = {"test_accuracy": value}
+    elif kind not in ("search.constraint", "comparison.targets"):
+        return ""
+    limits = []
+    for metric, given in (value if isinstance(value, dict) else {"test_accuracy": 0.97}).items():
+        side = "at_most" if config.Quality(metric=str(metric)).better == "lower" else "at_least"
+        if isinstance(given, dict):
+            side, given = next(
+                (pair for pair in given.items() if pair[0] != "indifference"), (side, 0.97)
+            )
+        limits.append(f"{metric}: {{{side}: {given}}}")
+    goal = "goal: time_to_target_s, " * kind.startswith("comparison")
+    return f"question: {{{goal}limits: {{{', '.join(limits)}}}}}"
 
 
 def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:

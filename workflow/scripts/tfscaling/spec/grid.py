@@ -21,9 +21,11 @@ import msgspec
 
 from tfscaling.spec import configuration, platforms, recipes, run_spec, variants
 from tfscaling.spec.config import (
+    LIMITED,
     LINE_AXES,
     MPI_STRATEGY,
     POINT_AXES,
+    SEARCH_GOALS,
     WORK_AXES,
     Block,
     Config,
@@ -256,36 +258,17 @@ def check_baseline(config: Config, grid: Grid) -> None:
         raise NotAllowed([*place, "recipe"], recipe, rule)
 
 
-def check_times(config: Config, grid: Grid) -> None:
-    """Raise NotAllowed where short runs cannot have what the comparison asks for."""
-    found = {run.spec.point.recipe: run.spec.recipe for run in grid.runs}
-    short = [name for name, each in found.items() if each.stop_after_steps is not None]
-    if config.question.goal == "time_with_queue_s" and short:
-        rule = f"recipe {short[0]} has stop_after_steps, and short jobs wait for less time"
-        rule += "; allowed: execution_time_s"
-        raise NotAllowed(["question", "goal"], config.question.goal, rule)
-    for metric, target in config.comparison.targets.items():
-        of_metric = [name for name, each in found.items() if each.quality.metric == metric]
-        if of_metric and set(of_metric) <= set(short):
-            rule = f"all recipes with this quality have stop_after_steps ({', '.join(of_metric)})"
-            raise NotAllowed(
-                ["comparison", "targets", metric], target, f"{rule}; allowed: leave it out"
-            )
-
-
 def check_question(config: Config, grid: Grid) -> None:
     """Raise NotAllowed where the question cannot be answered."""
     found = {run.spec.point.recipe: run.spec.recipe for run in grid.runs}
+    _check_limits_of_question(config, grid, found)
     _check_goal(config, grid, found)
-    _check_question_limits(config, grid, found)
     _check_choice(config, grid, found)
 
 
 def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
     """Raise NotAllowed where runs cannot have the metric that the question asks for."""
     goal = config.question.goal
-    if goal is None:
-        return
 
     def wrong(rule: str) -> NotAllowed:
         return NotAllowed(["question", "goal"], goal, rule)
@@ -294,25 +277,27 @@ def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None
         for run in grid.runs:
             if run.usd_per_node_hour is None:
                 raise wrong(f"needs usd_per_node_hour of platform {run.spec.point.platform}")
+    if grid.searches and goal not in SEARCH_GOALS:
+        raise wrong(f"no goal of a search; allowed: {', '.join(SEARCH_GOALS)}, or `search: null`")
     for name, recipe in found.items():
         is_short = recipe.stop_after_steps is not None
+        if is_short and goal == "time_with_queue_s":
+            rule = f"recipe {name} has stop_after_steps, and short jobs wait for less time"
+            raise wrong(f"{rule}; allowed: execution_time_s")
         if is_short and (goal == "quality" or "_to_target" in goal):
             raise wrong(f"recipe {name} has stop_after_steps, and quality is not projected")
-        if "_to_target" in goal and recipe.quality.metric not in config.comparison.targets:
-            metric = recipe.quality.metric
-            raise wrong(f"needs a target of {metric} in comparison.targets, for recipe {name}")
+        if "_to_target" not in goal:
+            continue
+        if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
+            rule = f"the program of recipe {name} reports no times of epochs"
+            ways = "execution_time_s, cost_usd, or `observe: fit`, events, mllog, tensorboard"
+            raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
+        if (metric := recipe.quality.metric) not in config.question.limits:
+            raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
-#: Metrics that may have a limit besides the recipes' quality.
-LIMITED = (
-    *("execution_time_s", "time_with_queue_s", "cost_usd", "energy_kwh"),
-    *("rank_memory_gb", "gpu_memory_gb"),
-)
-
-
-def _check_question_limits(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
+def _check_limits_of_question(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
     """Raise NotAllowed for a limit that no run can be held to."""
-    qualities = {recipe.quality.metric for recipe in found.values()}
     for name, limit in config.question.limits.items():
 
         def wrong(rule: str, name: str = name, limit: Limit = limit) -> NotAllowed:
@@ -322,22 +307,26 @@ def _check_question_limits(config: Config, grid: Grid, found: Mapping[str, Recip
 
         if (limit.at_most is None) == (limit.at_least is None):
             raise wrong("allowed: exactly one of at_most and at_least")
-        if grid.searches:
-            raise wrong("a search has its limit in search.constraint; allowed: no limits here")
         if isinstance(limit.at_most, str) and not name.endswith("_s"):
             raise wrong(f"{name} is no time; allowed: a number")
-        if name in LIMITED:
-            if limit.at_most is None:
-                raise wrong("less of it is better; allowed: at_most")
-            if name == "cost_usd" and any(run.usd_per_node_hour is None for run in grid.runs):
-                raise wrong("needs usd_per_node_hour of all platforms in the grid")
-            continue
-        if qualities != {name}:
-            listed = ", ".join([*LIMITED, *sorted(qualities)])
-            more = "; several recipes need the same quality" * (len(qualities) > 1)
-            raise wrong(f"is not measured; allowed: {listed}{more}")
-        if any(recipe.stop_after_steps is not None for recipe in found.values()):
-            raise wrong("a recipe has stop_after_steps, and quality is not projected")
+        own = [recipe for recipe in found.values() if recipe.quality.metric == name]
+        if not own and name not in LIMITED:
+            qualities = {recipe.quality.metric for recipe in found.values()}
+            raise wrong(f"is not measured; allowed: {', '.join([*LIMITED, *sorted(qualities)])}")
+        better = own[0].quality.better if own else "lower"
+        if (limit.at_most is None) == (better == "lower"):
+            side = "at_most" if better == "lower" else "at_least"
+            raise wrong(f"{better} values are better; allowed: {side}")
+        if name == "cost_usd" and any(run.usd_per_node_hour is None for run in grid.runs):
+            raise wrong("needs usd_per_node_hour of all platforms in the grid")
+        if own and all(recipe.stop_after_steps is not None for recipe in own):
+            raise wrong("all recipes with it have stop_after_steps, and quality is not projected")
+        quality, value = (own[0].quality, limit.value) if own else (None, 0.0)
+        best = quality.best_value if quality else None
+        if quality and quality.is_accuracy and best == 1 and not 0 < value < 1:
+            raise wrong("allowed: more than 0 and less than 1, a fraction of the examples")
+        if best is not None and (value >= best if better == "higher" else value <= best):
+            raise wrong(f"allowed: worse than {best:g}, the best possible")
 
 
 def _check_choice(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
@@ -349,9 +338,6 @@ def _check_choice(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> No
         rule = f"{rule}; or choose without model and recipe"
         return NotAllowed(["question", "choose"], [*question.choose], rule)
 
-    if grid.searches and question.separate != WORK_AXES:
-        rule = "a search chooses among all configurations of a model and recipe"
-        raise NotAllowed(["question", "choose"], [*question.choose], f"{rule}; leave the key out")
     if not set(question.choose) & set(WORK_AXES) or len(works) < 2:
         return
     metrics = {recipe.quality.metric: name for name, recipe in found.items()}
@@ -359,18 +345,12 @@ def _check_choice(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> No
         named = ", ".join(f"{name}: {metric}" for metric, name in metrics.items())
         raise wrong(f"recipes have different qualities ({named}); allowed: the same `quality`")
     (metric,) = metrics
-    if question.goal not in (None, "quality", "time_to_target_s", "cost_to_target_usd"):
-        rule = f"recipes train different amounts, which {question.goal} depends on"
-        raise wrong(f"{rule}; allowed: question.goal time_to_target_s, cost_to_target_usd, quality")
-    if metric not in config.comparison.targets:
-        raise wrong(f"recipes need a target of {metric} in comparison.targets")
+    if metric not in question.limits:
+        rule = "recipes train different amounts, so they are compared by what they reach"
+        raise wrong(f"{rule}; allowed: a limit of {metric} in question.limits")
     for name, recipe in found.items():
         if recipe.stop_after_steps is not None:
             raise wrong(f"recipe {name} has stop_after_steps, and quality is not projected")
-        if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
-            rule = f"the program of recipe {name} reports no times of epochs"
-            ways = "allowed: fit, events, mllog, tensorboard"
-            raise wrong(f"{rule} (observe: {recipe.observe}); {ways}")
 
 
 def _check_exclusions(number: int, block: Block, points: Sequence[Point]) -> None:
@@ -462,34 +442,35 @@ class _Searched(NamedTuple):
 
 
 def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSearch, ...]:
-    """One search for each model and recipe, among the points of all blocks with a search."""
-    tasks: dict[tuple[str, str], list[_Searched]] = {}
+    """One search for each question, among the points of all blocks with a search."""
+    question = config.question
+    works: dict[str, list[_Searched]] = {}
     for each in searched:
-        tasks.setdefault((each.point.model, each.point.recipe), []).append(each)
-    for number, search, *_ in (members[0] for members in tasks.values() if len(members) < 2):
-        rule = "the only configuration of its model and recipe; allowed: two or more"
-        raise _in_search(config, number, "", search.goal, rule)
-    for members in tasks.values():
+        work = ", ".join(str(getattr(each.point, axis)) for axis in question.separate)
+        works.setdefault(work or "all configurations", []).append(each)
+    for members in works.values():
+        if len(members) < 2:
+            rule = "the only configuration of its question; allowed: two or more"
+            raise _in_search(config, members[0].number, "", members[0].point.axes, rule)
         for each in members:
             if each.search != members[0].search:
-                rule = (
-                    f"grid[{members[0].number}] searches among configurations of the same model "
-                    "and "
-                )
-                rule += "recipe: the same `search`, best for the whole grid"
-                raise _in_search(config, each.number, "", each.search.goal, rule)
+                rule = f"grid[{members[0].number}] searches among configurations of the same "
+                rule += "question: the same `search`, best for the whole grid"
+                raise _in_search(config, each.number, "", each.point.axes, rule)
             _check_search(config, each)
     return tuple(
         PlannedSearch(
-            model=model,
-            recipe=recipe,
+            work=work,
+            goal=question.goal,
+            limits=question.limits_for(question.goal, members[0].recipe.quality.metric),
+            indifference=question.indifference,
             search=members[0].search,
             points=tuple(
                 SearchedPoint(point=each.point, repeats=config.grid[each.number].repeats)
                 for each in members
             ),
         )
-        for (model, recipe), members in tasks.items()
+        for work, members in works.items()
     )
 
 
@@ -502,41 +483,17 @@ def _in_search(config: Config, number: int, key: str, value: object, rule: str) 
 
 def _check_search(config: Config, searched: _Searched) -> None:
     number, search, point, recipe = searched
-
-    def wrong(key: str, value: object, rule: str) -> NotAllowed:
-        return _in_search(config, number, key, value, rule)
-
-    no_quality = "the recipe has stop_after_steps, and the quality of the whole is not projected"
-    others = "allowed: execution_time_s, cost_usd"
-    metric = recipe.quality.metric
-    for goal in search.goals:
-        platform = config.platforms[point.platform]
-        if goal.startswith("cost_") and not platform.price_usd(point.gpus_per_node):
-            rule = f"needs a usd_per_node_hour above 0 of platform {point.platform}"
-            raise wrong("goal", goal, rule)
-        if "_to_target" not in goal:
-            continue
-        if recipe.stop_after_steps is not None:
-            raise wrong("goal", goal, f"{no_quality}; {others}")
-        if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
-            rule = f"the recipe's `observe: {recipe.observe}` tells no times of epochs; {others}"
-            ways = "with observe: fit, events, mllog or tensorboard this one, too"
-            raise wrong("goal", goal, f"{rule}; {ways}")
-        if metric not in config.comparison.targets:
-            raise wrong("goal", goal, f"needs a target of {metric} in comparison.targets")
-    if search.screen and search.constraint:
-        rule = "one run does not tell whether the best keeps the constraint; allowed: false"
-        raise wrong("screen", True, rule)
-    if search.screen and search.at_most_linear:
+    goal, platform = config.question.goal, config.platforms[point.platform]
+    if goal.startswith("cost_") and not platform.price_usd(point.gpus_per_node):
+        rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
+        raise NotAllowed(["question", "goal"], goal, rule)
+    rule = ""
+    if config.question.limits_for(goal, recipe.quality.metric):
+        rule = "one run does not show whether the best keeps the limits; allowed: false"
+    elif search.at_most_linear:
         rule = "at_most_linear says which configurations have their runs first; allowed: false"
-        raise wrong("screen", True, rule)
-    for name, limit in search.constraint.items():
-        if recipe.stop_after_steps is not None:
-            raise wrong("constraint", name, f"{no_quality}; allowed: leave it out")
-        if name != metric:
-            raise wrong("constraint", name, f"allowed: the quality of the recipe, {metric}")
-        if (limit.at_least is None) == (limit.at_most is None):
-            raise wrong("constraint", name, "allowed: exactly one of at_least and at_most")
+    if search.screen and rule:
+        raise _in_search(config, number, "screen", True, rule)
 
 
 def _with_later_runs(
@@ -579,6 +536,5 @@ def accept(merged: RawConfig, registries: Registries, sources: Sources = ()) -> 
         registries.check_names(config)
         expanded = expand(config, registries)
         check_baseline(config, expanded)
-        check_times(config, expanded)
         check_question(config, expanded)
     return Accepted(config, expanded)

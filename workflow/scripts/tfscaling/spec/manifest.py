@@ -16,7 +16,7 @@ from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
 from tfscaling.spec import user_code
-from tfscaling.spec.config import Config, ParameterValue, Platform, Quality, Search
+from tfscaling.spec.config import Config, Limit, ParameterValue, Platform, Quality, Search
 from tfscaling.spec.registries import Strategy
 from tfscaling.spec.run_spec import BenchmarkSpec, Point, RunSpec
 
@@ -69,10 +69,12 @@ class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A search for the best of the points with the same model and recipe."""
+    """A search for the best configuration of a question; `limits` are by column."""
 
-    model: str
-    recipe: str
+    work: str
+    goal: str
+    limits: dict[str, Limit] = {}
+    indifference: float
     search: Search
     points: tuple[SearchedPoint, ...]
 
@@ -120,7 +122,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         points = [*(run.spec.point for run in grid.runs), *(out.point for out in grid.excluded)]
         return cls(
             order_seed=config.seed,
-            targets=config.comparison.targets,
+            targets=config.question.targets,
             platforms={
                 name: msgspec.structs.replace(platform, title=platform.title or name)
                 for name in dict.fromkeys(point.platform for point in points)

@@ -35,7 +35,6 @@ def evidence_of(study: StudyFolder) -> Study:
         study.manifest,
         published_results.read(config.published.path),
         config.published.tolerance,
-        config.comparison.indifference,
         study.benchmarks_dir,
         Reference.read(Path(config.compare_with)) if config.compare_with else None,
         config.forecast.nodes,

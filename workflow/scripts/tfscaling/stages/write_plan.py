@@ -292,7 +292,7 @@ def assess_repeats(study: StudyFolder) -> None:
         )
         ended = "decided" if search.is_decided else "undecided"
         print(
-            f"search, {search.model}, {search.recipe}: {len(search.left)} of {search.points} "
+            f"search, {search.work}: {len(search.left)} of {search.points} "
             f"configurations have left{more or f'; {ended}'}"
         )
     print(f"round {number}: {made.added} extra repeats")

@@ -42,6 +42,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfscaling.spec.config import Limit
+
 Array = np.ndarray
 #: Confidence of every interval in tables, plots and findings.
 CONFIDENCE = 0.95
@@ -52,31 +54,34 @@ RESAMPLES = 1999
 Interval = tuple[float, float]
 
 
-def keeps_limit(
-    values: Sequence[float], at_most: float | None, at_least: float | None, error: float
-) -> bool | None:
+def keeps_limit(values: Sequence[float], limit: Limit, error: float) -> bool | None:
     """Whether a configuration keeps a limit, by its runs; None where they do not show it.
 
     It does if every run does and the mean's interval, one-sided with this `error`, is inside. By
-    Student's t; of values above zero with an upper limit on their logarithms, as times and costs
-    scatter in proportion. Fewer than RUNS_FOR_INTERVAL runs show nothing.
+    Student's t. Fewer than RUNS_FOR_INTERVAL runs show nothing.
     """
     if len(values) < RUNS_FOR_INTERVAL:
         return None
-    if at_most is not None and at_most > 0 and min(values) > 0:
-        found, limit = np.log(values), math.log(at_most)
-    elif at_most is not None:
-        found, limit = np.asarray(values), at_most
-    else:
-        assert at_least is not None
-        found, limit = -np.asarray(values), -at_least
+    found, most = as_costs_with_limit(np.asarray(values), limit)
     from scipy.special import stdtrit
 
     runs = len(found)
     half_width = float(stdtrit(runs - 1, 1 - error)) * found.std(ddof=1) / math.sqrt(runs)
-    if found.max() <= limit and found.mean() + half_width <= limit:
+    if found.max() <= most and found.mean() + half_width <= most:
         return True
-    return False if found.mean() - half_width > limit else None
+    return False if found.mean() - half_width > most else None
+
+
+def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:
+    """(values that are better the lower, the most that keeps the limit); NaN stays NaN.
+
+    Of values above zero with an upper limit they are logarithms, as times and costs scatter in
+    proportion.
+    """
+    sign, most = (-1, -limit.value) if limit.at_most is None else (1, limit.value)
+    if sign > 0 and most > 0 and not (values <= 0).any():
+        return np.log(values), math.log(most)
+    return sign * values, most
 
 
 @functools.cache

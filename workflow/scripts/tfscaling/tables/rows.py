@@ -99,7 +99,7 @@ class RunRow(RunMetrics, TypedRow):
     energy_of: str | None = None
     """The parts that energy_kwh includes: GPUs, processors, or both; null if it is unknown."""
     target_reached: bool | None = None
-    """Whether an epoch or evaluation reached the target of its quality in comparison.targets; null
+    """Whether an epoch or evaluation reached the target of its quality in `question.limits`; null
     without a target, and unless the run counts."""
     time_to_target_s: Amount = NAN
     cost_to_target_usd: Amount = NAN
@@ -325,8 +325,8 @@ class PointRow(PointMetrics, TypedRow):
     baseline_execution_time_s: Annotated[Above0, Column("s")] = NAN
     """Median execution time of the baseline; null if it has no valid run with times."""
     target: float = NAN
-    """The target of the configuration's quality in comparison.targets, in quality_unit; null
-    without one, and for an excluded configuration."""
+    """The target of the point's quality in `question.limits`, in quality_unit; null without one,
+    and for an excluded point."""
     runs_at_target: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
     """Valid runs that reached target; null without a target, and for an excluded configuration."""
     reason: Text = ""
