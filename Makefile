@@ -1,4 +1,4 @@
-# `make help` lists the targets.
+# `make help` lists what users need (##), `make help-dev` the other targets (#-).
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 SNAKEMAKE = snakemake --profile profiles/local
@@ -7,6 +7,8 @@ SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 LOCKS = requirements.txt $(if $(CUDA),requirements-cuda.txt)
 # the project's own plugins of Snakemake, installed as links to their folders
 PLUGINS = $(wildcard plugins/*/pyproject.toml)
+# packages of the user's own training, installed on top of the lock, whose versions stay
+OWN = $(wildcard own/requirements.txt)
 # WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
 LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
@@ -16,11 +18,11 @@ PYTEST = pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --junitx
 RESULTS = .pytest_cache/test-slurm.xml .pytest_cache/test-here.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
 
-help: ## this list
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
-	@echo "Start: make demo. All else: README.md and docs/."
+help help-dev:
+	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@echo "Start: make demo. More targets: make help-dev. All else: README.md and docs/."
 
 demo: setup ## six runs on this machine, a table and a page; 4 minutes
 	@$(SNAKEMAKE) --configfile config/demo.yaml
@@ -43,14 +45,14 @@ sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, qu
 	@workflow/scripts/make_sweep.py $(foreach name,$(SWEEP),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z)='$($(name))'))
 
 # the recipe is chosen on examples held out of the training data, then reported on the test data
-large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; hours
+large-batch: setup #- accuracy of large batches on MNIST and CIFAR-10; hours
 	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml --resources training_runs=2
 	@$(SNAKEMAKE) --configfile config/large-batch.yaml --resources training_runs=2
 	@benchmarks/large_batch.py results/large-batch/tables/runs.csv \
 		--choice results/large-batch-choice/tables/runs.csv
 
 # the published script, Keras, PyTorch and JAX, compared with the workflow's trainer
-peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other frameworks; 25 to 50 minutes
+peers: setup .venv-tf_keras .venv-jax .venv-torch #- the same training on other frameworks; 25 to 50 minutes
 	@$(SNAKEMAKE) --configfile config/peers.yaml -- results/datasets/mnist.npz
 	@$(SNAKEMAKE) --configfile config/peers.yaml
 	@benchmarks/peers/ratios.py results/peers/tables/runs.csv | tee results/peers/ratios.md
@@ -74,14 +76,14 @@ test-slurm:
 	$(PYTEST) --verbose tests/slurm tests/soak tests/scheduler
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
-test-closed: setup ## set-up, demo and tests in a network without a route
+test-closed: setup #- set-up, demo and tests in a network without a route
 	pytest --durations=0 tests/closed
 
 setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
 	$(if $(WHEELHOUSE),@provision/closed/wheelhouse.py take '$(WHEELHOUSE)')
 
 # for machines without internet, where `make setup WHEELHOUSE=DIR` takes all from it
-wheelhouse: setup ## wheelhouse.tar: packages and data of CONFIG for machines without internet
+wheelhouse: setup #- wheelhouse.tar: packages and data of CONFIG for machines without internet
 	@provision/closed/wheelhouse.py make wheelhouse --locks $(LOCKS) \
 	    --config $(or $(CONFIG),config/config.yaml config/demo.yaml) \
 	    $(if $(TARGET_PYTHON),--python $(TARGET_PYTHON)) $(if $(TARGET_GLIBC),--glibc $(TARGET_GLIBC)) \
@@ -94,13 +96,13 @@ merge: setup ## FROM=DIR STUDY=main: take another cluster's results
 	@workflow/scripts/merge_results.py --from '$(FROM)' --study '$(or $(STUDY),main)'
 
 # each in .tools/, because their packages exclude each other and the workflow's
-tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed ## what tests and `make clouds` need, in .tools/
+tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests and `make clouds` need, in .tools/
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
-clouds: setup tools ## check the definitions in provision/gcp and provision/aws
+clouds: setup tools #- check the definitions in provision/gcp and provision/aws
 	provision/clouds/check
 
-lint: setup ## style, types, generated files, words
+lint: setup #- style, types, generated files, words
 	ruff check . && ruff format --check .
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	mypy
@@ -109,43 +111,43 @@ lint: setup ## style, types, generated files, words
 	snakemake --lint --configfile config/demo.yaml
 
 # schemas of the configuration and of records, and the tables of config/README.md, from the types
-schemas: setup ## write what is generated from the types
+schemas: setup #- write what is generated from the types
 	workflow/schemas/generate.py
 
-docs: .venv-docs/.installed ## the documentation as a site: .site/html/index.html
+docs: .venv-docs/.installed #- the documentation as a site: .site/html/index.html
 	.venv-docs/bin/python docs/build_site.py
 
-bench: setup ## CPU time of the workflow itself
+bench: setup #- CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
 
-all-reduce: setup ## compare MPI with gRPC on this machine: all-reduces by size, steps; a minute
+all-reduce: setup #- compare MPI with gRPC on this machine: all-reduces by size, steps; a minute
 	python benchmarks/all_reduce.py --workers $(or $(WORKERS),2)
 
 # see docs/projection.md for the result
-projection: setup ## the time of three trainings from a tenth of their steps, and measured
+projection: setup #- the time of three trainings from a tenth of their steps, and measured
 	@$(SNAKEMAKE) --configfile config/projection.yaml
 	@cat results/projection/tables/projection.md
 
-simulate: setup ## how often a search, and sweep against sweep, are wrong
+simulate: setup #- how often a search, and sweep against sweep, are wrong
 	python benchmarks/race.py
 	python benchmarks/regressions.py
 
 # RUNS and SEED: how many, and what happens when
-soak: setup ## 200 short runs on a virtual cluster while faults happen; half an hour
+soak: setup #- 200 short runs on a virtual cluster while faults happen; half an hour
 	provision/virtual/install
 	SOAK_RUNS=$(or $(RUNS),200) SOAK_SEED=$(or $(SEED),17) pytest -s tests/soak
 
-outage: setup ## a sweep while Slurm's controller is away for ten minutes
+outage: setup #- a sweep while Slurm's controller is away for ten minutes
 	provision/virtual/install --accounting
 	CONTROLLER_AWAY_S=600 pytest tests/slurm/test_accounting_on_slurm.py -k controller
 
 # the same tests with 70 cases each are part of `make test`
-fuzz: setup ## 6,000 cases of bad input: keys of every type, damaged files
+fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files
 	pytest --hypothesis-profile=many tests/unit/spec/test_bad_input.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour
+examples: setup .venv-tf_keras .venv-jax .venv-torch #- run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
 
@@ -154,22 +156,22 @@ examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half a
 	examples/make-environment $*
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
-partial: setup ## tables and page of what has finished, of CONFIG=FILE
+partial: setup #- tables and page of what has finished, of CONFIG=FILE
 	$(SNAKEMAKE) partial $(if $(CONFIG),--configfile $(CONFIG))
 
-screenshots: setup ## pictures of three pages in docs/screenshots; needs Chromium
+screenshots: setup #- pictures of three pages in docs/screenshots; needs Chromium
 	python docs/screenshots/make.py
 
-cluster-up: setup ## a Slurm cluster on this machine, of NODES=12
+cluster-up: setup #- a Slurm cluster on this machine, of NODES=12
 	provision/virtual/install
 	provision/virtual/cluster up --nodes $(or $(NODES),12)
 
-cluster-down: ## remove it
+cluster-down: #- remove it
 	provision/virtual/cluster down
 
 # the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
 # bytecode is compiled here once and not by every rank of every job; a dot every 5 s says that it works
-.venv/.installed$(CUDA): $(LOCKS) $(PLUGINS)
+.venv/.installed$(CUDA): $(LOCKS) $(PLUGINS) $(OWN)
 	@echo "the environment: the packages of requirements.txt into .venv"
 	@set -e; python=$$(provision/find-python $(PYTHON)); \
 	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS);) \
@@ -181,6 +183,8 @@ cluster-down: ## remove it
 	    --python .venv/bin/python $(LOCKS); \
 	$(if $(PLUGINS),$(CLOSED) uv pip install --quiet --offline --no-deps --no-build-isolation --python .venv/bin/python \
 	    $(PLUGINS:%/pyproject.toml=--editable %);) \
+	$(if $(OWN),$(CLOSED) uv pip install --quiet $(LINKS) --python .venv/bin/python --requirement $(OWN) \
+	    $(LOCKS:%=--constraint %);) \
 	touch $@
 
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed
@@ -202,7 +206,7 @@ cluster-down: ## remove it
 	touch $@
 
 # pin everything again: hashes, and no index in the files
-lock: setup ## pin all packages again
+lock: setup #- pin all packages again
 	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
 	        examples/requirements-{tf_keras,jax,torch}; do \
 	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
