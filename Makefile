@@ -7,7 +7,7 @@ SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 LOCKS = requirements.txt $(if $(CUDA),requirements-cuda.txt)
 # the project's own plugins of Snakemake, installed as links to their folders
 PLUGINS = $(wildcard plugins/*/pyproject.toml)
-# packages of the user's own training, installed on top of the lock, whose versions stay
+# packages that the user's training needs, installed on top of the lock, whose versions stay
 OWN = $(wildcard own/requirements.txt)
 # WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
