@@ -88,8 +88,9 @@ class SweepJobs:
 
         memory, records = self.workflow.persistence, {self.record(p): p for p in self.runs}
         cut_off = memory._filter_incomplete_keys(records) - reruns.brought_back
-        complete = {record for record in cut_off if reruns.is_made(records[record])}
-        for record in reruns.brought_back | complete:
+        # a job in Slurm's queue may leave a missing record before Snakemake looks
+        forgotten = {r for r in cut_off if not os.path.exists(r) or reruns.is_made(records[r])}
+        for record in reruns.brought_back | forgotten:
             memory.cleanup_metadata(IOFile(record))
         changed = {
             file
