@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ def manifest_of(config: Config) -> manifests.Manifest:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
+#: The reason of a run that diverged.
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 #: One Slurm platform with GPUs and a price, one local one, one recipe; nothing beyond need.
 MINIMAL: dict[str, Any] = {
@@ -135,6 +138,14 @@ def record_of(
     reports = [training_report(rank, **of_ranks) for rank in range(spec.geometry.tasks)]
     made = generator.record(spec, reports, phases(execution_time_s), divergence=divergence)
     return generator.content(made)
+
+
+@contextmanager
+def changed(path: Path) -> Iterator[dict[str, Any]]:
+    """The content of a JSON file, which is written again as it is then."""
+    content = json.loads(path.read_text())
+    yield content
+    path.write_text(json.dumps(content))
 
 
 def a_record() -> dict[str, Any]:

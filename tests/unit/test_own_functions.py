@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import REGISTRIES, manifest_of, raw_config
+from builders import REGISTRIES, raw_config
 from tfscaling.datasets import catalogue
 from tfscaling.record import prepared_data, run_states
 from tfscaling.record.run_record import PreparedData
 from tfscaling.spec import configuration, grid, user_code
 from tfscaling.spec.config import CROSS_ENTROPY, Recipe
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.train import models, user_model
 
 MODULE = """
 import numpy as np
@@ -122,21 +121,6 @@ def expand(model: Any, dataset: str | None) -> grid.Grid:
     return grid.accept(raw, REGISTRIES, sources).grid
 
 
-def test_a_function_is_a_model_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = expand(["mnist_cnn", "mine:model"], "mnist").runs[2]
-    assert run.spec.point.model == "mine:model"
-    assert run.spec.path.startswith("platform=cluster/model=mine:model/strategy=")
-    # what is no model is refused by a module with a test of its own
-    monkeypatch.setattr(user_model, "build", lambda name, function: (name, function()))
-    assert models.get("mine:model").build() == ("mine:model", "a model")
-
-
-def test_the_parameters_name_the_function_that_made_the_data() -> None:
-    raw = raw_config((("recipes", "weak", "dataset"), "mine:data"))
-    planned = manifest_of(configuration.validate(raw))
-    assert planned.runs[0].spec.dataset == "mine:data"
-
-
 def test_parameters_tell_a_users_model_and_its_loss_apart() -> None:
     def parameters(model: str, **recipe: Any) -> dict[str, Any]:
         changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
@@ -205,11 +189,6 @@ def test_a_functions_arrays_are_prepared_as_any_dataset() -> None:
     assert len(facts["sha256"]) == 64
 
 
-def test_images_that_are_no_bytes_are_not_scaled() -> None:
-    arrays, _ = fetch("mine:floats")
-    np.testing.assert_array_equal(arrays.x_train.ravel(), np.arange(12) / 2)
-
-
 def test_labels_in_a_row_are_the_same_data_in_each_type_that_holds_them() -> None:
     names = ("mine:floats", "mine:small_labels", "mine:large_labels")
     (arrays, usual), (small, same), (_, other) = map(fetch, names)
@@ -248,11 +227,6 @@ def test_a_list_of_examples_is_an_array() -> None:
     assert isinstance(arrays.x_train, np.ndarray) and isinstance(arrays.y_train, np.ndarray)
     assert arrays.x_train.tolist() == [[0, 0], [1, 1], [2, 2]]
     assert arrays.y_train.shape == (3, 2)
-
-
-def test_any_answers_of_numbers_are_taken() -> None:
-    arrays, _ = fetch("mine:one_hot")
-    np.testing.assert_array_equal(arrays.y_train, np.eye(5))
 
 
 @pytest.mark.parametrize(

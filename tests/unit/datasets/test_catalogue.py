@@ -116,12 +116,6 @@ def test_every_source_that_failed_is_named_with_its_reason(
     assert written(tmp_path) == []
 
 
-def test_a_configured_copy_is_used_and_nothing_is_downloaded(
-    fetch: Callable[..., str], copies: dict[str, Path]
-) -> None:
-    assert fetch(copies["genuine"], download="closed") == "path"
-
-
 @pytest.mark.parametrize("kind", ["corrupted", "incomplete"])
 def test_a_configured_copy_that_is_not_genuine_is_never_replaced_by_a_download(
     fetch: Callable[..., str], tmp_path: Path, copies: dict[str, Path], kind: str

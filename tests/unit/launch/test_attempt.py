@@ -212,12 +212,6 @@ def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
     assert left["cause"]["message"] == "ValueError: the cause"
 
 
-def test_work_that_succeeds_leaves_no_failure(tmp_path: Path) -> None:
-    spec = local_spec()
-    launching.run(tmp_path, spec, lambda attempt: None)
-    assert [path.name for path in tmp_path.iterdir()] == ["attempt=1"]
-
-
 def test_ranks_are_started_with_the_specification_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(RANK)
     attempt, spec, script = Attempt.begin(tmp_path / "job"), local_spec(), tmp_path / "rank.py"

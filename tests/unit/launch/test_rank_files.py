@@ -28,20 +28,6 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], N
     return lambda happens: monkeypatch.setattr(time, "sleep", lambda _: happens())
 
 
-def test_files_that_are_there_are_not_waited_for(tmp_path: Path) -> None:
-    write(tmp_path, 0, 1)
-    rank_files.wait(tmp_path, range(2), 0.0)
-
-
-def test_files_of_a_rank_that_appear_later_are_waited_for(
-    tmp_path: Path, later: Callable[[Callable[[], object]], None]
-) -> None:
-    write(tmp_path, 0)
-    later(lambda: write(tmp_path, 1))
-    rank_files.wait(tmp_path, range(2), 30.0)
-    assert rank_files.report_path(tmp_path, 1).exists()
-
-
 def cut(path: Path) -> Callable[[], object]:
     """Shows the first half of a file; returns what shows it whole."""
     whole = path.read_bytes()

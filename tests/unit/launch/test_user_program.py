@@ -23,6 +23,7 @@ from tfscaling.launch import heartbeat, user_program
 from tfscaling.plan.retries import lasts
 from tfscaling.record import run_record
 from tfscaling.record.attempts import Cause
+from tfscaling.record.run_record import RunRecord
 from tfscaling.spec import configuration, grid, run_spec
 
 GOOD = """
@@ -68,6 +69,16 @@ def start(
     )
 
 
+def record_of(folder: Path, code: str, *words: str, **how: Any) -> RunRecord:
+    """The record of such a run, which must succeed."""
+    process = start(folder, code, *words, **how)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(folder / "run/run.json")
+    assert record is not None
+    return record
+
+
 def cause_of(folder: Path, code: str, *words: str, **how: Any) -> dict[str, Any]:
     """The cause of the failure of such a run."""
     process = start(folder, code, *words, **how)
@@ -78,11 +89,8 @@ def cause_of(folder: Path, code: str, *words: str, **how: Any) -> dict[str, Any]
 
 
 def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None:
-    process = start(tmp_path, GOOD, "{folder}", "{epochs}", nodes=2)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    record = run_record.read(tmp_path / "run/run.json")
-    assert record is not None and record.is_valid
+    record = record_of(tmp_path, GOOD, "{folder}", "{epochs}", nodes=2)
+    assert record.is_valid
     phases = record.phases
     assert phases.execution_time_s > 0 and phases.program_time_s is not None
     assert phases.unknown() == [
@@ -169,12 +177,8 @@ def environment(tmp_path: Path) -> Path:
 def test_a_program_runs_in_its_recipes_environment(tmp_path: Path, environment: Path) -> None:
     code = "import os, sys\nassert sys.prefix == os.environ['VIRTUAL_ENV'] == sys.argv[1]"
     program = ["python", "user.py", str(environment)]
-    process = start(tmp_path, code, program=program, recipe={"environment": str(environment)})
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    record = run_record.read(tmp_path / "run/run.json")
-    assert record is not None
-    facts = record.ranks[0].host_facts
+    recipe = {"environment": str(environment)}
+    facts = record_of(tmp_path, code, program=program, recipe=recipe).ranks[0].host_facts
     assert (facts.packages, facts.python) == ({"torch": "9.9"}, platform.python_version())
 
 
@@ -202,11 +206,7 @@ for epoch in (1, 2):
 
 def test_what_a_program_reports_is_in_its_record(tmp_path: Path) -> None:
     recipe = {"observe": "events", "train_examples": 32}
-    process = start(tmp_path, REPORTS, nodes=2, recipe=recipe)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    record = run_record.read(tmp_path / "run/run.json")
-    assert record is not None
+    record = record_of(tmp_path, REPORTS, nodes=2, recipe=recipe)
     metrics = record.metrics
     assert (metrics.loss, metrics.test_accuracy, metrics.examples_trained) == (0.5, 0.5, 64)
     assert [epoch.test_accuracy for epoch in metrics.epochs] == [0.25, 0.5]
@@ -242,11 +242,7 @@ def test_a_report_that_cannot_be_fails_the_run(
 
 def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
     recipe = {"observe": "output", "patterns": {"loss": "loss: (.+)"}}
-    process = start(tmp_path, PRINTS, recipe=recipe)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    record = run_record.read(tmp_path / "run/run.json")
-    assert record is not None
+    record = record_of(tmp_path, PRINTS, recipe=recipe)
     assert (record.metrics.loss, record.metrics.epochs[0].duration_s) == (0.5, None)
     assert ["1 of 2 epochs" in warning for warning in record.warnings] == [True]
 

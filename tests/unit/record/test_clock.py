@@ -150,12 +150,6 @@ def test_the_launcher_answers_its_ranks_only() -> None:
             assert connection.recv(100) == b""
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_on_one_machine_the_clock_listens_there_alone(host: str) -> None:
-    with clock._listener(host) as listener:
-        assert listener.getsockname()[0] == "127.0.0.1"
-
-
 @pytest.mark.parametrize("here", ["127.0.1.1", "192.0.2.1"])
 def test_the_clock_answers_where_others_look_for_the_host(
     here: str, monkeypatch: pytest.MonkeyPatch

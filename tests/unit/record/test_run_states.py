@@ -11,7 +11,7 @@ from typing import Any
 
 import all_reduce_records
 import pytest
-from builders import manifest_of, valid_config, write_failure, write_record
+from builders import changed, manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.conclusions import communication
 from tfscaling.plan import costed_plan
@@ -44,9 +44,8 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifes
 
 
 def change(path: Path, **environment: Any) -> None:
-    record = json.loads(path.read_text())
-    record["environment"] |= environment
-    path.write_text(json.dumps(record))
+    with changed(path) as record:
+        record["environment"] |= environment
 
 
 def reasons(manifest: Manifest) -> list[tuple[str, str]]:

@@ -106,25 +106,3 @@ def test_tensors_of_different_lengths_are_gathered(found: list[dict[str, Any]]) 
             # of the losses of both ranks
             "gradient": [[4.0 * number] * 2] * (number + 1),
         }
-
-
-def test_mpi_trains_the_model_that_tensorflows_all_reduce_trains(
-    trainings: dict[str, list[dict[str, Any]]], mpi_trainings: dict[str, list[dict[str, Any]]]
-) -> None:
-    """Also where the last batch is uneven; only the order of float summation may differ."""
-    first, second = mpi_trainings["two_mpi_workers"]
-    of_a_rank = {
-        "interrupted",
-        "uninterrupted",
-        "moments",
-        "attribution",
-    }  # moments and times of its own
-    assert first.keys() == second.keys()
-    assert all(first[key] == second[key] for key in first.keys() - of_a_rank)
-    (theirs, _) = trainings["two_workers"]
-    for key in ("replicas", "examples_per_step", "examples_trained", "devices", "steps"):
-        assert first[key] == theirs[key]
-    for key in ("epochs", "test"):
-        np.testing.assert_allclose(first[key], theirs[key], rtol=1e-5)
-    for own, other in zip(first["weights"], theirs["weights"], strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-3, atol=1e-5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +53,6 @@ def test_an_optimizer_needs_a_learning_rate() -> None:
         make_optimizer(training_spec(1, learning_rate=None).recipe, 1)
 
 
-def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
-    optimizer = make_optimizer(training_spec(1, learning_rate_scaling="linear").recipe, 4)
-    assert isinstance(optimizer, keras.optimizers.SGD)
-    assert float(optimizer.learning_rate) == pytest.approx(0.4)
-    assert optimizer.momentum == pytest.approx(0.9)
-
-
 def test_small_gradients_of_float16_are_scaled() -> None:
     optimizer = make_optimizer(training_spec(1, precision="mixed_float16").recipe, 1)
     assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
@@ -77,17 +70,6 @@ def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
     assert rates(8, 4, **recipe) == pytest.approx([0.3] + [0.6] * 7)
     recipe |= {"warmup_epochs": 0.0, "learning_rate_scaling": "linear"}
     assert rates(3, 4, 2, **recipe, decay="linear") == pytest.approx([1.2, 1.05, 0.9])
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_weight_decay_and_nesterov_are_those_of_keras(optimizer: str) -> None:
-    asked = {"optimizer": optimizer, "weight_decay": 0.01, "nesterov": True, "decay": "linear"}
-    made = make_optimizer(training_spec(1, **asked).recipe, 1, 5)
-    assert made.weight_decay == 0.01
-    assert getattr(made, "nesterov", True)
-    without = make_optimizer(training_spec(1, optimizer=optimizer, weight_decay=0.0).recipe, 1)
-    assert without.weight_decay is None
-    assert not getattr(without, "nesterov", False)
 
 
 def test_a_schedule_needs_the_number_of_updates() -> None:
@@ -339,6 +321,17 @@ Trainings = dict[str, list[dict[str, Any]]]
 REPLICAS = 2
 
 
+def steps_by_hand() -> Iterator[tuple[int, list[np.ndarray], bool]]:
+    """Of each step the examples that count, the rows of each replica, whether averages follow."""
+    for epoch in range(1, PARAMETERS["epochs"] + 1):
+        order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
+        for step, rows in enumerate(order):
+            real = min(GLOBAL_BATCH, TRAIN_EXAMPLES - step * GLOBAL_BATCH)
+            parts = np.split(np.where(np.arange(GLOBAL_BATCH) < real, rows, -1), REPLICAS)
+            averages = (step + 1) % LOCAL_STEPS == 0 or step + 1 == len(order)
+            yield real, [part[part >= 0] for part in parts], averages
+
+
 @pytest.fixture(scope="module")
 def rounded_by_hand() -> list[np.ndarray]:
     """Weights of a model whose gradients are sums of the rounded ones of parts."""
@@ -350,20 +343,15 @@ def rounded_by_hand() -> list[np.ndarray]:
     def rounded(value: np.ndarray) -> np.ndarray:
         return value.astype(ml_dtypes.bfloat16).astype(np.float32)
 
-    for epoch in range(1, PARAMETERS["epochs"] + 1):
-        order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
-        for step, rows in enumerate(order):
-            real = min(GLOBAL_BATCH, TRAIN_EXAMPLES - step * GLOBAL_BATCH)
-            parts = np.split(np.where(np.arange(GLOBAL_BATCH) < real, rows, -1), REPLICAS)
-            total = [np.zeros(weight.shape, np.float32) for weight in model.get_weights()]
-            for part in parts:
-                own = part[part >= 0]
-                with tf.GradientTape() as tape:
-                    logits = model(arrays.x_train[own] / np.float32(255), training=True)
-                    loss = entropy(arrays.y_train[own], logits) / real
-                for place, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
-                    total[place] += rounded(gradient.numpy())
-            optimizer.apply([rounded(gradient) for gradient in total], model.trainable_variables)
+    for real, parts, _ in steps_by_hand():
+        total = [np.zeros(weight.shape, np.float32) for weight in model.get_weights()]
+        for own in parts:
+            with tf.GradientTape() as tape:
+                logits = model(arrays.x_train[own] / np.float32(255), training=True)
+                loss = entropy(arrays.y_train[own], logits) / real
+            for place, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
+                total[place] += rounded(gradient.numpy())
+        optimizer.apply([rounded(gradient) for gradient in total], model.trainable_variables)
     weights: list[np.ndarray] = model.get_weights()
     return weights
 
@@ -379,24 +367,19 @@ def by_hand() -> list[np.ndarray]:
     optimizers = [keras.optimizers.SGD(rate, momentum) for _ in copies]
     entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     arrays = synthetic_arrays()
-    for epoch in range(1, PARAMETERS["epochs"] + 1):
-        order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
-        for step, rows in enumerate(order):
-            real = min(GLOBAL_BATCH, TRAIN_EXAMPLES - step * GLOBAL_BATCH)
-            parts = np.split(np.where(np.arange(GLOBAL_BATCH) < real, rows, -1), REPLICAS)
-            for copy, optimizer, part in zip(copies, optimizers, parts, strict=True):
-                own = part[part >= 0]
-                with tf.GradientTape() as tape:
-                    logits = copy(arrays.x_train[own] / np.float32(255), training=True)
-                    # an equal share of the step's examples for each replica
-                    loss = entropy(arrays.y_train[own], logits) / (real / REPLICAS)
-                gradients = tape.gradient(loss, copy.trainable_variables)
-                optimizer.apply(gradients, copy.trainable_variables)
-            if (step + 1) % LOCAL_STEPS == 0 or step + 1 == len(order):
-                both = zip(*(copy.get_weights() for copy in copies), strict=True)
-                means = [np.mean(weights, axis=0) for weights in both]
-                for copy in copies:
-                    copy.set_weights(means)
+    for real, parts, averages in steps_by_hand():
+        for copy, optimizer, own in zip(copies, optimizers, parts, strict=True):
+            with tf.GradientTape() as tape:
+                logits = copy(arrays.x_train[own] / np.float32(255), training=True)
+                # an equal share of the step's examples for each replica
+                loss = entropy(arrays.y_train[own], logits) / (real / REPLICAS)
+            gradients = tape.gradient(loss, copy.trainable_variables)
+            optimizer.apply(gradients, copy.trainable_variables)
+        if averages:
+            both = zip(*(copy.get_weights() for copy in copies), strict=True)
+            means = [np.mean(weights, axis=0) for weights in both]
+            for copy in copies:
+                copy.set_weights(means)
     weights: list[np.ndarray] = first.get_weights()
     return weights
 

@@ -188,12 +188,6 @@ def test_phases_are_passed_in_their_order(finished: Path) -> None:
     assert phases == list(EVENTS[1:])  # train_rank.py itself writes the first
 
 
-def test_the_chief_tells_its_progress(finished: Path) -> None:
-    report, words = report_of(finished), (finished / "words").read_text()
-    assert "epoch 1/2: loss " in words
-    assert f"held-out: loss {report['test_loss']:.4f}" in words
-
-
 @pytest.mark.parametrize("when", ["during", "before"])
 def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when: str) -> None:
     spec = local_spec()

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import local_spec, run_python
+from builders import local_spec
 from msgspec.structs import replace
 from ranks import run_tensorflow
-from tfscaling.cluster.slurm_environment import gpu_variables
 from tfscaling.spec import run_spec
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train import strategies
@@ -60,14 +59,6 @@ def test_a_process_that_computes_on_no_gpu_hides_them() -> None:
     environ = {"CUDA_VISIBLE_DEVICES": "2,3", "OTHER": "1"}
     strategies.hide_gpus(environ)
     assert environ == {"CUDA_VISIBLE_DEVICES": "", "OTHER": "1"}
-
-
-def test_message_tells_what_was_asked_seen_and_exported() -> None:
-    message = strategies.missing_gpus(
-        4, 1, gpu_variables({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"})
-    )
-    told = ("task: 4;", "sees: 1;", "CUDA_VISIBLE_DEVICES=0", "SLURM_STEP_GPUS=(not set)")
-    assert all(part in message for part in (*told, "SLURM_GPUS_ON_NODE=1"))
 
 
 def test_without_any_gpu_the_libraries_are_named_first_and_logical_devices_last() -> None:
@@ -163,23 +154,6 @@ def test_impossible_geometry_is_refused_with_the_reason(
     refusal = STRATEGIES[name].refusal(geometry, SERVERS)
     assert (refusal is None) == (reason is None)
     assert (reason or "") in (refusal or "")
-
-
-def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
-    code = (
-        "import sys; from tfscaling.train.strategies import STRATEGIES; "
-        "print('tensorflow' in sys.modules, sorted(STRATEGIES))"
-    )
-    names = [
-        "mirrored",
-        "mpi_all_reduce",
-        "multi_worker_mirrored",
-        "own",
-        "parameter_server",
-        "single",
-        "synchronous_parameter_server",
-    ]
-    assert run_python(code).stdout == f"False {names}\n"
 
 
 @pytest.mark.parametrize(
