@@ -9,12 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import loaded_python
 import pytest
+from builders import wait_until
 
 #: Its file has the name of one that is run in a fork.
 PROGRAM = "scripts/check_models.py"
@@ -111,10 +111,7 @@ def test_it_ends_with_the_process_that_was_started(
     pid = int(process.stdout.readline())
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), 60)
 
 
 def test_other_variables_of_libraries_have_a_process_of_their_own(tmp_path: Path) -> None:

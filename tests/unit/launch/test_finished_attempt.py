@@ -10,6 +10,7 @@ import generator
 import msgspec
 import pytest
 from builders import local_spec
+from fake_programs import program
 from generator import write_dataset_facts
 from test_user_program import start
 from tfscaling.launch import finished_attempt
@@ -26,8 +27,7 @@ def in_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, in
     The controller is away.
     """
     (programs := tmp_path / "programs").mkdir()
-    (programs / "scontrol").write_text("#!/bin/sh\nexit 1\n")
-    (programs / "scontrol").chmod(0o755)
+    program(programs, "scontrol", "exit 1")
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
 
     def enter(number: str, restarts: int) -> None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import SCRIPTS
+from builders import SCRIPTS, wait_until
 from tfscaling.launch import heartbeat
 from tfscaling.launch.heartbeat import Beat, Doing, Stall, Watch
 
@@ -262,7 +262,4 @@ def test_a_rank_notices_that_its_parent_has_ended(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
         check=True,
     )
-    deadline = time.monotonic() + 300
-    while not (tmp_path / "orphaned").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until((tmp_path / "orphaned").exists)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fake_programs import program
 from tfscaling.launch import slurm_job
 from tfscaling.record.run_record import SlurmJob
 
@@ -97,9 +98,7 @@ def test_a_slurm_that_does_not_tell_the_allocation_has_queue_and_boot_in_one() -
 def scontrol(
     folder: Path, script: str, monkeypatch: pytest.MonkeyPatch, name: str = "scontrol"
 ) -> None:
-    program = folder / name
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
+    program(folder, name, script)
     monkeypatch.setenv("PATH", str(folder))
 
 
@@ -341,27 +340,3 @@ def test_ranks_and_words_of_srun(text: str, expected: dict[int, str], tmp_path: 
 
 def test_no_log_of_srun_says_nothing(tmp_path: Path) -> None:
     assert slurm_job.srun_errors(tmp_path / "srun.log") == {}
-
-
-@pytest.mark.parametrize("teller", ["srun.log", "rank-1.log"])
-@pytest.mark.parametrize(
-    ("due", "kind"),
-    [
-        (" DUE TO TIME LIMIT", "time_limit"),
-        (" DUE TO PREEMPTION", "preempted"),
-        (" DUE TO JOB REQUEUE", "requeued"),
-        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "node_failed"),
-        ("", None),
-    ],
-)
-def test_slurms_reason_is_told_from_a_users_scancel(
-    due: str, kind: str | None, teller: str, tmp_path: Path
-) -> None:
-    log = tmp_path / "srun.log"
-    log.touch()
-    assert slurm_job.ended_by(log) is None
-    when = "2026-11-22T19:36:54"
-    line = f"slurmstepd-n2: error: *** STEP 7.0 ON n2 CANCELLED AT {when}{due} ***"
-    (tmp_path / teller).write_text(f"epoch 1\n{line}\nsrun: error: n2: task 1: Killed\n")
-    cause = slurm_job.ended_by(log)
-    assert (None if cause is None else cause.kind) == kind

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
-from builders import SCRIPTS
+from builders import SCRIPTS, is_gone, wait_until
+from fake_programs import program
 from tfscaling.launch import heartbeat, rank_files, supervisor
 from tfscaling.launch.heartbeat import Beat, Doing
 from tfscaling.launch.launchers import Command
@@ -60,20 +61,6 @@ def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "GRACE_S", 1.0)
-
-
-def wait_until(happened: Callable[[], bool], timeout_s: float = 300) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def of_this_test(folder: Path) -> list[int]:
@@ -376,8 +363,7 @@ def asked_to_end(
     folder: Path, scancel: str, srun: str, monkeypatch: pytest.MonkeyPatch
 ) -> Cause | None:
     """The cause of ranks of an srun, whose launcher is asked to end when they have written `up`."""
-    (program := folder / "scancel").write_text(f"#!/bin/sh\ncd {folder}\n{scancel}\n")
-    program.chmod(0o755)
+    program(folder, "scancel", f"cd {folder}\n{scancel}")
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     monkeypatch.setattr(supervisor, "_HEARD_S", 0.1)
     command = Command(("sh", "-c", f"cd {folder}; {srun}"), {}, folder / "srun.log", None)

@@ -10,15 +10,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import venv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from builders import REGISTRIES, SCRIPTS, raw_config
+from builders import REGISTRIES, SCRIPTS, is_gone, raw_config, wait_until
 from tfscaling.launch import heartbeat, user_program
 from tfscaling.plan.retries import lasts
 from tfscaling.record import run_record
@@ -33,12 +31,6 @@ said = {name: os.environ[name] for name in (*names, "CUDA_VISIBLE_DEVICES", "TF_
 said["words"], said["tensorflow"] = sys.argv[1:], "tensorflow" in sys.modules
 with open(os.path.join(sys.argv[1], "said.json"), "w") as file:
     json.dump(said, file)
-"""
-RAISES = """
-def fit():
-    raise ValueError("no data")
-
-fit()
 """
 
 
@@ -128,13 +120,6 @@ open(own + "/ready", "w").close()
 while "SIGTERM" not in got and not os.path.exists(own + "/done"):
     time.sleep(0.05)
 """
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    limit_s = time.monotonic() + 300
-    while not happened():
-        assert time.monotonic() < limit_s
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("passes_on", [True, False])
@@ -249,7 +234,6 @@ def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
 
 LOG = "run/attempt=1/rank-0.log"
 FAILURES = {
-    "raises": (RAISES, ["exit code 1", "user.py:3 in fit: ValueError: no data"]),
     "exits": ("import sys; print('so far'); sys.exit(3)", ["exit code 3", "so far"]),
     "crashes": (
         "import ctypes\n\nctypes.string_at(0)",
@@ -320,7 +304,7 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     assert "user.py:5 in wait" in cause["message"]
     assert f"log: run/attempt=1/rank-{cause['rank']}.log" in cause["message"]
     assert "waiting" in cause["last_lines"]
-    assert not is_alive(int((tmp_path / "child").read_text()))
+    assert is_gone(int((tmp_path / "child").read_text()))
 
 
 def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
@@ -330,15 +314,7 @@ def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
     wait_until(lambda: pid_file.is_file() and bool(pid_file.read_text()))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
-    wait_until(lambda: not is_alive(int(pid_file.read_text())))
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs: one that ended may wait for its parent."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_the_work_of_a_programs_children_counts() -> None:

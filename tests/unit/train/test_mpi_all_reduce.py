@@ -6,13 +6,11 @@ import math
 from typing import Any
 
 import mpi_all_reduce_rank
-import numpy as np
 import pytest
 from mpi_all_reduce_rank import DTYPES, EXCHANGES, ROWS, WIDTH
 from ranks import ranks_of
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.mpi.strategy import BUCKET_BYTES, Part, buckets
-from tfscaling.train.mpi.sums import aligned
 
 RANKS = 2
 SMALL = Part(1000, "float32")
@@ -35,15 +33,6 @@ def test_tensors_share_a_message_in_the_order_of_the_backward_pass(
     parts: list[Part], expected: list[list[int]]
 ) -> None:
     assert buckets(parts) == expected
-
-
-@pytest.mark.parametrize("shape", [(), (3, 5), (1000,)])
-def test_sums_lie_where_tensorflow_takes_them_without_a_copy(shape: tuple[int, ...]) -> None:
-    like = np.ones(shape, np.float32)
-    found = aligned(like)
-    assert (found.shape, found.dtype) == (like.shape, like.dtype)
-    assert found.ctypes.data % 64 == 0
-    assert found.flags.c_contiguous
 
 
 @pytest.fixture(scope="module")
