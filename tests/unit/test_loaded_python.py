@@ -71,15 +71,6 @@ def test_an_error_has_the_traceback_of_the_program_alone(
     assert [line.split('"')[1] for line in lines if "File" in line] == [str(tmp_path / PROGRAM)]
 
 
-def test_it_has_streams_words_variables_and_folder(
-    environ: Mapping[str, str], tmp_path: Path
-) -> None:
-    code = "print(__name__, sys.stdin.read(), sys.argv[2:], os.environ['OWN'], os.getcwd())"
-    process = started(tmp_path, code, environ, "a", "b c")
-    said, _ = process.communicate("typed")
-    assert said == f"__main__ typed ['a', 'b c'] variable {tmp_path}\n"
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signals_reach_it_and_end_it(
     number: signal.Signals, environ: Mapping[str, str], tmp_path: Path

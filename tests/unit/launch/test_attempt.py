@@ -212,17 +212,6 @@ def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
     assert left["cause"]["message"] == "ValueError: the cause"
 
 
-def test_ranks_are_started_with_the_specification_as_a_file(tmp_path: Path) -> None:
-    (tmp_path / "rank.py").write_text(RANK)
-    attempt, spec, script = Attempt.begin(tmp_path / "job"), local_spec(), tmp_path / "rank.py"
-    assert attempt.run_ranks(script, ["--word=good"], spec, LIMITS) is None
-    (found,) = left_by(attempt)
-    assert found["word"] == "good" and found["clock"].startswith("127.0.0.1:")
-    assert msgspec.convert(found["spec"], RunSpec) == spec
-    cause = Attempt.begin(tmp_path / "job").run_ranks(script, ["--word=bad"], spec, LIMITS)
-    assert cause is not None and (cause.kind, cause.rank) == ("rank_died", 0)
-
-
 @pytest.mark.parametrize("here", [None, "glibc.malloc.check=0"])
 def test_ranks_keep_their_memory_unless_the_user_tunes_glibc(
     here: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

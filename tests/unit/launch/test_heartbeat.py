@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import SCRIPTS, wait_until
@@ -54,13 +55,13 @@ class Run:
         return None
 
 
-def test_a_rank_that_works_is_enough_others_wait_for_it() -> None:
-    """As parameter servers and a coordinator wait for a worker."""
-    assert Run().go(5 * TIMEOUT_S, {0: IDLE_S, 1: BUSY_S}) is None
-
-
-def test_a_rank_that_reads_slowly_is_not_taken_for_hung() -> None:
-    assert Run().go(5 * TIMEOUT_S, {0: IDLE_S, 1: IDLE_S}, io=200_000) is None
+@pytest.mark.parametrize(
+    "shown",
+    [{"cpu_s": {0: IDLE_S, 1: BUSY_S}}, {"io": 200_000}, {"events": True}],
+    ids=["one works and the other waits for it", "slow reading", "events without CPU time"],
+)
+def test_ranks_that_do_something_are_not_taken_for_hung(shown: dict[str, Any]) -> None:
+    assert Run().go(5 * TIMEOUT_S, **{"cpu_s": {0: IDLE_S, 1: IDLE_S}, **shown}) is None
 
 
 def test_ranks_that_all_wait_are_hung() -> None:
@@ -76,10 +77,6 @@ def test_a_short_burst_of_a_waiting_rank_is_no_work() -> None:
     run.go(TIMEOUT_S - 10, {0: IDLE_S, 1: IDLE_S})
     run.go(5, {0: 0.7, 1: IDLE_S})
     assert run.go(15, {0: IDLE_S, 1: IDLE_S}) is not None
-
-
-def test_events_are_progress_even_without_cpu_time() -> None:
-    assert Run().go(5 * TIMEOUT_S, {0: IDLE_S, 1: IDLE_S}, events=True) is None
 
 
 def test_a_rank_that_stops_beating_is_named_though_another_works() -> None:

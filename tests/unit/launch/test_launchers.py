@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import socket
 import subprocess
 import sys
@@ -25,53 +24,6 @@ def request(geometry: Geometry, **changes: Any) -> Request:
     jobs = {"worker": geometry.tasks}
     usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
     return Request(["python", "train_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
-
-
-@pytest.mark.parametrize(
-    ("geometry", "shape"),
-    [
-        (Geometry(1, 1, 0), ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1"]),
-        (Geometry(6, 1, 4), ["--nodes=6", "--ntasks=6", "--ntasks-per-node=1"]),
-        (Geometry(2, 3, 0), ["--nodes=2", "--ntasks=6", "--ntasks-per-node=3"]),
-        (Geometry(3, "2+2+1", 0), ["--nodes=3", "--ntasks=5", "--ntasks-per-node=2"]),
-    ],
-)
-def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -> None:
-    (command,) = LAUNCHERS["srun"](request(geometry, env={"A": "1"}))
-    assert list(command.argv) == [
-        "srun",
-        *shape,
-        "--distribution=block",
-        "--cpus-per-task=4",
-        "--kill-on-bad-exit=1",
-        "--unbuffered",
-        "--output=attempt=1/rank-%t.log",
-        *["python", "train_rank.py", "--seed", "1"],
-    ]
-    assert command.env == {"A": "1"}
-    assert command.log == FOLDER / "srun.log"
-    assert command.rank is None
-
-
-def test_srun_runs_setup_lines_on_every_rank() -> None:
-    (command,) = LAUNCHERS["srun"](request(Geometry(1, 1, 0), setup=["module load cuda"]))
-    after = command.argv[command.argv.index("bash") :]
-    assert after[:2] == ("bash", "-ec")
-    assert after[2].startswith("module load cuda\n")
-    assert after[4:] == ("python", "train_rank.py", "--seed", "1")
-
-
-def test_local_ranks_are_told_their_place_by_tf_config() -> None:
-    with ExitStack() as held:
-        commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), held=held))
-    told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
-    (addresses,) = {tuple(each["cluster"]["worker"]) for each in told}
-    assert len(set(addresses)) == 4
-    assert all(address.startswith("127.0.0.1:") for address in addresses)
-    assert [each["task"] for each in told] == [{"type": "worker", "index": n} for n in range(4)]
-    assert [command.rank for command in commands] == [0, 1, 2, 3]
-    assert [command.log for command in commands] == [FOLDER / f"rank-{n}.log" for n in range(4)]
-    assert {command.argv for command in commands} == {("python", "train_rank.py", "--seed", "1")}
 
 
 def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
@@ -119,16 +71,6 @@ def test_only_workers_take_gpus() -> None:
 def test_local_ranks_without_gpus_keep_the_variable_as_it_is() -> None:
     (command,) = LAUNCHERS["local"](request(Geometry(1, 1, 2)))
     assert "CUDA_VISIBLE_DEVICES" not in command.env
-
-
-def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:
-    jobs = {"worker": 2, "ps": 1, "chief": 1}
-    commands = LAUNCHERS["local"](request(Geometry(4, 1, 0), jobs=jobs))
-    told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
-    cluster = told[0]["cluster"]
-    assert {job: len(tasks) for job, tasks in cluster.items()} == jobs
-    tasks = [(each["task"]["type"], each["task"]["index"]) for each in told]
-    assert tasks == [("chief", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
 
 
 def show_environment(setup: list[str]) -> list[str]:

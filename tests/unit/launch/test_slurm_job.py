@@ -82,17 +82,14 @@ def looked_at(time: str) -> str:
         ("03:05:46", 101.0, 49.0),  # nodes were booted
         ("03:04:05", 0.0, 150.0),  # allocated at once
         ("03:04:03", 0.0, 150.0),  # with a clock that was read before the submission
+        ("", 150.0, None),  # not told: both are in one
     ],
 )
-def test_boot_is_apart_from_the_queue(evaluated: str, queue_s: float, boot_s: float) -> None:
+def test_boot_is_apart_from_the_queue(evaluated: str, queue_s: float, boot_s: float | None) -> None:
     """Slurm sets the start anew when nodes that it boots are up."""
-    job = slurm_job.parse(looked_at(evaluated))
+    shown = looked_at(evaluated) if evaluated else SHOWN.replace("LastSchedEval=", "Other=")
+    job = slurm_job.parse(shown)
     assert (job.queue_time_s, job.boot_time_s) == (queue_s, boot_s)
-
-
-def test_a_slurm_that_does_not_tell_the_allocation_has_queue_and_boot_in_one() -> None:
-    job = slurm_job.parse(SHOWN.replace("LastSchedEval=", "Other="))
-    assert (job.queue_time_s, job.boot_time_s) == (150.0, None)
 
 
 def scontrol(

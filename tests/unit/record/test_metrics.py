@@ -166,19 +166,6 @@ def with_duration(epoch: Epoch, duration_s: float | None) -> Epoch:
     return msgspec.structs.replace(epoch, duration_s=duration_s)
 
 
-def test_the_time_to_a_target_ends_with_the_evaluation_that_reached_it() -> None:
-    """Start-up 8 s, epochs of 10 s, evaluations of 1 s, checkpoints of 5 s after each epoch."""
-    epochs = tuple(
-        msgspec.structs.replace(
-            EPOCHS[1], epoch=n, duration_s=10.0, evaluation_time_s=1.0, test_accuracy=0.3 * n,
-            ended_s=8.0 + 16.0 * n - 5.0,
-        )
-        for n in (1, 2, 3)
-    )  # fmt: skip
-    made = record(epochs)
-    assert metrics.reached(made, compared("test_accuracy"), 0.6).time_s == 8 + 2 * 11 + 5
-
-
 @pytest.mark.parametrize(
     ("checkpoint_time_s", "noise_scale", "target", "is_known"),
     [

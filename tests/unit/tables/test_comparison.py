@@ -40,17 +40,6 @@ def compare(
     return comparison_table(runs, planned, baseline, published_results)
 
 
-def test_invalid_repeats_take_no_part_and_are_told(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": 2, "repeats": 4})
-    write_record(tmp_path, planned.runs[0], 10.0)
-    write_record(tmp_path, planned.runs[2], 20.0)
-    write_failure(tmp_path, planned.runs[1])
-    row = point(compare(planned, tmp_path), nodes=2)
-    assert row["execution_time_s"] == 15.0
-    assert (row["runs"], row["runs_asked"], row["status"]) == (2, 4, "incomplete")
-    assert "repeat 2 failed" in row["reason"] and "repeat 4 missing" in row["reason"]
-
-
 def test_energy_has_its_prices_and_one_kind_of_parts(tmp_path: Path) -> None:
     planned = planned_of({"nodes": [1, 2], "repeats": 2}, usd_per_kwh=0.5, kg_co2_per_kwh=0.2)
     write_all(planned, tmp_path, 10.0, 10.0, 10.0, 10.0)
@@ -111,25 +100,6 @@ def test_speedup_is_relative_to_the_point_with_the_fewest_replicas(
     assert [point(table, nodes=n)["scaling_efficiency"] for n in (1, 2, 4)] == [1.0, 0.75, 0.75]
     assert set(table["baseline"]) == {"1 node, CPU"}
     assert set(table["baseline_execution_time_s"]) == {60.0}
-
-
-@pytest.mark.parametrize("ending", ["failed", "missing", "stale"])
-def test_without_a_valid_baseline_there_is_no_speedup(tmp_path: Path, ending: str) -> None:
-    planned = planned_of({"nodes": [1, 2, 4]})
-    for run in planned.runs[1:]:
-        write_record(tmp_path, run, 30.0)
-    if ending == "failed":
-        write_failure(tmp_path, planned.runs[0])
-    if ending == "stale":
-        with changed(write_record(tmp_path, planned.runs[0])) as record:
-            record["parameters_hash"] = "0" * 16
-    table = compare(planned, tmp_path)
-    assert table["speedup"].isna().all()
-    assert table["scaling_efficiency"].isna().all()
-    assert set(table["baseline"]) == {"1 node, CPU"}
-    row = point(table, nodes=1)
-    assert (row["status"], row["runs"]) == (ending, 0)
-    assert point(table, nodes=2)["execution_time_s"] == 30.0
 
 
 def test_every_point_of_the_grid_is_a_row_in_the_order_of_the_grid(tmp_path: Path) -> None:
@@ -318,22 +288,6 @@ def test_points_without_a_measurement_have_published_values_but_no_ratio(tmp_pat
     assert table["status"].tolist() == ["failed", "stale", "missing", "excluded"]
     assert set(table["published_execution_time_s"]) == {80.0}
     assert table[RATIO_COLUMNS].isna().all(axis=None)
-
-
-def test_runs_that_diverged_are_counted_told_and_in_no_median(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": 2, "repeats": 6}, usd_per_node_hour=3.6)
-    for run in planned.runs:
-        number = run.spec.repeat
-        write_record(tmp_path, run, 10.0 * number, DIVERGENCE if number in (1, 4) else "")
-    runs, _ = tables_of(planned, tmp_path)
-    row = point(comparison_table(write_and_read(runs, tmp_path), planned), nodes=2)
-    assert (row["status"], row["runs"], row["runs_asked"]) == ("incomplete", 4, 6)
-    assert row["runs_diverged"] == 2
-    assert row["reason"].startswith("2 of 6 diverged") and "repeat 4: " in row["reason"]
-    assert row["execution_time_s"] == 40.0  # of 20, 30, 50 and 60
-    assert row["loss"] == 0.25
-    # four survivors: their range is no interval
-    assert pd.isna(row["loss_low"]) and pd.isna(row["execution_time_s_low"])
 
 
 def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from builders import (
     changed,
     manifest_of,
     raw_config,
-    record_of,
     write_failure,
     write_record,
 )
@@ -131,15 +130,6 @@ def test_a_broken_record_is_a_failed_row_and_no_crash(tmp_path: Path) -> None:
     row = point(runs_of(planned, tmp_path), nodes=1)
     assert row["status"] == "failed"
     assert str(path) in row["reason"]
-
-
-def test_a_record_in_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
-    planned = planned_of()
-    path = write_record(tmp_path, planned.runs[0])
-    path.write_text(json.dumps(record_of(planned.runs[1])))
-    row = point(runs_of(planned, tmp_path), nodes=1)
-    assert row["status"] == "stale"
-    assert "nodes: 2, now 1" in row["reason"]
 
 
 def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> None:

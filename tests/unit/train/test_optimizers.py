@@ -24,7 +24,7 @@ from strategy_rank import (
 from tfscaling.record.events import EventLog
 from tfscaling.train import optimizers
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
-from tfscaling.train.optimizers import learning_rate_factor, make_optimizer
+from tfscaling.train.optimizers import make_optimizer
 from tfscaling.train.own_step import OwnStep
 
 
@@ -39,26 +39,6 @@ def rates(updates: int, per_epoch: int, replicas: int = 1, **recipe: Any) -> lis
     return found
 
 
-@pytest.mark.parametrize(
-    ("scaling", "replicas", "factor"),
-    [("none", 8, 1), ("linear", 1, 1), ("linear", 8, 8), ("sqrt", 1, 1), ("sqrt", 4, 2)],
-)
-def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, factor: float) -> None:
-    recipe = training_spec(1, learning_rate_scaling=scaling).recipe
-    assert learning_rate_factor(recipe, replicas) == pytest.approx(factor)
-
-
-def test_an_optimizer_needs_a_learning_rate() -> None:
-    with pytest.raises(ValueError, match="no learning_rate"):
-        make_optimizer(training_spec(1, learning_rate=None).recipe, 1)
-
-
-def test_small_gradients_of_float16_are_scaled() -> None:
-    optimizer = make_optimizer(training_spec(1, precision="mixed_float16").recipe, 1)
-    assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
-    assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
-
-
 def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
     # two epochs of 4 updates: a warm-up of 2 updates, then 6
     recipe: dict[str, Any] = {"learning_rate": 0.6, "epochs": 2, "warmup_epochs": 0.5}
@@ -70,11 +50,6 @@ def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
     assert rates(8, 4, **recipe) == pytest.approx([0.3] + [0.6] * 7)
     recipe |= {"warmup_epochs": 0.0, "learning_rate_scaling": "linear"}
     assert rates(3, 4, 2, **recipe, decay="linear") == pytest.approx([1.2, 1.05, 0.9])
-
-
-def test_a_schedule_needs_the_number_of_updates() -> None:
-    with pytest.raises(ValueError, match="steps_per_epoch"):
-        make_optimizer(training_spec(1, decay="linear").recipe, 1)
 
 
 def test_gradients_of_bfloat16_are_cast_when_all_are_there() -> None:
