@@ -211,11 +211,3 @@ def test_parts_of_different_types_are_brought_to_one_range(bytes_part: str, tmp_
     loaded = catalogue.load(tmp_path / "mixed.npz")
     for images in (loaded.x_train, loaded.x_test):
         np.testing.assert_allclose(images, [[0.0, 0.2, 1.0]], rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_each_dataset_has_a_description_a_checksum_and_a_source(name: str) -> None:
-    dataset = DATASETS[name]
-    assert dataset.description
-    assert len(dataset.sha256 or "") == 64
-    assert dataset.sources or dataset.generated

@@ -53,15 +53,6 @@ def left_by(attempt: Attempt) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(attempt.scratch.glob("rank-*.json"))]
 
 
-def test_attempts_are_counted_and_an_earlier_failure_is_over(tmp_path: Path) -> None:
-    first = Attempt.begin(tmp_path / "new" / "job")
-    assert (first.number, first.scratch.name) == (1, "attempt=1")
-    (first.folder / "failure.json").write_text("{}")
-    second = Attempt.begin(first.folder)
-    assert (second.number, second.scratch.is_dir()) == (2, True)
-    assert not (first.folder / "failure.json").exists() and first.scratch.is_dir()
-
-
 def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path) -> None:
     """Its launcher was silent, as without a network, while the next attempt ran to its end."""
 

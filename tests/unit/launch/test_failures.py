@@ -142,14 +142,6 @@ def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
     assert cause.last_lines[0] == "noise"
 
 
-def test_a_stall_names_the_rank_that_moved_last_the_longest_ago(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, running(0, progress=9.0), running(1, progress=7.0))
-    cause = failures.stalled(folder, "nothing moves")
-    assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "node1")
-    assert cause.message == "nothing moves"
-    assert cause.reached == "progress"
-
-
 def test_a_stall_is_not_blamed_on_a_rank_that_has_finished(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, end=7.0), running(1, evaluated=8.0))
     assert failures.stalled(folder, "nothing moves").rank == 1

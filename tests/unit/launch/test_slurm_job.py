@@ -199,28 +199,6 @@ def test_outside_slurm_there_is_no_job() -> None:
     assert slurm_job.settings({}) is None
 
 
-CONFIG = """Configuration data as of 2026-01-02T03:04:05
-AccountingStorageHost   = localhost
-ProctrackType           = proctrack/linuxproc
-SLURM_VERSION           = 22.05.8
-TaskPluginParam         = (null type)
-
-Slurmctld(primary) at controller is UP
-"""
-
-
-def test_settings_that_place_and_trace_tasks_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "shown").write_text(CONFIG)
-    scontrol(tmp_path, f'while read -r line; do echo "$line"; done <{tmp_path}/shown', monkeypatch)
-    assert slurm_job.settings({"SLURM_JOB_ID": "12"}) == {
-        "SLURM_VERSION": "22.05.8",
-        "TaskPluginParam": "(null type)",
-        "ProctrackType": "proctrack/linuxproc",
-    }
-
-
 @pytest.mark.parametrize(
     ("plugin", "accounted", "energy_j"),
     [

@@ -40,16 +40,6 @@ def test_the_noise_scale_of_a_record_of_before_is_that_of_the_last_evaluation() 
     assert value(msgspec.structs.replace(RECORD, metrics=metrics)) == pytest.approx(8.0)
 
 
-def test_metrics_that_need_other_points_or_prices_are_left_to_the_tables() -> None:
-    without = {name for name, metric in METRICS.items() if metric.value is None}
-    published = {f"published_{name}" for name in ("execution_time_s", "loss", "accuracy")}
-    ratios = {f"{name}_ratio" for name in ("execution_time", "loss", "accuracy")}
-    target = {"time_to_target_s", "cost_to_target_usd"}
-    speedups = {"speedup", "scaling_efficiency", "steady_state_speedup"}
-    of_platform = {"energy_usd", "energy_kg_co2", "share_of_peak"}
-    assert without == speedups | {"cost_usd", "quality", *of_platform} | target | published | ratios
-
-
 def test_every_number_of_a_record_is_a_metric() -> None:
     numbers = {*Phases.__struct_fields__, *Metrics.__struct_fields__}
     numbers -= {"epochs", "slowest_rank", "slowest_host"}  # a list, and names

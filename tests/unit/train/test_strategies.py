@@ -123,11 +123,6 @@ def test_only_workers_of_parameter_servers_are_replicas(name: str) -> None:
     assert STRATEGIES[name].replicas(geometry, SERVERS) == 3
 
 
-def test_only_one_of_the_coordinated_strategies_waits_for_all_workers() -> None:
-    coordinated = {name: s.synchronous for name, s in STRATEGIES.items() if s.coordinated}
-    assert coordinated == {"parameter_server": False, "synchronous_parameter_server": True}
-
-
 REFUSALS = [
     ("single", Geometry(1, 1, 0), None),
     ("single", Geometry(1, 1, 1), None),
