@@ -161,10 +161,6 @@ def main() -> None:
         "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
         "steps": [[row.epoch, row.first_step, row.steps] for row in result.steps],
         "test": [result.test_loss, result.test_accuracy],
-        "tests": [
-            [None if e.test_accuracy is None else e.test_loss, e.test_accuracy]
-            for e in result.epochs
-        ],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
     if name == "mirrored":
