@@ -53,10 +53,6 @@ def without_test():
     return (images, labels), (images[:0], labels[:0])
 
 
-def one_hot():
-    return (images, np.eye(5)), (images, np.eye(5, dtype=int))
-
-
 def texts():
     return (["a", "b"], [0, 1]), (["a", "b"], [0, 1])
 
@@ -152,23 +148,11 @@ def test_an_optimizer_needs_a_learning_rate(model: str) -> None:
         grid.expand(configuration.validate(raw), REGISTRIES)
 
 
-WRONG = {
-    "no such module": ("yours:model", "mnist", "grid[0].model: ", "yours"),
-    "no such function": ("mine:modle", "mnist", "grid[0].model: ", "mine.py"),
-    "no such data": ("mine:model", "mine:dat", "recipes.weak.dataset: ", "mine.py"),
-    "unknown data": ("mnist_cnn", "coco", "recipes.weak.dataset: ", "package.module:function"),
-}
-
-
-@pytest.mark.parametrize(("model", "dataset", "key", "message"), WRONG.values(), ids=list(WRONG))
-def test_one_line_says_what_is_wrong(
-    model: str, dataset: str | None, key: str, message: str
-) -> None:
+def test_an_unknown_dataset_is_one_line_with_its_key() -> None:
     with pytest.raises(ConfigError) as caught:
-        expand(model, dataset)
-    assert str(caught.value).startswith(f"config.yaml: {key}")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+        expand("mnist_cnn", "coco")
+    assert str(caught.value).startswith("config.yaml: recipes.weak.dataset: ")
+    assert "package.module:function" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def fetch(name: str) -> tuple[catalogue.Arrays, dict[str, Any]]:

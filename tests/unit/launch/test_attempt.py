@@ -130,19 +130,6 @@ def test_whatever_goes_wrong_leaves_its_cause(
     assert left["axes"] == spec.axes
 
 
-def test_a_cause_that_cannot_be_left_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, content: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(run_record, "write_json", full)
-    spec = local_spec()
-    with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, spec, failing(ValueError("the cause")))
-    assert "the cause" in capsys.readouterr().err
-
-
 class UnhandledError(Exception):
     pass
 

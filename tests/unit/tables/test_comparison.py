@@ -117,18 +117,6 @@ def write_and_read(runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return table_rows.read_table(folder / "runs.csv")
 
 
-def test_the_comparison_is_the_same_after_the_runs_went_through_a_file(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": [1, 2, 4], "repeats": 2}, usd_per_node_hour=3.6)
-    for number, run in enumerate(planned.runs[:-1]):
-        write_record(tmp_path, run, 60.0 / (number + 1))
-    runs, _ = tables_of(planned, tmp_path)
-    pd.testing.assert_frame_equal(
-        comparison_table(write_and_read(runs, tmp_path), planned),
-        comparison_table(runs, planned),
-        check_dtype=False,
-    )
-
-
 @pytest.mark.parametrize("name", ["NA", "null", "nan", "007", "1e3", "True"])
 def test_names_that_look_like_something_else_survive_the_file(tmp_path: Path, name: str) -> None:
     raw = raw_config((("grid", 0, "platform"), name), (("grid", 0, "recipe"), name))

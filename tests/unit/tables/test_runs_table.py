@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -111,25 +110,6 @@ def test_a_target_reached_at_an_unknown_time_is_told_and_has_none(tmp_path: Path
     assert last["cost_to_target_usd"] == pytest.approx(3.6 * 2 * 104.0 / 3600)
     never = to_target(tmp_path / "c", 0.95, durations_s=[None] * 8)
     assert (never["target_reached"], never["warnings"]) == (False, "")
-
-
-def test_a_run_made_with_other_parameters_is_stale_and_tells_which(tmp_path: Path) -> None:
-    write_all(planned_of(), tmp_path, 40.0, 30.0)
-    now = raw_config((("recipes", "weak", "epochs"), 3))
-    planned = manifest_of(configuration.validate(now))
-    row = point(runs_of(planned, tmp_path), nodes=2)
-    assert row["status"] == "stale"
-    assert row["reason"].endswith("epochs: 2, now 3")
-    assert math.isnan(row["execution_time_s"])
-
-
-def test_a_broken_record_is_a_failed_row_and_no_crash(tmp_path: Path) -> None:
-    planned = planned_of()
-    path = write_record(tmp_path, planned.runs[0])
-    path.write_text("{")
-    row = point(runs_of(planned, tmp_path), nodes=1)
-    assert row["status"] == "failed"
-    assert str(path) in row["reason"]
 
 
 def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_gradient_that_was_made_in_16_bits_is_exchanged_as_it_was_made() -> No
     assert found.op.type != "Cast"
 
 
-def weights_after_an_update(rounds: bool, own: bool) -> np.ndarray:
+def weights_after_an_update(rounds: bool) -> np.ndarray:
     """Of a layer that gives its inputs' sum, with a gradient of VALUE for each; a rate of 1."""
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
@@ -269,27 +269,20 @@ def weights_after_an_update(rounds: bool, own: bool) -> np.ndarray:
         model.compile(keras.optimizers.SGD(1.0), loss=lambda y, found: keras.ops.mean(found))
         model.optimizer.build(model.trainable_variables)
         batch = (tf.constant(x), tf.zeros((2, 1)))
-        if own:
-            step = OwnStep(model, batch, 2, rounds)
+        step = OwnStep(model, batch, 2, rounds)
 
-            def update() -> None:
-                step.train(batch, tf.constant(2), tf.constant(2))
-        else:
-
-            def update() -> None:
-                gradients = optimizers.summed([tf.constant(x[:1].T)], rounds)
-                model.optimizer.apply(gradients, model.trainable_variables)
+    def update() -> None:
+        step.train(batch, tf.constant(2), tf.constant(2))
 
     tf.function(lambda: strategy.run(update), autograph=False)()
     return np.ravel(model.get_weights()[0])
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["classifier", "own step"])
-def test_the_optimizer_gets_what_the_replicas_exchange(own: bool) -> None:
+def test_the_optimizer_of_an_own_step_gets_what_the_replicas_exchange() -> None:
     exact = np.float32(1) - np.float32(VALUE)
-    np.testing.assert_allclose(weights_after_an_update(False, own), [exact] * 3, rtol=1e-4)
+    np.testing.assert_allclose(weights_after_an_update(False), [exact] * 3, rtol=1e-4)
     rounded = 1.0 - float(np.float32(VALUE).astype(ml_dtypes.bfloat16))
-    assert weights_after_an_update(True, own).tolist() == [rounded] * 3
+    assert weights_after_an_update(True).tolist() == [rounded] * 3
 
 
 Trainings = dict[str, list[dict[str, Any]]]
