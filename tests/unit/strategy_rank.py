@@ -88,17 +88,11 @@ def synthetic_arrays(train_examples: int = TRAIN_EXAMPLES) -> Arrays:
     return Arrays(*examples(train_examples), *examples(TEST_EXAMPLES))
 
 
-def small_model() -> Any:
+def small_model(*between: Any) -> Any:
     import keras
 
-    return keras.Sequential(
-        [
-            keras.Input((8, 8)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(16, activation="relu"),
-            keras.layers.Dense(10),
-        ]
-    )
+    first = [keras.Input((8, 8)), keras.layers.Flatten(), keras.layers.Dense(16, "relu")]
+    return keras.Sequential([*first, *between, keras.layers.Dense(10)])
 
 
 #: Of trainings that are interrupted.
@@ -114,16 +108,7 @@ def lively_model() -> Any:
     """Each step changes moments, random numbers and weights."""
     import keras
 
-    return keras.Sequential(
-        [
-            keras.Input((8, 8)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(16, activation="relu"),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(10),
-        ]
-    )
+    return small_model(keras.layers.BatchNormalization(), keras.layers.Dropout(0.3))
 
 
 def main() -> None:

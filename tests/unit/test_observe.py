@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import run_python
 from fit_program import EVENTS, OBSERVE, VARIABLE, fitted, of_fit
 from shared import made_once
 from tfscaling.launch.launchers import ReservedPorts
@@ -53,14 +54,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def run(program: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, *words],
-        env={**os.environ, "PYTHONPATH": str(OBSERVE.parent), **environment},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    return run_python(program, *words, **{"PYTHONPATH": str(OBSERVE.parent), **environment})
 
 
 def test_without_the_variable_nothing_is_done(load: Any, tmp_path: Path) -> None:

@@ -247,13 +247,10 @@ def test_replicas_are_evaluated_with_the_mean_of_their_moments(
         np.testing.assert_allclose(after, np.broadcast_to(before.mean(axis=0), (2, 16)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", OF_TWO_REPLICAS[1:])
 def test_the_same_replicas_give_the_same_numbers_on_one_worker_and_on_two(
-    trainings: dict[str, list[dict[str, Any]]],
-    mpi_trainings: dict[str, list[dict[str, Any]]],
-    name: str,
+    trainings: dict[str, list[dict[str, Any]]], two_ranks: list[dict[str, Any]]
 ) -> None:
-    (alone,), (first, second) = trainings["mirrored"], {**trainings, **mpi_trainings}[name]
+    (alone,), (first, second) = trainings["mirrored"], two_ranks
     for key in ("epochs", "tests", "test"):
         assert first["uninterrupted"][key] == second["uninterrupted"][key]
     for own, other in zip(
@@ -358,13 +355,10 @@ def test_computation_alone_is_as_long_as_the_work(monkeypatch: pytest.MonkeyPatc
     assert working.compute_steps() == [50] * COMPUTE_STEPS
 
 
-@pytest.mark.parametrize("name", ["two_workers", "two_mpi_workers"])
 def test_workers_measure_steps_with_and_without_each_other(
-    trainings: dict[str, list[dict[str, Any]]],
-    mpi_trainings: dict[str, list[dict[str, Any]]],
-    name: str,
+    two_ranks: list[dict[str, Any]],
 ) -> None:
-    for rank in {**trainings, **mpi_trainings}[name]:
+    for rank in two_ranks:
         (found,) = rank["attribution"]
         assert len(found) == len(AttributionRound.__struct_fields__)
         assert min(found) > 0

@@ -196,13 +196,8 @@ def test_halves_of_a_single_replicas_batch(tmp_path: Path) -> None:
     assert (last.parts[0], last.whole[0]) == (pytest.approx(parts), pytest.approx(whole))
 
 
-@pytest.mark.parametrize("name", ["two_workers", "two_mpi_workers"])
-def test_parts_of_two_workers(
-    trainings: dict[str, list[dict[str, Any]]],
-    mpi_trainings: dict[str, list[dict[str, Any]]],
-    name: str,
-) -> None:
-    for rank in {**trainings, **mpi_trainings}[name]:
+def test_parts_of_two_workers(two_ranks: list[dict[str, Any]]) -> None:
+    for rank in two_ranks:
         found = rank["gradient_norms"]
         parts, whole = norms_by_hand(rank["weights"], PARAMETERS["epochs"])
         assert found["part_examples"] * PARTS == found["whole_examples"] == GLOBAL_BATCH
@@ -285,7 +280,6 @@ def test_the_optimizer_of_an_own_step_gets_what_the_replicas_exchange() -> None:
     assert weights_after_an_update(True).tolist() == [rounded] * 3
 
 
-Trainings = dict[str, list[dict[str, Any]]]
 REPLICAS = 2
 
 
@@ -357,32 +351,24 @@ def assert_equal(found: list[Any], expected: list[Any]) -> None:
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.fixture(params=["two_workers", "two_mpi_workers"])
-def ranks(
-    request: pytest.FixtureRequest, trainings: Trainings, mpi_trainings: Trainings
-) -> list[dict[str, Any]]:
-    """What each of two workers found."""
-    return {**trainings, **mpi_trainings}[request.param]
-
-
 @pytest.mark.parametrize("name", ["accumulated", "averaged_in_each_step"])
 def test_parts_of_a_batch_and_averages_in_each_step_give_the_synchronous_model(
-    ranks: list[dict[str, Any]], name: str
+    two_ranks: list[dict[str, Any]], name: str
 ) -> None:
-    for rank in ranks:
+    for rank in two_ranks:
         found = rank["exchanging_less"][name]
         np.testing.assert_allclose(found["epochs"], rank["epochs"], rtol=1e-5)
         assert_equal(found["weights"], rank["weights"])
 
 
 def test_averages_every_few_steps_are_those_of_copies_of_the_model(
-    ranks: list[dict[str, Any]], by_hand: list[np.ndarray]
+    two_ranks: list[dict[str, Any]], by_hand: list[np.ndarray]
 ) -> None:
-    first, second = (rank["exchanging_less"]["averaged"] for rank in ranks)
+    first, second = (rank["exchanging_less"]["averaged"] for rank in two_ranks)
     assert first["weights"] == second["weights"]
     assert_equal(first["weights"], by_hand)
     # not the synchronous model
-    assert distance(first["weights"], ranks[0]["weights"]) > 0.01
+    assert distance(first["weights"], two_ranks[0]["weights"]) > 0.01
 
 
 def distance(found: list[Any], expected: list[Any]) -> float:
@@ -392,19 +378,19 @@ def distance(found: list[Any], expected: list[Any]) -> float:
 
 
 def test_rounded_gradients_give_the_model_of_sums_of_rounded_parts(
-    ranks: list[dict[str, Any]], rounded_by_hand: list[np.ndarray]
+    two_ranks: list[dict[str, Any]], rounded_by_hand: list[np.ndarray]
 ) -> None:
-    first, second = (rank["exchanging_less"]["rounded"]["weights"] for rank in ranks)
+    first, second = (rank["exchanging_less"]["rounded"]["weights"] for rank in two_ranks)
     assert first == second
     # a gradient between two numbers of 16 bits may be the other one here
-    exact = distance(ranks[0]["weights"], rounded_by_hand)
+    exact = distance(two_ranks[0]["weights"], rounded_by_hand)
     assert distance(first, rounded_by_hand) < exact / 4
 
 
 def test_gradients_are_exchanged_once_for_all_parts_and_not_between_averages(
-    ranks: list[dict[str, Any]],
+    two_ranks: list[dict[str, Any]],
 ) -> None:
-    for rank in ranks:
+    for rank in two_ranks:
         made = {name: found["all_reduces"] for name, found in rank["exchanging_less"].items()}
         assert made == {"accumulated": 1, "averaged_in_each_step": 0, "averaged": 0,
                         "rounded": 1}  # fmt: skip
