@@ -96,17 +96,14 @@ def test_a_metric_of_held_out_examples_is_named_so_and_of_the_last_evaluation() 
 @pytest.mark.parametrize(
     ("metric", "reason"),
     [
-        ("mae", "mae is not finite"),
-        ("early", "early is of epoch 1, not of the last, 3"),
-        (
-            "rmse",
-            "the run measured no rmse, only loss, accuracy, mae, f1, early, test_loss, "
-            "test_accuracy, test_mae",
-        ),
+        ("mae", "not finite"),
+        ("early", "epoch 1"),
+        ("rmse", "only loss, accuracy, mae, f1, early, test_loss, test_accuracy, test_mae"),
     ],
 )
 def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:
-    assert metrics.quality_of_run(record(), compared(metric)) == (None, reason)
+    found = metrics.quality_of_run(record(), compared(metric))
+    assert found.value is None and metric in found.reason and reason in found.reason
 
 
 @pytest.mark.parametrize(
