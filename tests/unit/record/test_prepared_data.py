@@ -35,16 +35,6 @@ def prepared(folder: Path, facts: Any = FACTS) -> Path:
     return file
 
 
-def test_name_source_checksum_and_all_examples(tmp_path: Path) -> None:
-    assert prepared_data.describe(prepared(tmp_path), ALL) == PreparedData(
-        name="own.data:small",
-        source="function",
-        sha256="a" * 64,
-        train_examples=6,
-        test_examples=4,
-    )
-
-
 def test_a_recipe_that_cuts_its_data_uses_no_more_than_there_are(tmp_path: Path) -> None:
     cut = msgspec.structs.replace(ALL, train_examples_max=5, test_examples_max=100)
     data = prepared_data.describe(prepared(tmp_path), cut)

@@ -145,12 +145,6 @@ def test_what_a_program_does_before_an_evaluation_is_part_of_its_epoch() -> None
     ]
 
 
-def test_a_program_that_says_nothing_has_no_metrics() -> None:
-    found = run_results.metrics(reports(None, None))
-    known = {name for name, value in msgspec.structs.asdict(found).items() if value}
-    assert known == set()
-
-
 def changed(**keys: Any) -> Observed:
     return msgspec.structs.replace(OBSERVED, **keys)
 

@@ -102,20 +102,6 @@ def test_a_rank_has_imported_only_with_its_gpus(job: str, told: str, tmp_path: P
 SERVERS = 2
 
 
-@pytest.mark.parametrize(
-    ("geometry", "replicas"),
-    [
-        (Geometry(1, 1, 0), 1),
-        (Geometry(1, 1, 4), 4),
-        (Geometry(3, 1, 4), 12),
-        (Geometry(3, 2, 4), 12),
-        (Geometry(3, 2, 0), 6),
-    ],
-)
-def test_each_device_of_each_task_is_a_replica(geometry: Geometry, replicas: int) -> None:
-    assert STRATEGIES["multi_worker_mirrored"].replicas(geometry, SERVERS) == replicas
-
-
 @pytest.mark.parametrize("name", ["parameter_server", "synchronous_parameter_server"])
 def test_only_workers_of_parameter_servers_are_replicas(name: str) -> None:
     geometry = Geometry(3, 2, 2)
