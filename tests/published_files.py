@@ -42,3 +42,11 @@ def cifar10_files(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
         ).tobytes()
         for name, (images, labels) in cifar10_batches(arrays).items()
     }
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """Whether arrays of bytes are those."""
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        assert array.dtype == np.uint8
+        np.testing.assert_array_equal(array, expected[name])

@@ -7,13 +7,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import generator
 import msgspec
 import pandas as pd
+import psutil
 from generator import phases, training_report
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.launch.launchers import LAUNCHERS
@@ -45,6 +48,8 @@ def manifest_of(config: Config) -> manifests.Manifest:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
+#: The reason of a run that diverged.
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 #: One Slurm platform with GPUs and a price, one local one, one recipe; nothing beyond need.
 MINIMAL: dict[str, Any] = {
@@ -137,6 +142,14 @@ def record_of(
     return generator.content(made)
 
 
+@contextmanager
+def changed(path: Path) -> Iterator[dict[str, Any]]:
+    """The content of a JSON file, which is written again as it is then."""
+    content = json.loads(path.read_text())
+    yield content
+    path.write_text(json.dumps(content))
+
+
 def a_record() -> dict[str, Any]:
     """The content of a record of the minimal configuration's run on two nodes."""
     return record_of(manifest_of(valid_config()).runs[1])
@@ -179,6 +192,21 @@ def run_python(code: str, *arguments: str, **environment: str) -> subprocess.Com
         timeout=900,
         check=False,
     )
+
+
+def wait_until(happened: Callable[[], bool], timeout_s: float = 300) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that did may wait for its parent."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def local_spec(**recipe: Any) -> RunSpec:

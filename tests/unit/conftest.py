@@ -39,6 +39,16 @@ def mpi_trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[di
     return trained(tmp_path_factory, "mpi_trainings", MPI_TRAININGS)
 
 
+@pytest.fixture(params=["two_workers", "two_mpi_workers"])
+def two_ranks(
+    request: pytest.FixtureRequest,
+    trainings: dict[str, list[dict[str, Any]]],
+    mpi_trainings: dict[str, list[dict[str, Any]]],
+) -> list[dict[str, Any]]:
+    """What each of two workers found: by TensorFlow's all-reduce, and by MPI."""
+    return {**trainings, **mpi_trainings}[request.param]
+
+
 Shapes = Mapping[str, tuple[str, Geometry]]
 
 

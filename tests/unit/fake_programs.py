@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def program(folder: Path, name: str, script: str) -> Path:
+    """A program in the folder that is the given shell script."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 def fake_nvidia_smi(folder: Path, script: str) -> dict[str, str]:
     """An environment in which ``nvidia-smi`` is the given shell script."""
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return {"PATH": str(folder)}
+    return {"PATH": str(program(folder, "nvidia-smi", script).parent)}
 
 
 def listing(gpus: int) -> str:

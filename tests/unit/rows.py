@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from builders import manifest_of, raw_config
+from builders import manifest_of, raw_config, write_record
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import Manifest
@@ -31,6 +31,12 @@ def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
 def tables_of(planned: Manifest, runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tables of runs and epochs."""
     return runs_table.run_tables(planned.runs, runs_dir, planned.targets)
+
+
+def write_all(planned: Manifest, runs_dir: Path, *times: float) -> None:
+    """Records of all runs, with these execution times."""
+    for run, time in zip(planned.runs, times, strict=True):
+        write_record(runs_dir, run, time)
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

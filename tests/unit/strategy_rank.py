@@ -88,17 +88,11 @@ def synthetic_arrays(train_examples: int = TRAIN_EXAMPLES) -> Arrays:
     return Arrays(*examples(train_examples), *examples(TEST_EXAMPLES))
 
 
-def small_model() -> Any:
+def small_model(*between: Any) -> Any:
     import keras
 
-    return keras.Sequential(
-        [
-            keras.Input((8, 8)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(16, activation="relu"),
-            keras.layers.Dense(10),
-        ]
-    )
+    first = [keras.Input((8, 8)), keras.layers.Flatten(), keras.layers.Dense(16, "relu")]
+    return keras.Sequential([*first, *between, keras.layers.Dense(10)])
 
 
 #: Of trainings that are interrupted.
@@ -114,16 +108,7 @@ def lively_model() -> Any:
     """Each step changes moments, random numbers and weights."""
     import keras
 
-    return keras.Sequential(
-        [
-            keras.Input((8, 8)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(16, activation="relu"),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(10),
-        ]
-    )
+    return small_model(keras.layers.BatchNormalization(), keras.layers.Dropout(0.3))
 
 
 def main() -> None:
@@ -161,10 +146,6 @@ def main() -> None:
         "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
         "steps": [[row.epoch, row.first_step, row.steps] for row in result.steps],
         "test": [result.test_loss, result.test_accuracy],
-        "tests": [
-            [None if e.test_accuracy is None else e.test_loss, e.test_accuracy]
-            for e in result.epochs
-        ],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
     if name == "mirrored":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import REPOSITORY, manifest_of, raw_config, write_failure, write_record
+from builders import REPOSITORY, changed, manifest_of, raw_config, write_failure, write_record
 from plotted import point, tables_of
 from report_inputs import Study, results
 from tfscaling.page import plot_figure
@@ -52,15 +51,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     raw = raw_config((("platforms", "cluster", "title"), HOSTILE))
     raw["platforms"]["cluster"] |= {"instance_type": HOSTILE, "cloud": HOSTILE}
     planned = manifest_of(configuration.validate(raw))
-    path = write_record(folder, planned.runs[0])
-    record = json.loads(path.read_text())
-    for rank in record["ranks"]:
-        rank["host"] = HOSTILE
-        rank["host_facts"] |= {"cpu_model": HOSTILE, "kernel": HOSTILE, "modules": [HOSTILE]}
-    record["environment"]["git_commit"] = HOSTILE
-    record["environment"]["unchecked"] = [HOSTILE]
-    record |= {"warnings": [HOSTILE], "trained_by": HOSTILE}
-    path.write_text(json.dumps(record))
+    with changed(write_record(folder, planned.runs[0])) as record:
+        for rank in record["ranks"]:
+            rank["host"] = HOSTILE
+            rank["host_facts"] |= {"cpu_model": HOSTILE, "kernel": HOSTILE, "modules": [HOSTILE]}
+        record["environment"] |= {"git_commit": HOSTILE, "unchecked": [HOSTILE]}
+        record |= {"warnings": [HOSTILE], "trained_by": HOSTILE}
     write_failure(folder, planned.runs[1], message=HOSTILE)
     runs, _ = runs_table.run_tables(planned.runs, folder)
     assert list(runs["status"]) == ["ok", "failed"], list(runs["reason"])

@@ -140,6 +140,9 @@ def test_the_time_to_the_target_is_known_where_all_runs_reached_it(made: list[Ma
             assert row["runs_at_target"] == len(times_s)
             if times_s and len(times_s) == outcomes[OK] + outcomes[DIVERGED]:
                 assert row["time_to_target_s"] == pytest.approx(median(times_s))
+                own = [s + run.lost_s for s, run in zip(times_s, point.counted, strict=True)]
+                usd = row["nodes"] * PLATFORMS[row["platform"]][1] * median(own) / 3600
+                assert row["cost_to_target_usd"] == pytest.approx(usd)
             else:
                 assert pd.isna(row["time_to_target_s"])
                 missed += bool(point.counted)

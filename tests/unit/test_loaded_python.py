@@ -9,12 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import loaded_python
 import pytest
+from builders import wait_until
 
 #: Its file has the name of one that is run in a fork.
 PROGRAM = "scripts/check_models.py"
@@ -71,15 +71,6 @@ def test_an_error_has_the_traceback_of_the_program_alone(
     assert [line.split('"')[1] for line in lines if "File" in line] == [str(tmp_path / PROGRAM)]
 
 
-def test_it_has_streams_words_variables_and_folder(
-    environ: Mapping[str, str], tmp_path: Path
-) -> None:
-    code = "print(__name__, sys.stdin.read(), sys.argv[2:], os.environ['OWN'], os.getcwd())"
-    process = started(tmp_path, code, environ, "a", "b c")
-    said, _ = process.communicate("typed")
-    assert said == f"__main__ typed ['a', 'b c'] variable {tmp_path}\n"
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signals_reach_it_and_end_it(
     number: signal.Signals, environ: Mapping[str, str], tmp_path: Path
@@ -111,10 +102,7 @@ def test_it_ends_with_the_process_that_was_started(
     pid = int(process.stdout.readline())
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), 60)
 
 
 def test_other_variables_of_libraries_have_a_process_of_their_own(tmp_path: Path) -> None:

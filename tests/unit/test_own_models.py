@@ -231,14 +231,3 @@ def test_an_optimizer_in_a_list_must_be_built_where_a_step_uses_it() -> None:
     model.others = others
     with pytest.raises(ModelError, match="optimizer other"):
         OwnStep(model, batch, replicas=2)
-
-
-def test_accuracy_is_the_metric_of_that_name(one_process: Found) -> None:
-    trained = one_process["two devices"]
-    accuracies = {name: found["accuracy"] for name, found in trained.items()}
-    assert accuracies == {
-        "two_outputs": trained["two_outputs"]["metrics"][-1]["kind_accuracy"],
-        "own_loss": trained["own_loss"]["metrics"][-1]["accuracy"],
-        "own_step": None,
-        "accumulated": None,
-    }

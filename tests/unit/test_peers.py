@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -62,29 +63,27 @@ def test_runs_that_failed_take_no_part() -> None:
     assert cells(runs(6, status="failed")) == {}
 
 
-def test_a_target_is_reached_or_missed_by_the_whole_interval() -> None:
-    found = ratios.trainings(runs(6), 1)
-    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED, at_least=1.8)
-    assert ratios.reached(target, found)[-1] == "yes"
-    assert ratios.reached(target._replace(at_least=2.2), found)[-1] == "no"
-    floor = target._replace(beside=ratios.FLOOR.format("float32"), at_least=None, at_most=1.8)
-    assert ratios.reached(floor, found)[-1] == "yes"
-    assert ratios.reached(floor._replace(at_most=1.4), found)[-1] == "no"
-    assert ratios.reached(floor._replace(recipe="absent"), found)[-1] == "not measured"
+FLOOR = {"beside": ratios.FLOOR.format("float32")}
 
 
-def test_a_target_within_the_interval_is_open() -> None:
-    found = ratios.trainings(runs(6), 1)
-    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED, at_least=1.99)
-    *_, shown, verdict = ratios.reached(target, found)
-    assert shown.startswith("2.00 (") and verdict == "open"
-    floor = target._replace(beside=ratios.FLOOR.format("float32"), at_least=None, at_most=1.61)
-    assert ratios.reached(floor, found)[-1] == "open"
-
-
-def test_a_target_is_open_without_an_interval() -> None:
-    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED, at_least=1.0)
-    assert ratios.reached(target, ratios.trainings(runs(5), 1))[-2:] == ("2.00", "open")
+@pytest.mark.parametrize(
+    ("repeats", "asked", "verdict"),
+    [
+        (6, {"at_least": 1.8}, "yes"),
+        (6, {"at_least": 2.2}, "no"),
+        (6, {"at_least": 1.99}, "open"),  # within the interval
+        (5, {"at_least": 1.0}, "open"),  # without one
+        (6, {**FLOOR, "at_most": 1.8}, "yes"),
+        (6, {**FLOOR, "at_most": 1.4}, "no"),
+        (6, {**FLOOR, "at_most": 1.61}, "open"),
+        (6, {"recipe": "absent", "at_most": 1.4}, "not measured"),
+    ],
+)
+def test_a_target_is_reached_or_missed_by_the_whole_interval(
+    repeats: int, asked: dict[str, Any], verdict: str
+) -> None:
+    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED)._replace(**asked)
+    assert ratios.reached(target, ratios.trainings(runs(repeats), 1))[-1] == verdict
 
 
 def test_the_page_has_a_line_for_each_target_and_each_training(

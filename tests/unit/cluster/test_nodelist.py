@@ -9,36 +9,20 @@ from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
 
 EXPANSIONS = {
     "single_name": ("login", ["login"]),
-    "single_name_with_number": ("n1", ["n1"]),
     "white_space_around": (" n1\n", ["n1"]),
-    "range": ("n[1-3]", ["n1", "n2", "n3"]),
-    "single_number_in_brackets": ("n[7]", ["n7"]),
-    "range_over_ten_keeps_numeric_order": ("n[8-11]", ["n8", "n9", "n10", "n11"]),
     "zero_padding": ("node[001-003,010]", ["node001", "node002", "node003", "node010"]),
-    "padding_grows_past_its_width": ("n[08-10]", ["n08", "n09", "n10"]),
     "padding_overflows_its_width": ("n[9-11]", ["n9", "n10", "n11"]),
     "ranges_with_commas": ("n[1-2,5,7-8]", ["n1", "n2", "n5", "n7", "n8"]),
-    "several_prefixes": ("b[1-2],a3", ["b1", "b2", "a3"]),
-    "two_groups": ("rack[0-1]n[0-1]", ["rack0n0", "rack0n1", "rack1n0", "rack1n1"]),
     "three_groups": ("r[0-1]c[1-2]n[3,1]", [
         f"r{r}c{c}n{n}" for r in (0, 1) for c in (1, 2) for n in (3, 1)
     ]),
-    "suffix": ("n[1-2]-ib", ["n1-ib", "n2-ib"]),
     "suffix_and_another_name": ("n[1-2]-ib,m", ["n1-ib", "n2-ib", "m"]),
-    "dots_and_hyphens": ("gpu-[1-2].a.b", ["gpu-1.a.b", "gpu-2.a.b"]),
     "no_prefix": ("[1-2]", ["1", "2"]),
     "descending_order_is_kept": ("n[2,1]", ["n2", "n1"]),
-    "order_of_groups_is_kept": ("n3,n[1-2]", ["n3", "n1", "n2"]),
     "duplicates_are_kept": ("n1,n[1-2],n[1,1]", ["n1", "n1", "n2", "n1", "n1"]),
-    "gcp": ("tfbench-cpu-[0-2]", ["tfbench-cpu-0", "tfbench-cpu-1", "tfbench-cpu-2"]),
-    "gcp_over_ten": ("g1-c-0-[8-10]", ["g1-c-0-8", "g1-c-0-9", "g1-c-0-10"]),
     "aws": (
         "gpu1-st-g4dnxl-1,gpu1-dy-g4dnxl-[1-2]",
         ["gpu1-st-g4dnxl-1", "gpu1-dy-g4dnxl-1", "gpu1-dy-g4dnxl-2"],
-    ),
-    "aws_addresses": (
-        "ip-172-31-22-[12,130],ip-172-31-45-2",
-        ["ip-172-31-22-12", "ip-172-31-22-130", "ip-172-31-45-2"],
     ),
     "hundreds": ("c[0001-0640]", [f"c{number:04d}" for number in range(1, 641)]),
 }  # fmt: skip
@@ -51,32 +35,10 @@ def test_expand(text: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "  ",
-        "a,n[1-2",
-        "n1-2],a",
-        "n[1-2]]",
-        "n[1-[2]]",
-        "n[]",
-        "n[1-2,a]",
-        "n[1-]",
-        "n[1-2-3]",
-        "m,n[1,3-2]",
-        "n[0-999999999]",
-        f"n[{'9' * 5000}]",
-        "n[0-999][0-999]",
-        ",n1",
-        "n1,,n2",
-        "n1,",
-        "n1 n2",
-        "n1\tn2",
-        "(null)",
-        "None assigned",
-        "n[1-2],ñ1",
-        "n[٣]",
-    ],
-)
+    ["", "  ", "a,n[1-2", "n1-2],a", "n[1-2]]", "n[1-[2]]", "n[]", "n[1-2,a]", "n[1-]", "n[1-2-3]",
+     "m,n[1,3-2]", "n[0-999999999]", f"n[{'9' * 5000}]", "n[0-999][0-999]", ",n1", "n1,,n2", "n1,",
+     "n1 n2", "n1\tn2", "(null)", "None assigned", "n[1-2],ñ1", "n[٣]"],
+)  # fmt: skip
 def test_a_broken_list_is_shown(text: str) -> None:
     with pytest.raises(NodeListError, match=re.escape(repr(text))):
         expand(text)
@@ -99,18 +61,7 @@ def test_expand_task_counts(text: str, counts: list[int]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "2,x",
-        "-1",
-        "2,",
-        "2(x3",
-        "1,2(3)",
-        "2, 1",
-        "2(x0)",
-        "1,2(x9999999)",
-        "2(x99999),1(x2)",
-    ],
+    ["", "2,x", "-1", "2,", "2(x3", "1,2(3)", "2, 1", "2(x0)", "1,2(x9999999)", "2(x99999),1(x2)"],
 )
 def test_broken_counts_are_shown(text: str) -> None:
     with pytest.raises(NodeListError, match=re.escape(repr(text))):

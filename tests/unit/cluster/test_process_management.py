@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 
 import pytest
 from tfscaling.cluster import process_management
@@ -28,28 +27,6 @@ class Client:
     def close(self) -> None:
         self.lines.close()
         self.socket.close()
-
-
-def test_ranks_tell_each_other_their_addresses() -> None:
-    met = []
-    with process_management.served(2) as address:
-        clients = [Client(address, rank) for rank in range(2)]
-        assert clients[1].place == ["cmd=set size=2", "cmd=set rank=1", "cmd=set debug=0"]
-        clients[0].ask("put kvsname=ranks key=rank-0 value=host#one=1 two")
-        waiting = threading.Thread(target=lambda: met.append(clients[0].ask("barrier_in")))
-        waiting.start()
-        assert clients[1].ask("barrier_in") == "cmd=barrier_out rc=0"
-        waiting.join()
-        told = clients[1].ask("get kvsname=ranks key=rank-0")
-        assert told.startswith("cmd=get_result rc=0 ")
-        assert told.endswith(" value=host#one=1 two")
-        assert "rc=-1" in clients[1].ask("get kvsname=ranks key=rank-7")
-        mapping = clients[1].ask("get kvsname=ranks key=PMI_process_mapping")
-        assert mapping.endswith("value=(vector,(0,1,2))")
-        for client in clients:
-            assert client.ask("finalize") == "cmd=finalize_ack rc=0"
-            client.close()
-    assert met == ["cmd=barrier_out rc=0"]
 
 
 def test_two_jobs_on_this_machine_share_no_memory() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from builders import REPOSITORY, manifest_of, raw_config, write_failure, write_record
+from builders import DIVERGENCE, REPOSITORY, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from rows import published_result, published_row
 from snakemake.utils import update_config
@@ -318,9 +318,6 @@ def test_the_accuracy_study_trains_all_published_global_batches() -> None:
         assert (
             sum(published_results.same_training(result, spec, SYNCHRONOUS) for spec in specs) == 6
         )
-
-
-DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 
 def of_diverged(tmp_path: Path, *repeats: int, loss: float = 0.25) -> dict[str, Any]:

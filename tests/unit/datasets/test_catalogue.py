@@ -116,12 +116,6 @@ def test_every_source_that_failed_is_named_with_its_reason(
     assert written(tmp_path) == []
 
 
-def test_a_configured_copy_is_used_and_nothing_is_downloaded(
-    fetch: Callable[..., str], copies: dict[str, Path]
-) -> None:
-    assert fetch(copies["genuine"], download="closed") == "path"
-
-
 @pytest.mark.parametrize("kind", ["corrupted", "incomplete"])
 def test_a_configured_copy_that_is_not_genuine_is_never_replaced_by_a_download(
     fetch: Callable[..., str], tmp_path: Path, copies: dict[str, Path], kind: str
@@ -217,11 +211,3 @@ def test_parts_of_different_types_are_brought_to_one_range(bytes_part: str, tmp_
     loaded = catalogue.load(tmp_path / "mixed.npz")
     for images in (loaded.x_train, loaded.x_test):
         np.testing.assert_allclose(images, [[0.0, 0.2, 1.0]], rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_each_dataset_has_a_description_a_checksum_and_a_source(name: str) -> None:
-    dataset = DATASETS[name]
-    assert dataset.description
-    assert len(dataset.sha256 or "") == 64
-    assert dataset.sources or dataset.generated

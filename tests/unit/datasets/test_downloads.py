@@ -13,6 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from fake_programs import program
 from tfscaling.datasets import downloads
 
 
@@ -38,11 +39,6 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, 
     yield f"http://127.0.0.1:{server.server_port}", folder
     server.shutdown()
     server.server_close()
-
-
-def program(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
 
 
 def pack(path: Path, **files: bytes) -> bytes:

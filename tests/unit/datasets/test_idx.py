@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from published_files import IDX_FILES, idx_files
+from published_files import IDX_FILES, assert_same, idx_files
 from published_files import idx as encode
 from tfscaling.datasets import idx
 
@@ -20,13 +20,6 @@ ARRAYS = {
     "y_test": RANDOM.integers(0, 10, 2, np.uint8),
 }
 FILES = idx_files(ARRAYS)
-
-
-def check(arrays: dict[str, np.ndarray]) -> None:
-    assert arrays.keys() == ARRAYS.keys()
-    for name, array in arrays.items():
-        assert array.dtype == np.uint8
-        np.testing.assert_array_equal(array, ARRAYS[name])
 
 
 def test_an_idx_file_is_a_header_with_the_shape_and_then_the_bytes() -> None:
@@ -93,12 +86,12 @@ def test_a_folder_is_read_in_each_of_its_forms(
     tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
     write(tmp_path)
-    check(idx.read(tmp_path))
+    assert_same(idx.read(tmp_path), ARRAYS)
 
 
 def test_the_archive_that_keras_publishes_is_read(tmp_path: Path) -> None:
     write_archive(tmp_path)
-    check(idx.read(tmp_path / "mnist.npz"))
+    assert_same(idx.read(tmp_path / "mnist.npz"), ARRAYS)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ def test_the_examples_of_a_dataset_are_arrays_structured_as_its_elements() -> No
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        (tf.data.Dataset.range(2).batch(2).repeat(), "the dataset never ends"),
-        (tf.data.Dataset.range(0).batch(2), "the dataset has no examples"),
+        (tf.data.Dataset.range(2).batch(2).repeat(), "never ends"),
+        (tf.data.Dataset.range(0).batch(2), "no examples"),
     ],
 )
 def test_a_dataset_without_an_end_or_a_beginning_is_refused(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from tfscaling.files import atomic
-from tfscaling.record import run_record
 
 
 def test_the_file_appears_whole_and_nothing_is_left(tmp_path: Path) -> None:
@@ -18,20 +17,6 @@ def test_the_file_appears_whole_and_nothing_is_left(tmp_path: Path) -> None:
     atomic.write_text(tmp_path / "other.txt", "all\n")
     assert path.read_text() == "half"
     assert sorted(os.listdir(tmp_path)) == ["other.txt", "table.csv"]
-
-
-def test_a_failure_leaves_the_earlier_file_and_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("earlier")
-
-    def fail() -> None:
-        with atomic.whole(path) as temporary:
-            temporary.write_text("half")
-            raise OSError("disk is full")
-
-    with pytest.raises(OSError, match="disk is full"):
-        fail()
-    assert (path.read_text(), os.listdir(tmp_path)) == ("earlier", ["table.csv"])
 
 
 def test_processes_of_one_number_on_two_hosts_do_not_share_a_temporary_file(
@@ -45,26 +30,6 @@ def test_processes_of_one_number_on_two_hosts_do_not_share_a_temporary_file(
         second.write_text("second")
         assert first != second
     assert path.read_text() == "first"
-
-
-@pytest.mark.parametrize("write", ["write_json", "write_lines"])
-def test_records_are_written_through_files_of_their_own(
-    write: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two writers of one process number: each replaces the file with what is its own."""
-    replaced: list[str] = []
-    replace = os.replace
-
-    def note(source: Path, target: Path) -> None:
-        replaced.append(str(source))
-        replace(source, target)
-
-    monkeypatch.setattr(os, "getpid", lambda: 7)
-    monkeypatch.setattr(os, "replace", note)
-    for _ in range(2):
-        content = {"a": 1} if write == "write_json" else ["a"]
-        getattr(run_record, write)(tmp_path / "file", content)
-    assert len(set(replaced)) == 2
 
 
 def test_a_long_name_fits_with_what_is_added_to_it(tmp_path: Path) -> None:

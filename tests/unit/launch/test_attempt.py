@@ -53,15 +53,6 @@ def left_by(attempt: Attempt) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(attempt.scratch.glob("rank-*.json"))]
 
 
-def test_attempts_are_counted_and_an_earlier_failure_is_over(tmp_path: Path) -> None:
-    first = Attempt.begin(tmp_path / "new" / "job")
-    assert (first.number, first.scratch.name) == (1, "attempt=1")
-    (first.folder / "failure.json").write_text("{}")
-    second = Attempt.begin(first.folder)
-    assert (second.number, second.scratch.is_dir()) == (2, True)
-    assert not (first.folder / "failure.json").exists() and first.scratch.is_dir()
-
-
 def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path) -> None:
     """Its launcher was silent, as without a network, while the next attempt ran to its end."""
 
@@ -139,19 +130,6 @@ def test_whatever_goes_wrong_leaves_its_cause(
     assert left["axes"] == spec.axes
 
 
-def test_a_cause_that_cannot_be_left_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, content: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(run_record, "write_json", full)
-    spec = local_spec()
-    with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, spec, failing(ValueError("the cause")))
-    assert "the cause" in capsys.readouterr().err
-
-
 class UnhandledError(Exception):
     pass
 
@@ -210,23 +188,6 @@ def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
         launching.run(tmp_path, spec, failing(ValueError("the cause")))
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["message"] == "ValueError: the cause"
-
-
-def test_work_that_succeeds_leaves_no_failure(tmp_path: Path) -> None:
-    spec = local_spec()
-    launching.run(tmp_path, spec, lambda attempt: None)
-    assert [path.name for path in tmp_path.iterdir()] == ["attempt=1"]
-
-
-def test_ranks_are_started_with_the_specification_as_a_file(tmp_path: Path) -> None:
-    (tmp_path / "rank.py").write_text(RANK)
-    attempt, spec, script = Attempt.begin(tmp_path / "job"), local_spec(), tmp_path / "rank.py"
-    assert attempt.run_ranks(script, ["--word=good"], spec, LIMITS) is None
-    (found,) = left_by(attempt)
-    assert found["word"] == "good" and found["clock"].startswith("127.0.0.1:")
-    assert msgspec.convert(found["spec"], RunSpec) == spec
-    cause = Attempt.begin(tmp_path / "job").run_ranks(script, ["--word=bad"], spec, LIMITS)
-    assert cause is not None and (cause.kind, cause.rank) == ("rank_died", 0)
 
 
 @pytest.mark.parametrize("here", [None, "glibc.malloc.check=0"])

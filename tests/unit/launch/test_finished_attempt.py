@@ -10,8 +10,8 @@ import generator
 import msgspec
 import pytest
 from builders import local_spec
+from fake_programs import program
 from generator import write_dataset_facts
-from test_user_program import start
 from tfscaling.launch import finished_attempt
 from tfscaling.record import attempts, run_record
 from tfscaling.spec.run_spec import RunSpec
@@ -26,8 +26,7 @@ def in_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, in
     The controller is away.
     """
     (programs := tmp_path / "programs").mkdir()
-    (programs / "scontrol").write_text("#!/bin/sh\nexit 1\n")
-    (programs / "scontrol").chmod(0o755)
+    program(programs, "scontrol", "exit 1")
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
 
     def enter(number: str, restarts: int) -> None:
@@ -35,28 +34,6 @@ def in_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, in
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
 
     return enter
-
-
-def test_a_job_that_slurm_starts_again_keeps_its_record(
-    tmp_path: Path, in_job: Callable[[str, int], None]
-) -> None:
-    def run(number: str, restarts: int) -> str:
-        in_job(number, restarts)
-        process = start(tmp_path, "print('trained')")
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, said
-        return record.read_text()
-
-    record = tmp_path / "run/run.json"
-    made = run("77", 0)
-    record.unlink()  # as Snakemake does before the job begins
-    record.with_name(run_record.STEPS).unlink()
-    assert run("77", 1) == made
-    assert attempts.numbers(record.parent) == [1]
-    assert record.with_name(run_record.STEPS).exists()
-    record.unlink()
-    assert run("78", 0) != made  # somebody wants it again
-    assert attempts.numbers(record.parent) == [1, 2]
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ import sys
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
-from builders import SCRIPTS
-from test_supervisor import WORDS, launched, wait_until
+from builders import SCRIPTS, wait_until
+from test_supervisor import WORDS, launched, of_this_test
 from tfscaling.launch import supervisor
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.supervisor import Supervisor
@@ -76,19 +75,6 @@ def logs(folder: Path) -> list[str]:
     return [path.read_text() for path in sorted(folder.glob("rank-*.log"))]
 
 
-def left(folder: Path) -> list[int]:
-    """Processes of the program that have not ended."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            is_of_test = str(folder / "program.py") in process.cmdline()
-        except psutil.Error:
-            continue
-        if is_of_test and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process.pid)
-    return found
-
-
 def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_their_own(
     tmp_path: Path,
 ) -> None:
@@ -96,7 +82,7 @@ def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_thei
     assert Supervisor(ranks(tmp_path, *[code] * 3), tmp_path, 600, 3).run() is None
     assert (tmp_path / "loads").read_text() == "x"
     assert logs(tmp_path) == [f"{rank} True \n" for rank in range(3)]
-    assert left(tmp_path) == []
+    assert of_this_test(tmp_path) == []
 
 
 def test_a_warning_while_the_process_loads_ends_nothing(tmp_path: Path) -> None:
@@ -121,7 +107,7 @@ def test_a_rank_that_ends_otherwise_ends_all_and_is_the_cause(
     assert cause is not None
     assert (cause.rank, cause.host, cause.exit_code) == (1, "h1", code)
     assert logs(tmp_path)[1].endswith(said)
-    assert left(tmp_path) == []
+    assert of_this_test(tmp_path) == []
 
 
 def test_what_cannot_be_loaded_is_said_by_each_rank(tmp_path: Path) -> None:
@@ -147,7 +133,7 @@ def test_ranks_have_the_signals_of_a_process_of_its_own(tmp_path: Path) -> None:
     cause = Supervisor(commands, tmp_path, 600, len(commands), grace_s=300.0).run()
     assert cause is not None and cause.kind == "cancelled"
     assert logs(tmp_path)[0] == "saved\n"
-    assert left(tmp_path) == []
+    assert of_this_test(tmp_path) == []
 
 
 @pytest.mark.parametrize("doing", ["time.sleep(600)", "os.kill(os.getpid(), signal.SIGSTOP)"])
@@ -158,7 +144,7 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path, doing: str) ->
     finally:
         launcher.kill()
         launcher.wait()
-    wait_until(lambda: left(tmp_path) == [])
+    wait_until(lambda: of_this_test(tmp_path) == [])
 
 
 def test_a_signal_to_the_launcher_while_the_process_loads_ends_it_at_once(tmp_path: Path) -> None:
@@ -170,4 +156,4 @@ def test_a_signal_to_the_launcher_while_the_process_loads_ends_it_at_once(tmp_pa
     finally:
         launcher.kill()
     assert json.loads(output)["kind"] == "cancelled"
-    assert left(tmp_path) == []
+    assert of_this_test(tmp_path) == []

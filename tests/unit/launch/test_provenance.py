@@ -152,12 +152,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_whole_commit_of_a_clean_checkout(checkout: Path) -> None:
-    assert re.fullmatch(r"[0-9a-f]{40}", provenance.git_commit(checkout) or "")
-
-
-def test_local_changes_are_marked(checkout: Path) -> None:
+def test_the_whole_commit_of_a_checkout_whose_local_changes_are_marked(checkout: Path) -> None:
     clean = provenance.git_commit(checkout)
+    assert re.fullmatch(r"[0-9a-f]{40}", clean or "")
     (checkout / "file").write_text("two")
     assert provenance.git_commit(checkout) == f"{clean}-dirty"
 

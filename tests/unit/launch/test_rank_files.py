@@ -22,26 +22,6 @@ def write(folder: Path, *ranks: int) -> None:
         write_events(folder, rank, rank_events(rank, PASSED))
 
 
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Lets something happen when `wait` has looked at the files once."""
-    return lambda happens: monkeypatch.setattr(time, "sleep", lambda _: happens())
-
-
-def test_files_that_are_there_are_not_waited_for(tmp_path: Path) -> None:
-    write(tmp_path, 0, 1)
-    rank_files.wait(tmp_path, range(2), 0.0)
-
-
-def test_files_of_a_rank_that_appear_later_are_waited_for(
-    tmp_path: Path, later: Callable[[Callable[[], object]], None]
-) -> None:
-    write(tmp_path, 0)
-    later(lambda: write(tmp_path, 1))
-    rank_files.wait(tmp_path, range(2), 30.0)
-    assert rank_files.report_path(tmp_path, 1).exists()
-
-
 def cut(path: Path) -> Callable[[], object]:
     """Shows the first half of a file; returns what shows it whole."""
     whole = path.read_bytes()
@@ -51,12 +31,11 @@ def cut(path: Path) -> Callable[[], object]:
 
 @pytest.mark.parametrize("of", [rank_files.report_path, rank_files.events_path])
 def test_a_file_that_is_still_cut_is_waited_for(
-    tmp_path: Path,
-    of: Callable[[Path, int], Path],
-    later: Callable[[Callable[[], object]], None],
+    tmp_path: Path, of: Callable[[Path, int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, 0, 1)
-    later(cut(of(tmp_path, 1)))
+    show_whole = cut(of(tmp_path, 1))
+    monkeypatch.setattr(time, "sleep", lambda _: show_whole())  # after the first look
     rank_files.wait(tmp_path, range(2), 30.0)
 
 

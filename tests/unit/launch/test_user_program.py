@@ -10,19 +10,18 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import venv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from builders import REGISTRIES, SCRIPTS, raw_config
+from builders import REGISTRIES, SCRIPTS, is_gone, raw_config, wait_until
 from tfscaling.launch import heartbeat, user_program
 from tfscaling.plan.retries import lasts
 from tfscaling.record import run_record
 from tfscaling.record.attempts import Cause
+from tfscaling.record.run_record import RunRecord
 from tfscaling.spec import configuration, grid, run_spec
 
 GOOD = """
@@ -32,12 +31,6 @@ said = {name: os.environ[name] for name in (*names, "CUDA_VISIBLE_DEVICES", "TF_
 said["words"], said["tensorflow"] = sys.argv[1:], "tensorflow" in sys.modules
 with open(os.path.join(sys.argv[1], "said.json"), "w") as file:
     json.dump(said, file)
-"""
-RAISES = """
-def fit():
-    raise ValueError("no data")
-
-fit()
 """
 
 
@@ -68,6 +61,16 @@ def start(
     )
 
 
+def record_of(folder: Path, code: str, *words: str, **how: Any) -> RunRecord:
+    """The record of such a run, which must succeed."""
+    process = start(folder, code, *words, **how)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(folder / "run/run.json")
+    assert record is not None
+    return record
+
+
 def cause_of(folder: Path, code: str, *words: str, **how: Any) -> dict[str, Any]:
     """The cause of the failure of such a run."""
     process = start(folder, code, *words, **how)
@@ -78,11 +81,8 @@ def cause_of(folder: Path, code: str, *words: str, **how: Any) -> dict[str, Any]
 
 
 def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None:
-    process = start(tmp_path, GOOD, "{folder}", "{epochs}", nodes=2)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    record = run_record.read(tmp_path / "run/run.json")
-    assert record is not None and record.is_valid
+    record = record_of(tmp_path, GOOD, "{folder}", "{epochs}", nodes=2)
+    assert record.is_valid
     phases = record.phases
     assert phases.execution_time_s > 0 and phases.program_time_s is not None
     assert phases.unknown() == [
@@ -120,13 +120,6 @@ open(own + "/ready", "w").close()
 while "SIGTERM" not in got and not os.path.exists(own + "/done"):
     time.sleep(0.05)
 """
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    limit_s = time.monotonic() + 300
-    while not happened():
-        assert time.monotonic() < limit_s
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("passes_on", [True, False])
@@ -169,12 +162,8 @@ def environment(tmp_path: Path) -> Path:
 def test_a_program_runs_in_its_recipes_environment(tmp_path: Path, environment: Path) -> None:
     code = "import os, sys\nassert sys.prefix == os.environ['VIRTUAL_ENV'] == sys.argv[1]"
     program = ["python", "user.py", str(environment)]
-    process = start(tmp_path, code, program=program, recipe={"environment": str(environment)})
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    record = run_record.read(tmp_path / "run/run.json")
-    assert record is not None
-    facts = record.ranks[0].host_facts
+    recipe = {"environment": str(environment)}
+    facts = record_of(tmp_path, code, program=program, recipe=recipe).ranks[0].host_facts
     assert (facts.packages, facts.python) == ({"torch": "9.9"}, platform.python_version())
 
 
@@ -202,11 +191,7 @@ for epoch in (1, 2):
 
 def test_what_a_program_reports_is_in_its_record(tmp_path: Path) -> None:
     recipe = {"observe": "events", "train_examples": 32}
-    process = start(tmp_path, REPORTS, nodes=2, recipe=recipe)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    record = run_record.read(tmp_path / "run/run.json")
-    assert record is not None
+    record = record_of(tmp_path, REPORTS, nodes=2, recipe=recipe)
     metrics = record.metrics
     assert (metrics.loss, metrics.test_accuracy, metrics.examples_trained) == (0.5, 0.5, 64)
     assert [epoch.test_accuracy for epoch in metrics.epochs] == [0.25, 0.5]
@@ -242,18 +227,13 @@ def test_a_report_that_cannot_be_fails_the_run(
 
 def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
     recipe = {"observe": "output", "patterns": {"loss": "loss: (.+)"}}
-    process = start(tmp_path, PRINTS, recipe=recipe)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    record = run_record.read(tmp_path / "run/run.json")
-    assert record is not None
+    record = record_of(tmp_path, PRINTS, recipe=recipe)
     assert (record.metrics.loss, record.metrics.epochs[0].duration_s) == (0.5, None)
     assert ["1 of 2 epochs" in warning for warning in record.warnings] == [True]
 
 
 LOG = "run/attempt=1/rank-0.log"
 FAILURES = {
-    "raises": (RAISES, ["exit code 1", "user.py:3 in fit: ValueError: no data"]),
     "exits": ("import sys; print('so far'); sys.exit(3)", ["exit code 3", "so far"]),
     "crashes": (
         "import ctypes\n\nctypes.string_at(0)",
@@ -324,7 +304,7 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     assert "user.py:5 in wait" in cause["message"]
     assert f"log: run/attempt=1/rank-{cause['rank']}.log" in cause["message"]
     assert "waiting" in cause["last_lines"]
-    assert not is_alive(int((tmp_path / "child").read_text()))
+    assert is_gone(int((tmp_path / "child").read_text()))
 
 
 def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
@@ -334,15 +314,7 @@ def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
     wait_until(lambda: pid_file.is_file() and bool(pid_file.read_text()))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
-    wait_until(lambda: not is_alive(int(pid_file.read_text())))
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs: one that ended may wait for its parent."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_the_work_of_a_programs_children_counts() -> None:

@@ -99,12 +99,6 @@ def test_times_are_of_first_occurrences() -> None:
     assert events.times([*seen, {"event": "a", "time_s": 3.0}]) == {"a": 1.0, "b": 2.0}
 
 
-def test_written_events_are_read_back(tmp_path: Path) -> None:
-    lines = [{"time_s": 1.0, "rank": rank, "event": "start"} for rank in range(2)]
-    events.write(tmp_path / "events.jsonl", lines)
-    assert events.read(tmp_path / "events.jsonl") == lines
-
-
 def test_what_is_no_number_is_neither_written_nor_read(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "e", 0)
     with pytest.raises(ValueError, match="not JSON compliant"):

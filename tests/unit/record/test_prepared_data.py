@@ -35,16 +35,6 @@ def prepared(folder: Path, facts: Any = FACTS) -> Path:
     return file
 
 
-def test_name_source_checksum_and_all_examples(tmp_path: Path) -> None:
-    assert prepared_data.describe(prepared(tmp_path), ALL) == PreparedData(
-        name="own.data:small",
-        source="function",
-        sha256="a" * 64,
-        train_examples=6,
-        test_examples=4,
-    )
-
-
 def test_a_recipe_that_cuts_its_data_uses_no_more_than_there_are(tmp_path: Path) -> None:
     cut = msgspec.structs.replace(ALL, train_examples_max=5, test_examples_max=100)
     data = prepared_data.describe(prepared(tmp_path), cut)
@@ -79,7 +69,7 @@ def test_each_dataset_is_compared_with_itself_only(tmp_path: Path) -> None:
     made = [used("one", "a"), None, used("two", "b"), used("one", "a"), used("one", "c")]
     reasons = run_states.other_data(made, tmp_path)
     assert [bool(reason) for reason in reasons] == [False, False, False, False, True]
-    assert "one have the checksum cccccccccccc, the data of most runs aaaaaaaaaaaa" in reasons[4]
+    assert "cccccccccccc" in reasons[4] and "aaaaaaaaaaaa" in reasons[4]
 
 
 def test_of_as_many_runs_the_first_decide(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import a_record, manifest_of, record_of, valid_config
+from builders import DIVERGENCE, a_record, manifest_of, record_of, valid_config
 from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.record import run_record
 from tfscaling.record.metrics import METRICS
@@ -58,13 +58,8 @@ def remove(record: dict[str, Any], path: Sequence[str]) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        ("axes",),
         ("axes", "nodes"),
-        ("derived", "replicas"),
         ("parameters_hash",),
-        ("phases", "execution_time_s"),
-        ("metrics", "test_accuracy"),
-        ("environment", "git_commit"),
         ("validity",),
     ],
     ids=".".join,
@@ -74,7 +69,6 @@ def test_a_record_without_a_key_is_refused_and_the_key_named(path: tuple[str, ..
     remove(record, path)
     with pytest.raises(RecordError) as caught:
         checked(record, "somewhere/run.json")
-    assert str(caught.value).startswith("somewhere/run.json: ")
     assert str(caught.value) == f"somewhere/run.json: {'.'.join(path)}: missing"
 
 
@@ -182,9 +176,6 @@ def test_a_record_of_another_version_names_both_and_says_what_to_do(
     assert age in text and "run it again" in text
 
 
-DIVERGENCE = "diverged: loss is NaN from epoch 2"
-
-
 def a_diverged_record() -> dict[str, Any]:
     planned = manifest_of(valid_config()).runs[1]
     return record_of(planned, divergence=DIVERGENCE)
@@ -225,11 +216,6 @@ def test_a_run_that_diverged_cannot_pose_as_one_that_counts(change: dict[str, An
     record["validity"] |= change
     with pytest.raises(RecordError):
         checked(record)
-
-
-def test_the_examples_trained_are_those_that_the_chief_counted() -> None:
-    planned = manifest_of(valid_config()).runs[1]
-    assert record_of(planned, examples_trained=700)["metrics"]["examples_trained"] == 700
 
 
 def test_a_record_of_a_program_need_not_know_what_nobody_observed() -> None:

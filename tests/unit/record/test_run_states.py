@@ -11,10 +11,9 @@ from typing import Any
 
 import all_reduce_records
 import pytest
-from builders import manifest_of, valid_config, write_failure, write_record
+from builders import changed, manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.conclusions import communication
-from tfscaling.plan import costed_plan
 from tfscaling.record import run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import Manifest
@@ -44,9 +43,8 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifes
 
 
 def change(path: Path, **environment: Any) -> None:
-    record = json.loads(path.read_text())
-    record["environment"] |= environment
-    path.write_text(json.dumps(record))
+    with changed(path) as record:
+        record["environment"] |= environment
 
 
 def reasons(manifest: Manifest) -> list[tuple[str, str]]:
@@ -123,16 +121,6 @@ def test_other_parameters_and_other_data_are_stale_as_before(planned: Manifest) 
     change(of_node(planned, 2), dataset={**dataset, "sha256": "b" * 64})
     write_dataset_facts(Path("results/datasets"), dataset["name"], 3, dataset["sha256"])
     assert [status for status, _ in reasons(planned)] == ["stale", "stale", "ok"]
-
-
-@pytest.mark.parametrize(("asked", "to_do"), [("none", 0), ("stale", 3)])
-def test_the_plan_has_stale_runs_where_they_are_asked_for(
-    asked: str, to_do: int, planned: Manifest
-) -> None:
-    Path("net.py").write_text("def model(): return 1\n")
-    config = valid_config(*CONFIG, (("rerun",), asked))
-    made = costed_plan.make(config, planned, RUNS)
-    assert (len(made.runs), made.stale, made.finished) == (to_do, 3 - to_do, 0)
 
 
 def test_a_benchmark_of_earlier_code_is_stale_and_kept_until_it_is_asked_for() -> None:

@@ -52,45 +52,29 @@ def test_runs_without_it_have_none() -> None:
     assert step_estimates.attribution([training_report(0), training_report(1)]) is None
 
 
-def test_what_real_input_adds_is_input_and_its_slowest_rank_is_named() -> None:
-    found = step_estimates.attribution(
-        reports((40, 20, 10, 10), (40, 20, 30, 10), (40, 20, 15, 10))
-    )
-    assert shares(found) == pytest.approx(
-        {"input": 0.5, "computation": 0.25, "stragglers": 0.0, "communication": 0.25}
-    )
-    assert found is not None
-    assert (found.input_rank, found.input_host) == (1, "node1")
-    steps_s = [sum(msgspec.structs.astuple(each)) for each in found.rounds]
-    assert steps_s == pytest.approx([0.044, 0.040, 0.048])
+THIRD = 1 / 3
 
 
-def test_the_slowest_rank_is_waited_for() -> None:
-    found = step_estimates.attribution(
-        reports((40, 40, 10, 10), (40, 40, 10, 10), (40, 40, 30, 30))
-    )
-    assert shares(found) == pytest.approx(
-        {"input": 0.0, "computation": 0.25, "stragglers": 0.5, "communication": 0.25}
-    )
-
-
-@pytest.mark.parametrize("fast", [1, 3])
-def test_an_even_number_of_ranks_waits_as_long_for_the_slowest(fast: int) -> None:
-    """Ranks of 10 ms wait 10 ms for one of 20 ms, whether they are one or three."""
-    found = step_estimates.attribution(reports(*[(30, 30, 10, 10)] * fast, (30, 30, 20, 20)))
-    third = 1 / 3
-    assert shares(found) == pytest.approx(
-        {"input": 0.0, "computation": third, "stragglers": third, "communication": third}
-    )
-
-
-def test_waiting_for_the_input_of_another_rank_is_input_and_no_communication() -> None:
-    """Alone each rank has its own input; together all wait for the slowest one's."""
-    found = step_estimates.attribution(reports((40, 10, 5, 5), (40, 10, 35, 5)))
-    assert shares(found) == pytest.approx(
-        {"input": 0.75, "computation": 0.125, "stragglers": 0.0, "communication": 0.125}
-    )
-    assert found is not None and found.input_rank == 1
+@pytest.mark.parametrize(
+    ("of_ranks", "expected", "input_rank"),
+    [
+        ([(40, 20, 10, 10), (40, 20, 30, 10), (40, 20, 15, 10)], (0.5, 0.25, 0.0, 0.25), 1),
+        ([*[(40, 40, 10, 10)] * 2, (40, 40, 30, 30)], (0.0, 0.25, 0.5, 0.25), None),
+        # ranks of 10 ms wait 10 ms for one of 20 ms, whether they are one or three
+        ([(30, 30, 10, 10), (30, 30, 20, 20)], (0.0, THIRD, THIRD, THIRD), None),
+        ([*[(30, 30, 10, 10)] * 3, (30, 30, 20, 20)], (0.0, THIRD, THIRD, THIRD), None),
+        # alone each rank has its own input; together all wait for the slowest one's
+        ([(40, 10, 5, 5), (40, 10, 35, 5)], (0.75, 0.125, 0.0, 0.125), 1),
+    ],
+    ids=["slow input", "slow rank", "one of two", "one of four", "input of another"],
+)
+def test_a_step_is_input_computation_stragglers_and_communication(
+    of_ranks: list[Any], expected: tuple[float, ...], input_rank: int | None
+) -> None:
+    found = step_estimates.attribution(reports(*of_ranks))
+    assert shares(found) == pytest.approx(dict(zip(PARTS, expected, strict=True)))
+    if found and input_rank is not None:
+        assert (found.input_rank, found.input_host) == (input_rank, f"node{input_rank}")
 
 
 @pytest.mark.parametrize(

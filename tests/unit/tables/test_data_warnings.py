@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import generator
 import pandas as pd
 import pytest
-from builders import manifest_of, raw_config, study_folder, write_failure
+from builders import changed, manifest_of, raw_config, study_folder, write_failure
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Config
@@ -42,11 +41,9 @@ def written(config: Config, runs_dir: Path, *changes: Change) -> Manifest:
     planned = manifest_of(config)
     generator.write_records(planned.runs, runs_dir)
     for run in planned.runs:
-        path = runs_dir / run.spec.path / "run.json"
-        record = json.loads(path.read_text())
-        for change in changes:
-            change(run, record)
-        path.write_text(json.dumps(record))
+        with changed(runs_dir / run.spec.path / "run.json") as record:
+            for change in changes:
+                change(run, record)
     return planned
 
 
@@ -85,7 +82,6 @@ def test_logical_devices_concern_the_points_that_have_them(tmp_path: Path) -> No
     (only,) = found(written(config, tmp_path), tmp_path).values()
     assert (only.kind, only.severity, only.runs) == ("logical_devices", SERIOUS, 12)
     assert [point.gpus_per_node for point in only.points] == [2, 2]
-    assert "2 of 4 configurations" in only.text
 
 
 def test_logical_devices_of_points_that_are_still_to_run_are_warned_of(tmp_path: Path) -> None:
@@ -97,7 +93,6 @@ def test_nodes_on_one_machine_concern_the_runs_on_several_nodes(tmp_path: Path) 
     (only,) = found(written(config_of(), tmp_path, on_one_machine), tmp_path).values()
     assert (only.kind, only.severity, only.runs) == ("one_machine", SERIOUS, 6)
     assert nodes_of(only) == [2]
-    assert "machine with 3 CPUs" in only.text and "all 6 runs" in only.text
 
 
 def test_machines_that_the_ranks_cannot_tell_are_not_taken_for_one(tmp_path: Path) -> None:
@@ -145,7 +140,7 @@ def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:
     assert list(by_kind) == ["not_valid", "few_runs"]
     out, few = by_kind.values()
     assert (out.severity, out.runs, nodes_of(out)) == (LIMITED, 3, [2])
-    assert "3 of 12 runs" in out.text and "1 missing" in out.text and "2 failed" in out.text
+    assert "1 missing" in out.text and "2 failed" in out.text
     assert (few.severity, few.runs, nodes_of(few)) == (LIMITED, 3, [2])
 
 
@@ -153,7 +148,6 @@ def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
     planned = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
     (only,) = found(planned, tmp_path).values()
     assert (only.kind, only.runs, nodes_of(only)) == ("few_runs", 20, [1, 2, 3, 4])
-    assert "all 4 measured configurations" in only.text
 
 
 def test_what_runs_warn_of_themselves_is_said_once_for_all_of_them(tmp_path: Path) -> None:
@@ -290,5 +284,4 @@ def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     assert "not_valid" not in {warning.kind for warning in found}
     assert (warning.severity, warning.runs) == (SERIOUS, 2)
     assert [point.nodes for point in warning.points] == [2]
-    assert warning.short == "2 of 12 runs diverged"
     assert warning.short in data_warnings.footnotes(found)[0]

@@ -117,13 +117,3 @@ def test_a_limit_is_kept_missed_or_open(
     values: list[float], at_most: float | None, at_least: float | None, keeps: bool | None
 ) -> None:
     assert estimates.keeps_limit(values, Limit(at_most=at_most, at_least=at_least), 0.01) is keeps
-
-
-@pytest.mark.parametrize("scatter", [0.02, 0.05, 0.2])
-def test_a_configuration_beyond_a_limit_is_rarely_taken_for_one_within(scatter: float) -> None:
-    """Eight configurations whose true means are 1 % above the limit, in 1,000 sweeps."""
-    numbers, error, wrong = np.random.default_rng(1), 0.025 / 8, 0
-    for _ in range(1000):
-        runs = 10.1 * np.exp(numbers.normal(0.0, scatter, (8, 6)))
-        wrong += any(estimates.keeps_limit(list(own), Limit(at_most=10.0), error) for own in runs)
-    assert wrong <= 50

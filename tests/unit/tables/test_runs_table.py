@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from builders import manifest_of, raw_config, record_of, write_failure, write_record
+from builders import (
+    DIVERGENCE,
+    changed,
+    manifest_of,
+    raw_config,
+    write_failure,
+    write_record,
+)
 from generator import write_dataset_facts
 from msgspec.structs import replace
-from rows import planned_of, point, rows_of, tables_of
+from rows import planned_of, point, rows_of, tables_of, write_all
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.spec import configuration
@@ -24,11 +30,6 @@ from tfscaling.tables import runs_table, table_rows
 
 def runs_of(planned: Manifest, runs_dir: Path) -> pd.DataFrame:
     return tables_of(planned, runs_dir)[0]
-
-
-def write_all(planned: Manifest, runs_dir: Path, *times: float) -> None:
-    for run, time in zip(planned.runs, times, strict=True):
-        write_record(runs_dir, run, time)
 
 
 def test_a_valid_run_has_its_measurements_hosts_and_record(tmp_path: Path) -> None:
@@ -45,9 +46,8 @@ def test_a_valid_run_has_its_measurements_hosts_and_record(tmp_path: Path) -> No
 
 
 def with_data(path: Path, sha256: str) -> None:
-    record = json.loads(path.read_text())
-    record["environment"]["dataset"]["sha256"] = sha256
-    path.write_text(json.dumps(record))
+    with changed(path) as record:
+        record["environment"]["dataset"]["sha256"] = sha256
 
 
 def test_runs_of_other_data_than_most_are_stale(tmp_path: Path) -> None:
@@ -80,7 +80,6 @@ ACCURACIES = (0.5, 0.7, 0.9, 0.88, 0.91, 0.92, 0.93, 0.94)
 def to_target(
     folder: Path,
     target: float | None,
-    unevaluated: Sequence[int] = (),
     durations_s: Sequence[float | None] = range(1, 9),
     **platform: Any,
 ) -> dict[str, Any]:
@@ -89,34 +88,15 @@ def to_target(
     Evaluations after the epochs are no part of the 100 s, and take half a second each.
     """
     planned = replace(planned_of({"nodes": 2}, **platform), targets={"test_accuracy": target})
-    path = write_record(folder, planned.runs[0], 100.0)
-    record = json.loads(path.read_text())
-    record["metrics"]["epochs"] = [
-        {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": duration_s,
-         **({} if number in unevaluated else {"test_accuracy": accuracy, "evaluation_time_s": 0.5})}
-        for number, (accuracy, duration_s) in enumerate(
-            zip(ACCURACIES, durations_s, strict=True), 1
-        )
-    ]  # fmt: skip
-    path.write_text(json.dumps(record))
+    with changed(write_record(folder, planned.runs[0], 100.0)) as record:
+        record["metrics"]["epochs"] = [
+            {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": duration_s,
+             "test_accuracy": accuracy, "evaluation_time_s": 0.5}
+            for number, (accuracy, duration_s) in enumerate(
+                zip(ACCURACIES, durations_s, strict=True), 1
+            )
+        ]  # fmt: skip
     return point(runs_of(planned, folder), nodes=2)
-
-
-@pytest.mark.parametrize(
-    ("target", "seconds"),
-    [
-        (0.9, 101.5 - (4 + 5 + 6 + 7 + 8)),  # after epoch 3 of 8, though 4 falls short of it again
-        (0.4, 100.5 - sum(range(2, 9))),  # at once: initialisation counts
-        (0.94, 104.0),  # after the last
-    ],
-)
-def test_the_clock_to_the_target_stops_after_the_first_evaluation_that_found_it(
-    tmp_path: Path, target: float, seconds: float
-) -> None:
-    row = to_target(tmp_path, target, usd_per_node_hour=3.6)
-    assert row["time_to_target_s"] == pytest.approx(seconds)
-    assert row["cost_to_target_usd"] == pytest.approx(3.6 * 2 * seconds / 3600)
-    assert row["cost_usd"] == pytest.approx(3.6 * 2 * 100.0 / 3600)
 
 
 def test_a_target_reached_at_an_unknown_time_is_told_and_has_none(tmp_path: Path) -> None:
@@ -125,45 +105,11 @@ def test_a_target_reached_at_an_unknown_time_is_told_and_has_none(tmp_path: Path
     assert row["target_reached"] is True
     assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
     assert "target" in row["warnings"]
-    last = to_target(tmp_path / "b", 0.94, durations_s=[None] * 8)
+    last = to_target(tmp_path / "b", 0.94, durations_s=[None] * 8, usd_per_node_hour=3.6)
     assert (last["target_reached"], last["time_to_target_s"], last["warnings"]) == (True, 104.0, "")
+    assert last["cost_to_target_usd"] == pytest.approx(3.6 * 2 * 104.0 / 3600)
     never = to_target(tmp_path / "c", 0.95, durations_s=[None] * 8)
     assert (never["target_reached"], never["warnings"]) == (False, "")
-
-
-def test_a_run_made_with_other_parameters_is_stale_and_tells_which(tmp_path: Path) -> None:
-    write_all(planned_of(), tmp_path, 40.0, 30.0)
-    now = raw_config((("recipes", "weak", "epochs"), 3))
-    planned = manifest_of(configuration.validate(now))
-    row = point(runs_of(planned, tmp_path), nodes=2)
-    assert row["status"] == "stale"
-    assert row["reason"].endswith("epochs: 2, now 3")
-    assert math.isnan(row["execution_time_s"])
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [("{", "not JSON"), ("[]", "not a JSON object"), ("{}", "schema_version: missing")],
-)
-def test_a_broken_record_is_a_failed_row_and_no_crash(
-    tmp_path: Path, text: str, reason: str
-) -> None:
-    planned = planned_of()
-    path = write_record(tmp_path, planned.runs[0])
-    path.write_text(text)
-    row = point(runs_of(planned, tmp_path), nodes=1)
-    assert row["status"] == "failed"
-    assert reason in row["reason"]
-    assert str(path) in row["reason"]
-
-
-def test_a_record_in_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
-    planned = planned_of()
-    path = write_record(tmp_path, planned.runs[0])
-    path.write_text(json.dumps(record_of(planned.runs[1])))
-    row = point(runs_of(planned, tmp_path), nodes=1)
-    assert row["status"] == "stale"
-    assert "nodes: 2, now 1" in row["reason"]
 
 
 def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> None:
@@ -190,9 +136,6 @@ def test_both_tables_survive_their_files(tmp_path: Path) -> None:
         assert back.drop(columns=known.columns).isna().all(axis=None)
 
 
-DIVERGENCE = "diverged: loss is NaN from epoch 2"
-
-
 RESUMED = {
     **{"epoch": 2, "step": 3, "steps_repeated": 4, "trained_before_s": 5.0},
     "attempts": [{"attempt": 1, "duration_s": 9.0, "steps": 7, "cause": "cancelled"}],
@@ -210,10 +153,9 @@ def test_the_quality_of_a_run_that_went_on_counts_its_times_only_where_that_is_a
     raw = raw_config((["recipes", "weak", "compare_resumed"], allowed))
     planned = manifest_of(configuration.validate(raw))
     path = write_record(tmp_path, planned.runs[0], 30.0)
-    record = json.loads(path.read_text())
-    before = (record["metrics"]["test_accuracy"], record["phases"]["train_time_s"])
-    record["resumed"] = {**RESUMED, "trained_before_s": trained_before_s}
-    path.write_text(json.dumps(record))
+    with changed(path) as record:
+        before = (record["metrics"]["test_accuracy"], record["phases"]["train_time_s"])
+        record["resumed"] = {**RESUMED, "trained_before_s": trained_before_s}
     row = rows_of(runs_of(planned, tmp_path))[0]
     assert (row["status"], row["test_accuracy"]) == ("ok", before[0])
     assert row["quality"] == before[0]
@@ -260,9 +202,8 @@ def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     raw = raw_config((("recipes", "weak", "compare_resumed"), True))
     raw["platforms"]["cluster"] |= price
     run = manifest_of(configuration.validate(raw)).runs[0]
-    path = write_record(folder, run, 36.0)
-    record = json.loads(path.read_text()) | {"attempt": 4}
-    path.write_text(json.dumps(record | ({"resumed": resumed} if resumed else {})))
+    with changed(write_record(folder, run, 36.0)) as record:
+        record |= {"attempt": 4, **({"resumed": resumed} if resumed else {})}
     attempt_failed(run, folder, 1)
     attempt_failed(run, folder, 2, parameters_hash="0" * 16)
     attempt_failed(run, folder, 3, cause=Cause(kind="cancelled", message="x"))
@@ -288,7 +229,7 @@ def test_a_failure_of_other_parameters_is_none_of_the_present_run(tmp_path: Path
     planned = planned_of()
     write_failure(tmp_path, planned.runs[0], message="of before")
     path = tmp_path / planned.runs[0].spec.path / "failure.json"
-    report = json.loads(path.read_text())
     for known, status in ((planned.runs[0].spec.parameters_hash, "failed"), ("0" * 16, "missing")):
-        path.write_text(json.dumps({**report, "parameters_hash": known}))
+        with changed(path) as report:
+            report["parameters_hash"] = known
         assert runs_of(planned, tmp_path)["status"][0] == status

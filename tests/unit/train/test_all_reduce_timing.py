@@ -18,7 +18,7 @@ from ranks import run_tensorflow
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.launch.launchers import ReservedPorts
 from tfscaling.train import all_reduce_timing
-from tfscaling.train.all_reduce_timing import contribution, exchanged_as, pattern, total_of
+from tfscaling.train.all_reduce_timing import contribution, exchanged_as, total_of
 
 
 def test_a_product_of_matrices_has_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,18 +92,10 @@ def test_a_rank_that_begins_late_finds_its_neighbours(monkeypatch: pytest.Monkey
         assert all(rank.result(60) > 0 for rank in begun)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
-        OSError(errno.EHOSTUNREACH, "No route to host"),
-        TimeoutError("timed out"),
-    ],
-)
-def test_a_host_that_does_not_answer_yet_is_called_again(
-    error: OSError, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    errors, call = [error, error], socket.create_connection
+def test_a_host_that_does_not_answer_yet_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    errors: list[OSError] = [name, OSError(errno.EHOSTUNREACH, "No route"), TimeoutError()]
+    call = socket.create_connection
 
     def calling(address: tuple[str, int], timeout: float) -> socket.socket:
         if errors:
@@ -188,7 +180,6 @@ def test_every_device_has_the_sum_of_both(found: dict[str, Any]) -> None:
 
 
 def test_a_wrong_sum_is_an_error_that_says_what_is_wrong(found: dict[str, Any]) -> None:
-    assert "20 bytes over 2 replicas gave" in found["wrong float32"]
     assert "5 of 5 elements" in found["wrong float32"]
     assert "500 of 1000 elements" in found["wrong bfloat16"]
 
@@ -223,8 +214,3 @@ def test_right_sums_are_exact_and_one_without_a_replica_is_not(
 )  # fmt: skip
 def test_a_gradient_is_timed_as_it_is_exchanged(dtype: str, asked: str, expected: str) -> None:
     assert exchanged_as(dtype, asked) == expected
-
-
-def test_the_pattern_tells_places_apart() -> None:
-    assert pattern((3, 3)).tolist() == [[0, 1, 2], [3, 4, 5], [6, 0, 1]]
-    assert pattern(()).shape == () and isinstance(pattern(()), np.ndarray)

@@ -94,13 +94,8 @@ def test_a_training_interrupted_at_random_moments_equals_the_uninterrupted_one(
     assert interrupted.outcome(again.trainer, again.result) == interrupted.outcome(plain, result)
 
 
-@pytest.mark.parametrize("name", ["two_workers", "two_mpi_workers"])
-def test_ranks_go_on_from_a_checkpoint_together(
-    trainings: dict[str, list[dict[str, Any]]],
-    mpi_trainings: dict[str, list[dict[str, Any]]],
-    name: str,
-) -> None:
+def test_ranks_go_on_from_a_checkpoint_together(two_ranks: list[dict[str, Any]]) -> None:
     """Each has dropout and moments of its own; only the last one is told to end."""
-    for rank in {**trainings, **mpi_trainings}[name]:
+    for rank in two_ranks:
         assert len(rank["begun"]) == 4 and rank["begun"] == sorted(rank["begun"])
         assert rank["interrupted"] == rank["uninterrupted"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from strategy_rank import (
 from tfscaling.record.events import EventLog
 from tfscaling.train import optimizers
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
-from tfscaling.train.optimizers import learning_rate_factor, make_optimizer
+from tfscaling.train.optimizers import make_optimizer
 from tfscaling.train.own_step import OwnStep
 
 
@@ -39,33 +39,6 @@ def rates(updates: int, per_epoch: int, replicas: int = 1, **recipe: Any) -> lis
     return found
 
 
-@pytest.mark.parametrize(
-    ("scaling", "replicas", "factor"),
-    [("none", 8, 1), ("linear", 1, 1), ("linear", 8, 8), ("sqrt", 1, 1), ("sqrt", 4, 2)],
-)
-def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, factor: float) -> None:
-    recipe = training_spec(1, learning_rate_scaling=scaling).recipe
-    assert learning_rate_factor(recipe, replicas) == pytest.approx(factor)
-
-
-def test_an_optimizer_needs_a_learning_rate() -> None:
-    with pytest.raises(ValueError, match="no learning_rate"):
-        make_optimizer(training_spec(1, learning_rate=None).recipe, 1)
-
-
-def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
-    optimizer = make_optimizer(training_spec(1, learning_rate_scaling="linear").recipe, 4)
-    assert isinstance(optimizer, keras.optimizers.SGD)
-    assert float(optimizer.learning_rate) == pytest.approx(0.4)
-    assert optimizer.momentum == pytest.approx(0.9)
-
-
-def test_small_gradients_of_float16_are_scaled() -> None:
-    optimizer = make_optimizer(training_spec(1, precision="mixed_float16").recipe, 1)
-    assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
-    assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
-
-
 def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
     # two epochs of 4 updates: a warm-up of 2 updates, then 6
     recipe: dict[str, Any] = {"learning_rate": 0.6, "epochs": 2, "warmup_epochs": 0.5}
@@ -77,22 +50,6 @@ def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
     assert rates(8, 4, **recipe) == pytest.approx([0.3] + [0.6] * 7)
     recipe |= {"warmup_epochs": 0.0, "learning_rate_scaling": "linear"}
     assert rates(3, 4, 2, **recipe, decay="linear") == pytest.approx([1.2, 1.05, 0.9])
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_weight_decay_and_nesterov_are_those_of_keras(optimizer: str) -> None:
-    asked = {"optimizer": optimizer, "weight_decay": 0.01, "nesterov": True, "decay": "linear"}
-    made = make_optimizer(training_spec(1, **asked).recipe, 1, 5)
-    assert made.weight_decay == 0.01
-    assert getattr(made, "nesterov", True)
-    without = make_optimizer(training_spec(1, optimizer=optimizer, weight_decay=0.0).recipe, 1)
-    assert without.weight_decay is None
-    assert not getattr(without, "nesterov", False)
-
-
-def test_a_schedule_needs_the_number_of_updates() -> None:
-    with pytest.raises(ValueError, match="steps_per_epoch"):
-        make_optimizer(training_spec(1, decay="linear").recipe, 1)
 
 
 def test_gradients_of_bfloat16_are_cast_when_all_are_there() -> None:
@@ -239,13 +196,8 @@ def test_halves_of_a_single_replicas_batch(tmp_path: Path) -> None:
     assert (last.parts[0], last.whole[0]) == (pytest.approx(parts), pytest.approx(whole))
 
 
-@pytest.mark.parametrize("name", ["two_workers", "two_mpi_workers"])
-def test_parts_of_two_workers(
-    trainings: dict[str, list[dict[str, Any]]],
-    mpi_trainings: dict[str, list[dict[str, Any]]],
-    name: str,
-) -> None:
-    for rank in {**trainings, **mpi_trainings}[name]:
+def test_parts_of_two_workers(two_ranks: list[dict[str, Any]]) -> None:
+    for rank in two_ranks:
         found = rank["gradient_norms"]
         parts, whole = norms_by_hand(rank["weights"], PARAMETERS["epochs"])
         assert found["part_examples"] * PARTS == found["whole_examples"] == GLOBAL_BATCH
@@ -301,7 +253,7 @@ def test_a_gradient_that_was_made_in_16_bits_is_exchanged_as_it_was_made() -> No
     assert found.op.type != "Cast"
 
 
-def weights_after_an_update(rounds: bool, own: bool) -> np.ndarray:
+def weights_after_an_update(rounds: bool) -> np.ndarray:
     """Of a layer that gives its inputs' sum, with a gradient of VALUE for each; a rate of 1."""
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
@@ -312,31 +264,34 @@ def weights_after_an_update(rounds: bool, own: bool) -> np.ndarray:
         model.compile(keras.optimizers.SGD(1.0), loss=lambda y, found: keras.ops.mean(found))
         model.optimizer.build(model.trainable_variables)
         batch = (tf.constant(x), tf.zeros((2, 1)))
-        if own:
-            step = OwnStep(model, batch, 2, rounds)
+        step = OwnStep(model, batch, 2, rounds)
 
-            def update() -> None:
-                step.train(batch, tf.constant(2), tf.constant(2))
-        else:
-
-            def update() -> None:
-                gradients = optimizers.summed([tf.constant(x[:1].T)], rounds)
-                model.optimizer.apply(gradients, model.trainable_variables)
+    def update() -> None:
+        step.train(batch, tf.constant(2), tf.constant(2))
 
     tf.function(lambda: strategy.run(update), autograph=False)()
     return np.ravel(model.get_weights()[0])
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["classifier", "own step"])
-def test_the_optimizer_gets_what_the_replicas_exchange(own: bool) -> None:
+def test_the_optimizer_of_an_own_step_gets_what_the_replicas_exchange() -> None:
     exact = np.float32(1) - np.float32(VALUE)
-    np.testing.assert_allclose(weights_after_an_update(False, own), [exact] * 3, rtol=1e-4)
+    np.testing.assert_allclose(weights_after_an_update(False), [exact] * 3, rtol=1e-4)
     rounded = 1.0 - float(np.float32(VALUE).astype(ml_dtypes.bfloat16))
-    assert weights_after_an_update(True, own).tolist() == [rounded] * 3
+    assert weights_after_an_update(True).tolist() == [rounded] * 3
 
 
-Trainings = dict[str, list[dict[str, Any]]]
 REPLICAS = 2
+
+
+def steps_by_hand() -> Iterator[tuple[int, list[np.ndarray], bool]]:
+    """Of each step the examples that count, the rows of each replica, whether averages follow."""
+    for epoch in range(1, PARAMETERS["epochs"] + 1):
+        order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
+        for step, rows in enumerate(order):
+            real = min(GLOBAL_BATCH, TRAIN_EXAMPLES - step * GLOBAL_BATCH)
+            parts = np.split(np.where(np.arange(GLOBAL_BATCH) < real, rows, -1), REPLICAS)
+            averages = (step + 1) % LOCAL_STEPS == 0 or step + 1 == len(order)
+            yield real, [part[part >= 0] for part in parts], averages
 
 
 @pytest.fixture(scope="module")
@@ -350,20 +305,15 @@ def rounded_by_hand() -> list[np.ndarray]:
     def rounded(value: np.ndarray) -> np.ndarray:
         return value.astype(ml_dtypes.bfloat16).astype(np.float32)
 
-    for epoch in range(1, PARAMETERS["epochs"] + 1):
-        order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
-        for step, rows in enumerate(order):
-            real = min(GLOBAL_BATCH, TRAIN_EXAMPLES - step * GLOBAL_BATCH)
-            parts = np.split(np.where(np.arange(GLOBAL_BATCH) < real, rows, -1), REPLICAS)
-            total = [np.zeros(weight.shape, np.float32) for weight in model.get_weights()]
-            for part in parts:
-                own = part[part >= 0]
-                with tf.GradientTape() as tape:
-                    logits = model(arrays.x_train[own] / np.float32(255), training=True)
-                    loss = entropy(arrays.y_train[own], logits) / real
-                for place, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
-                    total[place] += rounded(gradient.numpy())
-            optimizer.apply([rounded(gradient) for gradient in total], model.trainable_variables)
+    for real, parts, _ in steps_by_hand():
+        total = [np.zeros(weight.shape, np.float32) for weight in model.get_weights()]
+        for own in parts:
+            with tf.GradientTape() as tape:
+                logits = model(arrays.x_train[own] / np.float32(255), training=True)
+                loss = entropy(arrays.y_train[own], logits) / real
+            for place, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
+                total[place] += rounded(gradient.numpy())
+        optimizer.apply([rounded(gradient) for gradient in total], model.trainable_variables)
     weights: list[np.ndarray] = model.get_weights()
     return weights
 
@@ -379,24 +329,19 @@ def by_hand() -> list[np.ndarray]:
     optimizers = [keras.optimizers.SGD(rate, momentum) for _ in copies]
     entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     arrays = synthetic_arrays()
-    for epoch in range(1, PARAMETERS["epochs"] + 1):
-        order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
-        for step, rows in enumerate(order):
-            real = min(GLOBAL_BATCH, TRAIN_EXAMPLES - step * GLOBAL_BATCH)
-            parts = np.split(np.where(np.arange(GLOBAL_BATCH) < real, rows, -1), REPLICAS)
-            for copy, optimizer, part in zip(copies, optimizers, parts, strict=True):
-                own = part[part >= 0]
-                with tf.GradientTape() as tape:
-                    logits = copy(arrays.x_train[own] / np.float32(255), training=True)
-                    # an equal share of the step's examples for each replica
-                    loss = entropy(arrays.y_train[own], logits) / (real / REPLICAS)
-                gradients = tape.gradient(loss, copy.trainable_variables)
-                optimizer.apply(gradients, copy.trainable_variables)
-            if (step + 1) % LOCAL_STEPS == 0 or step + 1 == len(order):
-                both = zip(*(copy.get_weights() for copy in copies), strict=True)
-                means = [np.mean(weights, axis=0) for weights in both]
-                for copy in copies:
-                    copy.set_weights(means)
+    for real, parts, averages in steps_by_hand():
+        for copy, optimizer, own in zip(copies, optimizers, parts, strict=True):
+            with tf.GradientTape() as tape:
+                logits = copy(arrays.x_train[own] / np.float32(255), training=True)
+                # an equal share of the step's examples for each replica
+                loss = entropy(arrays.y_train[own], logits) / (real / REPLICAS)
+            gradients = tape.gradient(loss, copy.trainable_variables)
+            optimizer.apply(gradients, copy.trainable_variables)
+        if averages:
+            both = zip(*(copy.get_weights() for copy in copies), strict=True)
+            means = [np.mean(weights, axis=0) for weights in both]
+            for copy in copies:
+                copy.set_weights(means)
     weights: list[np.ndarray] = first.get_weights()
     return weights
 
@@ -406,32 +351,24 @@ def assert_equal(found: list[Any], expected: list[Any]) -> None:
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.fixture(params=["two_workers", "two_mpi_workers"])
-def ranks(
-    request: pytest.FixtureRequest, trainings: Trainings, mpi_trainings: Trainings
-) -> list[dict[str, Any]]:
-    """What each of two workers found."""
-    return {**trainings, **mpi_trainings}[request.param]
-
-
 @pytest.mark.parametrize("name", ["accumulated", "averaged_in_each_step"])
 def test_parts_of_a_batch_and_averages_in_each_step_give_the_synchronous_model(
-    ranks: list[dict[str, Any]], name: str
+    two_ranks: list[dict[str, Any]], name: str
 ) -> None:
-    for rank in ranks:
+    for rank in two_ranks:
         found = rank["exchanging_less"][name]
         np.testing.assert_allclose(found["epochs"], rank["epochs"], rtol=1e-5)
         assert_equal(found["weights"], rank["weights"])
 
 
 def test_averages_every_few_steps_are_those_of_copies_of_the_model(
-    ranks: list[dict[str, Any]], by_hand: list[np.ndarray]
+    two_ranks: list[dict[str, Any]], by_hand: list[np.ndarray]
 ) -> None:
-    first, second = (rank["exchanging_less"]["averaged"] for rank in ranks)
+    first, second = (rank["exchanging_less"]["averaged"] for rank in two_ranks)
     assert first["weights"] == second["weights"]
     assert_equal(first["weights"], by_hand)
     # not the synchronous model
-    assert distance(first["weights"], ranks[0]["weights"]) > 0.01
+    assert distance(first["weights"], two_ranks[0]["weights"]) > 0.01
 
 
 def distance(found: list[Any], expected: list[Any]) -> float:
@@ -441,19 +378,19 @@ def distance(found: list[Any], expected: list[Any]) -> float:
 
 
 def test_rounded_gradients_give_the_model_of_sums_of_rounded_parts(
-    ranks: list[dict[str, Any]], rounded_by_hand: list[np.ndarray]
+    two_ranks: list[dict[str, Any]], rounded_by_hand: list[np.ndarray]
 ) -> None:
-    first, second = (rank["exchanging_less"]["rounded"]["weights"] for rank in ranks)
+    first, second = (rank["exchanging_less"]["rounded"]["weights"] for rank in two_ranks)
     assert first == second
     # a gradient between two numbers of 16 bits may be the other one here
-    exact = distance(ranks[0]["weights"], rounded_by_hand)
+    exact = distance(two_ranks[0]["weights"], rounded_by_hand)
     assert distance(first, rounded_by_hand) < exact / 4
 
 
 def test_gradients_are_exchanged_once_for_all_parts_and_not_between_averages(
-    ranks: list[dict[str, Any]],
+    two_ranks: list[dict[str, Any]],
 ) -> None:
-    for rank in ranks:
+    for rank in two_ranks:
         made = {name: found["all_reduces"] for name, found in rank["exchanging_less"].items()}
         assert made == {"accumulated": 1, "averaged_in_each_step": 0, "averaged": 0,
                         "rounded": 1}  # fmt: skip

@@ -83,7 +83,7 @@ def test_batches_without_examples_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("size", "message"),
-    [(9, "a batch of the pipeline has 9 examples, more than 8"), (7, "has 7 examples and not 8")],
+    [(9, "9 examples"), (7, "7 examples")],
 )
 def test_batches_of_another_size_are_refused(size: int, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
@@ -182,12 +182,12 @@ def test_no_more_is_read_than_is_soon_needed() -> None:
     ("returned", "message"),
     [
         (numbers(4, 2), "returns .*, not"),
-        ((numbers(4, 2), None), "the test data of mine:data is NoneType"),
-        ((numbers(4, 2).unbatch(), numbers(4, 2)), "the train data of mine:data is not batched"),
+        ((numbers(4, 2), None), "mine:data is NoneType"),
+        ((numbers(4, 2).unbatch(), numbers(4, 2)), "mine:data is not batched"),
         ((tf.data.Dataset.range(4).map(tf.range).ragged_batch(2), numbers(4, 2)), "has a Ragged"),
         (
             (numbers(4, 2), numbers(4, 2).map(lambda x, y: tf.py_function(abs, [x], tf.int32))),
-            "the test data of mine:data has a tensor of unknown shape.*tf.ensure_shape",
+            "mine:data has .*tf.ensure_shape",
         ),
     ],
 )

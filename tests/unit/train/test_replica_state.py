@@ -106,14 +106,6 @@ def test_each_replica_draws_numbers_of_its_own_reproducibly() -> None:
     assert not np.allclose(first[0][0], first[0][1])
 
 
-def test_replica_0_is_what_keras_alone_would_be() -> None:
-    keras.utils.set_random_seed(1)
-    model = make_model()
-    states, call = ReplicaStates(model, SHAPE, 2), call_of(model)
-    own = [drawn(states.forward(tf.constant(0), call)) for _ in range(3)]
-    np.testing.assert_allclose(own, [drawn(call()) for _ in range(3)], rtol=1e-6)
-
-
 def test_moments_of_the_replicas_are_averaged() -> None:
     model = make_model(draws=False)
     states = ReplicaStates(model, SHAPE, 2)

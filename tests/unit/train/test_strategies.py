@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import local_spec, run_python
+from builders import local_spec
 from msgspec.structs import replace
 from ranks import run_tensorflow
-from tfscaling.cluster.slurm_environment import gpu_variables
 from tfscaling.spec import run_spec
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train import strategies
@@ -62,14 +61,6 @@ def test_a_process_that_computes_on_no_gpu_hides_them() -> None:
     assert environ == {"CUDA_VISIBLE_DEVICES": "", "OTHER": "1"}
 
 
-def test_message_tells_what_was_asked_seen_and_exported() -> None:
-    message = strategies.missing_gpus(
-        4, 1, gpu_variables({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"})
-    )
-    told = ("task: 4;", "sees: 1;", "CUDA_VISIBLE_DEVICES=0", "SLURM_STEP_GPUS=(not set)")
-    assert all(part in message for part in (*told, "SLURM_GPUS_ON_NODE=1"))
-
-
 def test_without_any_gpu_the_libraries_are_named_first_and_logical_devices_last() -> None:
     message = strategies.missing_gpus(2, 0, {})
     places = [message.index(way) for way in ("make setup CUDA=1", "driver", "devices: logical")]
@@ -111,30 +102,11 @@ def test_a_rank_has_imported_only_with_its_gpus(job: str, told: str, tmp_path: P
 SERVERS = 2
 
 
-@pytest.mark.parametrize(
-    ("geometry", "replicas"),
-    [
-        (Geometry(1, 1, 0), 1),
-        (Geometry(1, 1, 4), 4),
-        (Geometry(3, 1, 4), 12),
-        (Geometry(3, 2, 4), 12),
-        (Geometry(3, 2, 0), 6),
-    ],
-)
-def test_each_device_of_each_task_is_a_replica(geometry: Geometry, replicas: int) -> None:
-    assert STRATEGIES["multi_worker_mirrored"].replicas(geometry, SERVERS) == replicas
-
-
 @pytest.mark.parametrize("name", ["parameter_server", "synchronous_parameter_server"])
 def test_only_workers_of_parameter_servers_are_replicas(name: str) -> None:
     geometry = Geometry(3, 2, 2)
     assert STRATEGIES[name].jobs(geometry, SERVERS) == {"chief": 1, "ps": 2, "worker": 3}
     assert STRATEGIES[name].replicas(geometry, SERVERS) == 3
-
-
-def test_only_one_of_the_coordinated_strategies_waits_for_all_workers() -> None:
-    coordinated = {name: s.synchronous for name, s in STRATEGIES.items() if s.coordinated}
-    assert coordinated == {"parameter_server": False, "synchronous_parameter_server": True}
 
 
 REFUSALS = [
@@ -163,23 +135,6 @@ def test_impossible_geometry_is_refused_with_the_reason(
     refusal = STRATEGIES[name].refusal(geometry, SERVERS)
     assert (refusal is None) == (reason is None)
     assert (reason or "") in (refusal or "")
-
-
-def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
-    code = (
-        "import sys; from tfscaling.train.strategies import STRATEGIES; "
-        "print('tensorflow' in sys.modules, sorted(STRATEGIES))"
-    )
-    names = [
-        "mirrored",
-        "mpi_all_reduce",
-        "multi_worker_mirrored",
-        "own",
-        "parameter_server",
-        "single",
-        "synchronous_parameter_server",
-    ]
-    assert run_python(code).stdout == f"False {names}\n"
 
 
 @pytest.mark.parametrize(

@@ -56,18 +56,6 @@ def with_method_of_the_instance() -> Any:
     return model
 
 
-def unbuilt_subclass() -> Any:
-    class Network(keras.Model):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = keras.layers.Dense(3)
-
-        def call(self, images: Any) -> Any:
-            return self.dense(images)
-
-    return Network()
-
-
 def frozen() -> Any:
     model = functional()
     model.trainable = False
@@ -91,16 +79,12 @@ def compiled(model: Any, *args: Any, **settings: Any) -> Any:
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "fit": (lambda: made(own_class("fit")), "its own fit, which"),
-    "several_methods": (
-        lambda: made(own_class("evaluate", "fit")), "its own fit, evaluate, which"),
     "method_of_a_base": (
         lambda: made(own_class(base=own_class("fit"))), "its own fit, which"),
-    "no_model": (lambda: "a model", "returns str; it must return a model of Keras"),
-    "layers_alone": (lambda: [keras.layers.Dense(3)], "returns list; it must return a model"),
-    "unbuilt": (lambda: keras.Sequential([keras.layers.Dense(3)]), "no weights to train yet"),
-    "unbuilt_subclass": (unbuilt_subclass, "no weights to train yet"),
-    "nothing_to_train": (frozen, "no weights to train yet"),
-    "dtype_policy": (under_policy, "sets the dtype policy to mixed_float16"),
+    "no_model": (lambda: "a model", "returns str"),
+    "unbuilt": (lambda: keras.Sequential([keras.layers.Dense(3)]), "no weights"),
+    "nothing_to_train": (frozen, "no weights"),
+    "dtype_policy": (under_policy, "mixed_float16"),
     "random_seed": (with_seed, "sets the random seed"),
 }  # fmt: skip
 
@@ -131,7 +115,7 @@ def cleared_and_broken() -> Any:
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
-        (cleared, ModelError, r"^model mine:model: .*leave clear_session\(\) out$"),
+        (cleared, ModelError, r"^model mine:model: .*clear_session\(\)"),
         (cleared_and_broken, OSError, "no such file"),
     ],
 )
@@ -149,14 +133,12 @@ DATA = Arrays(np.zeros((2, 4)), LABELS, np.zeros((2, 4)), LABELS)
 
 NO_CLASSIFIER: dict[str, tuple[Callable[[], Any], Arrays, str]] = {
     "train_step": (lambda: made(own_class("train_step")), DATA, "its own train_step, which"),
-    "compute_metrics": (
-        lambda: made(own_class("compute_metrics")), DATA, "its own compute_metrics, which"),
     "method_of_the_instance": (with_method_of_the_instance, DATA, "its own train_step, which"),
-    "two_outputs": (lambda: functional(outputs=2), DATA, "1 inputs and 2 outputs"),
-    "two_inputs": (lambda: functional(inputs=2), DATA, "2 inputs and 1 outputs"),
+    "two_outputs": (lambda: functional(outputs=2), DATA, "2 outputs"),
+    "two_inputs": (lambda: functional(inputs=2), DATA, "2 inputs"),
     "no_flat_output": (
         lambda: keras.Sequential([keras.Input((5, 4)), keras.layers.Dense(3)]), DATA,
-        "the shape (None, 5, 3)"),
+        "(None, 5, 3)"),
     "softmax_in_the_layer": (
         lambda: keras.Sequential(layers(activation="softmax")), DATA, "with a softmax"),
     "softmax_layer": (
@@ -172,11 +154,11 @@ NO_CLASSIFIER: dict[str, tuple[Callable[[], Any], Arrays, str]] = {
     "answers_by_name": (
         functional, dataclasses.replace(DATA, y_test={"a": LABELS}), "y_test has 1 arrays"),
     "answers_that_are_no_classes": (
-        functional, dataclasses.replace(DATA, y_train=np.zeros(2)), "y_train has the type float64"),
+        functional, dataclasses.replace(DATA, y_train=np.zeros(2)), "type float64"),
     "answers_one_hot": (
         functional, dataclasses.replace(DATA, y_train=np.eye(2, dtype=int)), "the shape (2, 2)"),
     "negative_class": (
-        functional, dataclasses.replace(DATA, y_train=LABELS - 1), "y_train has the label -1"),
+        functional, dataclasses.replace(DATA, y_train=LABELS - 1), "label -1"),
 }  # fmt: skip
 
 
@@ -314,7 +296,15 @@ def test_a_compiled_model_without_a_loss_is_refused() -> None:
 
 
 def built_subclass() -> Any:
-    model = unbuilt_subclass()
+    class Network(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, images: Any) -> Any:
+            return self.dense(images)
+
+    model = Network()
     model(keras.ops.zeros((1, 4)))
     return model
 
@@ -352,7 +342,6 @@ class Distance(keras.losses.Loss):  # type: ignore[misc]
 
 COMPILED: dict[str, tuple[dict[str, Any], str]] = {
     "optimizer_and_loss": ({"optimizer": "adamw", "loss": "mse"}, "optimizer AdamW, loss mse"),
-    "optimizer_alone": ({"optimizer": "sgd"}, "optimizer SGD"),
     "objects": (
         {"loss": Distance(), "metrics": [keras.metrics.MeanSquaredError(), "mae"]},
         "optimizer RMSprop, loss Distance, metrics MeanSquaredError and mae"),
@@ -362,7 +351,6 @@ COMPILED: dict[str, tuple[dict[str, Any], str]] = {
     "how_it_runs": (
         {"run_eagerly": True, "steps_per_execution": 5},
         "run_eagerly True, steps_per_execution 5"),
-    "compiled_by_xla": ({"jit_compile": True}, "jit_compile True"),
 }  # fmt: skip
 
 
