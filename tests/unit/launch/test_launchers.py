@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from ranks import run_tensorflow
+from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.launch import launchers
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.geometry import Geometry
@@ -24,6 +26,53 @@ def request(geometry: Geometry, **changes: Any) -> Request:
     jobs = {"worker": geometry.tasks}
     usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
     return Request(["python", "train_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
+
+
+@pytest.mark.parametrize(
+    ("geometry", "shape"),
+    [
+        (Geometry(1, 1, 0), ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1"]),
+        (Geometry(6, 1, 4), ["--nodes=6", "--ntasks=6", "--ntasks-per-node=1"]),
+        (Geometry(2, 3, 0), ["--nodes=2", "--ntasks=6", "--ntasks-per-node=3"]),
+        (Geometry(3, "2+2+1", 0), ["--nodes=3", "--ntasks=5", "--ntasks-per-node=2"]),
+    ],
+)
+def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -> None:
+    (command,) = LAUNCHERS["srun"](request(geometry, env={"A": "1"}))
+    assert list(command.argv) == [
+        "srun",
+        *shape,
+        "--distribution=block",
+        "--cpus-per-task=4",
+        "--kill-on-bad-exit=1",
+        "--unbuffered",
+        "--output=attempt=1/rank-%t.log",
+        *["python", "train_rank.py", "--seed", "1"],
+    ]
+    assert command.env == {"A": "1"}
+    assert command.log == FOLDER / "srun.log"
+    assert command.rank is None
+
+
+def test_srun_runs_setup_lines_on_every_rank() -> None:
+    (command,) = LAUNCHERS["srun"](request(Geometry(1, 1, 0), setup=["module load cuda"]))
+    after = command.argv[command.argv.index("bash") :]
+    assert after[:2] == ("bash", "-ec")
+    assert after[2].startswith("module load cuda\n")
+    assert after[4:] == ("python", "train_rank.py", "--seed", "1")
+
+
+def test_local_ranks_are_told_their_place_by_tf_config() -> None:
+    with ExitStack() as held:
+        commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), held=held))
+    told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
+    (addresses,) = {tuple(each["cluster"]["worker"]) for each in told}
+    assert len(set(addresses)) == 4
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+    assert [each["task"] for each in told] == [{"type": "worker", "index": n} for n in range(4)]
+    assert [command.rank for command in commands] == [0, 1, 2, 3]
+    assert [command.log for command in commands] == [FOLDER / f"rank-{n}.log" for n in range(4)]
+    assert {command.argv for command in commands} == {("python", "train_rank.py", "--seed", "1")}
 
 
 def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
@@ -62,6 +111,29 @@ def test_local_ranks_share_out_the_gpus_without_overlap(
     assert gpus_of(geometry, ["0", "1", "2", "3", "4"]) == visible
 
 
+MIG = ["MIG-GPU-1/1/0", "MIG-GPU-1/2/0"]
+
+
+@pytest.mark.parametrize(
+    ("given", "visible"),
+    [
+        (["2", "3"], ["2", "3"]),
+        (["3", "1", "0"], ["3", "1"]),
+        (["GPU-8932f937", "GPU-a1"], ["GPU-8932f937", "GPU-a1"]),
+        (MIG, MIG),
+    ],
+)
+def test_local_ranks_use_only_the_gpus_that_are_given(given: list[str], visible: list[str]) -> None:
+    """Others of the machine are somebody else's."""
+    assert gpus_of(Geometry(2, 1, 1), given) == visible
+
+
+@pytest.mark.parametrize("given", [[], ["2"], ["2", "3", "4"]])
+def test_too_few_gpus_for_all_nodes_are_an_error_before_any_rank_starts(given: list[str]) -> None:
+    with pytest.raises(ClusterError, match=f"2 workers .* 2 GPUs .* need 4 .* {len(given)} "):
+        gpus_of(Geometry(2, 1, 2), given)
+
+
 def test_only_workers_take_gpus() -> None:
     """A coordinator and parameter servers compute nothing on them."""
     jobs = {"chief": 1, "ps": 1, "worker": 2}
@@ -71,6 +143,16 @@ def test_only_workers_take_gpus() -> None:
 def test_local_ranks_without_gpus_keep_the_variable_as_it_is() -> None:
     (command,) = LAUNCHERS["local"](request(Geometry(1, 1, 2)))
     assert "CUDA_VISIBLE_DEVICES" not in command.env
+
+
+def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:
+    jobs = {"worker": 2, "ps": 1, "chief": 1}
+    commands = LAUNCHERS["local"](request(Geometry(4, 1, 0), jobs=jobs))
+    told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
+    cluster = told[0]["cluster"]
+    assert {job: len(tasks) for job, tasks in cluster.items()} == jobs
+    tasks = [(each["task"]["type"], each["task"]["index"]) for each in told]
+    assert tasks == [("chief", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
 
 
 def show_environment(setup: list[str]) -> list[str]:
@@ -129,6 +211,16 @@ def test_the_system_never_hands_out_a_held_port() -> None:
                 held.close()
         assert len(taken) == 800
         assert taken.isdisjoint(ports.numbers)
+
+
+def test_a_server_that_reuses_addresses_can_bind_and_serve_a_held_port() -> None:
+    with ReservedPorts(1) as ports, bind(ports.numbers[0], reuse=True) as server:
+        server.listen()
+        with socket.create_connection(("127.0.0.1", ports.numbers[0]), timeout=300) as client:
+            accepted, _ = server.accept()
+            client.sendall(b"hello")
+            with accepted:
+                assert accepted.recv(5) == b"hello"
 
 
 def test_a_connection_to_a_held_port_is_refused_rather_than_left_hanging() -> None:
