@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ from report_inputs import (
     study,
 )
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
-from tfscaling.page.html_page import render
+from tfscaling.page.html_page import Plot, render
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.page.sections import BY_FORMULAE
 from tfscaling.record.metrics import METRICS, meanings
@@ -287,3 +288,13 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     assert output.stat().st_size < 1_000_000
     assert ["My speed-up" in str(has["aria-label"]) for has, _ in page.all("svg")] == [True]
     assert len(page.all("table")) == 9
+
+
+@pytest.mark.parametrize(("several", "first"), [(True, "By nodes"), (False, "By quality")])
+def test_the_first_plot_shows_what_differs(tmp_path: Path, several: bool, first: str) -> None:
+    made = study(tmp_path / "runs", fails=False)
+    if not several:
+        made = replace(made, comparison=made.comparison.assign(nodes=1))
+    plots = [Plot("execution_time", "By nodes", SVG), Plot("quality_time", "By quality", SVG)]
+    text = render(results(made, plots=plots), TITLE, COLUMNS, tmp_path)
+    assert text.index(first) == min(text.index(plot.title) for plot in plots)

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
-#: The plots of the first and the second screen.
-FIRST_PLOT, TIME_PLOT = "execution_time", "time_split"
+#: The plots of the first and the second screen; where all configurations have the same number of
+#: nodes, ONE_SIZE_PLOT is the first.
+FIRST_PLOT, TIME_PLOT, ONE_SIZE_PLOT = "execution_time", "time_split", "quality_time"
 TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
 
 _ID = re.compile(r'\bid="([^"]+)"')
@@ -86,6 +87,7 @@ def render(
         results.conclusions[name] for name in ("headline", "decision", "findings", "next_steps")
     )
     plots = {plot.name: _plot(plot) for plot in results.plots}
+    has_sizes = comparison["nodes"].nunique() > 1 or ONE_SIZE_PLOT not in plots
     script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     context = {
         "title": title,
@@ -93,7 +95,7 @@ def render(
         "trains": _trains(results.runs),
         "headlines": sections.headlines(headline),
         "next_steps": next_steps["text"].tolist(),
-        "first_plot": plots.pop(FIRST_PLOT, None),
+        "first_plot": plots.pop(FIRST_PLOT if has_sizes else ONE_SIZE_PLOT, None),
         "time_plot": plots.pop(TIME_PLOT, None),
         "plots": list(plots.values()),
         "glossary": GLOSSARY,

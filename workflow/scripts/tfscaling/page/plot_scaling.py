@@ -50,13 +50,15 @@ def execution_time(tables: Tables, title: str) -> Figure:
     table = tables.comparison
     figure, (axes,) = plot_figure.panels(title, "nodes", ["execution time (s)"])
     axes.set(xscale="log", yscale="log")
-    any_published = False
+    any_published = has_ideal = False
     lines = plot_figure.series(table)
     for line in lines:
         time = "execution_time_s"
         rows = line.rows[values(line.rows, time) > 0]
         if len(rows):
             plot_figure.points(axes, rows, "nodes", time, line.label, line.style)
+        if len(rows) > 1:
+            has_ideal = True
             ideal = values(rows, time)[0] * values(rows, "replicas")[0] / values(rows, "replicas")
             axes.plot(rows["nodes"], ideal, **{**_THIN, "color": line.style["color"], "alpha": 0.5})
         known = line.rows[values(line.rows, f"published_{time}") > 0]
@@ -67,7 +69,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
                 known["nodes"], values(known, f"published_{time}"), **{**hollow, "markersize": 5}
             )
     shown = np.isfinite(values(table, "execution_time_s")).any()
-    if shown:
+    if has_ideal:
         axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured configuration")
     if any_published:
         hollow = {"marker": "o", "linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8}
