@@ -245,10 +245,10 @@ def with_limits(
     slow: float = 1.0,
     is_by_line: bool = False,
 ) -> Procedure:
-    """A search for a goal, with limits of metrics on both sides of which candidates lie.
+    """A search for a goal, with limits that some candidates keep and others miss.
 
     A limit of time or cost is the median of the true ones. Runs of a candidate reach accuracies by
-    their seeds; `is_by_line`: candidates of the same line have the same mean, as those of a recipe.
+    their seeds; `is_by_line`: candidates of the same line (a recipe) have the same mean.
     Some runs take `slow` times as long as usual, so that only others surely keep a limit of time.
     Right: none that misses a limit in 25 % of its runs is named, and the one named is near the best
     of those that surely keep the limits. A false claim: one is named that misses a limit so often.

@@ -210,7 +210,7 @@ def test_a_sweep_whose_driver_ends_at_five_random_moments(
     assert {failure["cause"]["kind"] for failure in told} <= {"cancelled"}
 
 
-#: Bash reads this file before it runs a command: the job of a run goes on after the run has ended.
+#: Bash reads this file before it runs a command: the job continues after its run has ended.
 LINGERS = """
 python3() {
     local code=0

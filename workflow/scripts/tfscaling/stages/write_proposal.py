@@ -20,7 +20,7 @@ from tfscaling.conclusions.evidence import work_name, works_of
 from tfscaling.files import atomic
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.spec.config import Proposal
+from tfscaling.spec.config import POINT_AXES, Config
 from tfscaling.spec.run_spec import Point
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import display
@@ -99,10 +99,9 @@ def run(study: StudyFolder) -> None:
     text = shown.render(
         "proposal",
         title=study.config.comparison.title,
-        goal=study.config.question.goal,
         series=list(_series(measured)),
         left_out=sorted({row["status"] for row in rows_of(comparison)} - {"ok"}),
-        requests=list(_requests(measured, chosen, study.config.proposal)),
+        requests=list(_requests(measured, chosen, study.config)),
         facts=dict(_facts(study.read("runs"))),
         plots={name: PLOTS[name].title for name in plots},
     )
@@ -134,24 +133,24 @@ def _link(point: Point) -> str:
 
 
 def _requests(
-    rows: Sequence[Row], chosen: Sequence[DecisionRow], asked: Proposal
+    rows: Sequence[Row], chosen: Sequence[DecisionRow], config: Config
 ) -> Iterator[Request]:
-    """One request per model and recipe, for its first choice, or else the fastest so far."""
-    for work, points in works_of(rows).items():
-        choice = next((each for each in chosen if each.work == work and each.platform), None)
+    """One request per question: for the choice by its goal, or else the fastest so far."""
+    for work, points in works_of(rows, config.question.separate).items():
+        asked = (each for each in chosen if (each.work, each.goal) == (work, config.question.goal))
+        choice = next((each for each in asked if each.platform), None)
         best = min(points, key=lambda row: row["execution_time_s"])
         if choice is not None:
-            axes = (choice.platform, choice.strategy, choice.nodes, choice.gpus_per_node)
-            names = ("platform", "strategy", "nodes", "gpus_per_node")
-            best = next((row for row in points if axes == tuple(row[n] for n in names)), best)
+            axes = [getattr(choice, axis) for axis in POINT_AXES]
+            best = next((row for row in points if axes == [row[n] for n in POINT_AXES]), best)
         yield Request(
             f"{work_name(best)} on {point_name(best)}",
             choice is not None and choice.support == SUPPORTED,
             best["execution_time_s"],
             is_known(best["projected_from_steps"]),
             best["nodes"],
-            asked.trainings,
-            asked.margin,
+            config.proposal.trainings,
+            config.proposal.margin,
             _link(point_of(best)),
         )
 
