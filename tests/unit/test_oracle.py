@@ -1,4 +1,4 @@
-"""Every strategy, with the precisions, against Keras's own `fit` on one device with the same batches.
+"""Every strategy and three precisions against Keras's own `fit` on one device, same batches.
 
 Where a result depends on how a batch is split among replicas, `fit` cannot be the measure: batch
 normalization is over each replica's own part, each replica has dropout masks of its own, a loss
