@@ -261,7 +261,7 @@ class Spent(NamedTuple):
     lost_cost_usd: float | None = 0.0
 
 
-def spent(runs: Iterable[Mapping[str, Any]]) -> Spent:
+def spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
     """The sums over rows of runs.csv, with numbers or their texts; unknown times count nothing."""
     failed, hours, lost_hours, lost_usd = 0, 0.0, 0.0, 0.0
     for run in runs:
@@ -274,7 +274,7 @@ def spent(runs: Iterable[Mapping[str, Any]]) -> Spent:
     return Spent(failed, hours, lost_hours, None if math.isnan(lost_usd) else lost_usd)
 
 
-def _amount(run: Mapping[str, Any], name: str, unknown: float = 0.0) -> float:
+def _amount(run: Mapping[Any, Any], name: str, unknown: float = 0.0) -> float:
     value = float(run.get(name) or "nan")
     return unknown if math.isnan(value) else value
 
