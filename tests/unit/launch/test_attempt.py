@@ -17,7 +17,7 @@ from generator import training_report
 from test_supervisor import WORDS
 from tfscaling.files import atomic
 from tfscaling.launch import attempt as launching
-from tfscaling.launch import finished_attempt, rank_files
+from tfscaling.launch import rank_files
 from tfscaling.launch.attempt import Attempt
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.rank_files import IncompleteError
@@ -60,7 +60,7 @@ def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path)
         newer = Attempt.begin(tmp_path)
         for attempt, text in ((newer, "new"), (old, "old")):
             (attempt.scratch / "record.json").write_text(text)
-            finished_attempt.publish(attempt.scratch, tmp_path / "run.json", [])
+            launching.publish_record(attempt.scratch, tmp_path / "run.json", [])
         return None
 
     with pytest.raises(SystemExit):
