@@ -246,14 +246,6 @@ SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {
         dict.fromkeys((0, 2, 4, 5), "Killed (on cpu3)"),
     ),
     "ended_by_srun_itself": ("srun: error: cpu2: task 1: Terminated", {}),
-    "cancelled_step": (
-        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
-        "slurmstepd: error: *** STEP 12.0 ON cpu1 CANCELLED AT 2026-01-02T03:04:05 ***\n"
-        "srun: launch/slurm: _step_signal: Terminating StepId=12.0",
-        {},
-    ),
-    "allocation": (
-        "srun: error: Unable to create step for job 5: Requested nodes are busy", {}),
     "first_cause_among_noise": (
         "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
         "srun: error: cpu2: task 1: Killed\n"
