@@ -423,15 +423,15 @@ class Recipe(Keys, frozen=True, kw_only=True):
     environment: NotEmpty | None = None
     """The program's virtual or conda environment, a folder with `bin/python`; its `bin` comes first
     on PATH. Relative paths start where snakemake runs. null uses PATH as it is."""
-    observe: Literal["nothing", "fit", "events", "mllog", "tensorboard", "output"] = "nothing"
+    observe: Literal["nothing", "fit", "events", "tensorboard", "output"] = "nothing"
     """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
-    it writes, MLPerf's log lines, TensorBoard scalars, or patterns on its output."""
+    it writes, TensorBoard scalars, or patterns on its output."""
     patterns: dict[Name, NotEmpty] = {}
     """With `observe: output`: name of a metric, and the regular expression whose one group is its
     value in a line of the output."""
     log_folder: NotEmpty | None = None
-    """The program writes TensorBoard's or MLPerf's logs into this folder; it may have the
-    placeholders of `program`. null reads MLPerf's lines in the output."""
+    """With `observe: tensorboard`: the program writes TensorBoard's logs into this folder; it may
+    have the placeholders of `program`."""
     train_examples: Examples | None = None
     """An epoch of the program has this many examples: a run that claims more fails. null checks
     nothing."""
