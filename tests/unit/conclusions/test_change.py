@@ -7,6 +7,7 @@ from math import comb
 
 import numpy as np
 import pytest
+import regressions
 from scipy.stats import fisher_exact
 from simulated import NOISES, noise, share
 from tfscaling.conclusions.two_sweeps import (
@@ -40,6 +41,12 @@ def test_nothing_is_slower_between_two_sweeps_of_the_same(
     verdicts = [{change.verdict for change in judge(*pair, INDIFFERENCE)} for pair in pairs]
     assert share([SLOWER in found for found in verdicts]) <= 0.05
     assert share([FASTER in found for found in verdicts]) <= 0.05
+
+
+@pytest.mark.parametrize("name", [name for name in regressions.NOISES if "tenth" in name])
+def test_a_second_mode_at_some_points_of_many_is_no_change(name: str) -> None:
+    slower, faster, *_ = regressions.of_cell(regressions.NOISES[name], 40, 6, 60, 1)
+    assert max(slower, faster) <= 0.05
 
 
 def test_ten_per_cent_at_one_point_are_found_with_six_runs() -> None:

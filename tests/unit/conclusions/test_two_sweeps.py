@@ -94,6 +94,13 @@ def test_a_point_whose_runs_fail_now_is_lost(tmp_path: Path) -> None:
     assert "6 failed" in rows[2]["reason"]
 
 
+def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:
+    study = study_of({**USUAL, ("east", 4): []}, day=2)
+    left = (study.runs["nodes"] == 4) & (study.runs["repeat"] > 1)
+    rest = replace(study, runs=study.runs.assign(status=study.runs["status"].mask(left, "missing")))
+    assert verdicts(against(rest, study_of(USUAL), tmp_path)) == ["same", "same", "not compared"]
+
+
 def test_a_point_of_which_most_runs_fail_now_is_failing(tmp_path: Path) -> None:
     now = {**USUAL, ("east", 1): around(40.0)[:1], ("east", 2): around(20.0)[:2]}
     rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
