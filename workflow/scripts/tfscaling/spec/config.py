@@ -368,10 +368,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """A replica computes its batch of a step in this many equal parts, one after the other, and
     sums their gradients before the replicas exchange them: one update and one synchronisation per
     step, in the memory of a part."""
-    average_every: Annotated[int, number("steps", ge=1, le=1_000_000_000)] | None = None
-    """Local SGD: each replica updates separate weights by its gradients. Every this many steps, and
-    at the end of each epoch, the replicas average their weights. null exchanges gradients in every
-    step."""
     epochs: Annotated[int, Meta(ge=1, le=1_000_000)]
     """The training passes over the training examples this many times."""
     stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
@@ -403,10 +399,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """This is Keras's dtype policy; `mixed_float16` scales the loss so that small gradients are
     not lost."""
-    gradient_exchange: Literal["float32", "bfloat16"] = "float32"
-    """With `bfloat16` the strategy `mpi_all_reduce` rounds gradients to 16 bits before the
-    replicas exchange them, and sums them in 32 bits: half the bytes between nodes, and each
-    gradient to 8 significant bits. `float32` sums them as they are."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
     """The strategy `multi_worker_mirrored` uses this implementation of collectives."""
     parameter_servers: Annotated[int, number("tasks", ge=1, le=100_000)] = 1
@@ -491,16 +483,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
             nesterov=self.nesterov or None,
             weight_decay=self.weight_decay or None,
         )
-
-    @property
-    def steps_timed_together(self) -> int:
-        """Steps between two times that a rank takes, at most."""
-        return max(self.steps_per_execution, self.average_every or 1)
-
-    @property
-    def steps_per_synchronisation(self) -> int:
-        """Steps from one exchange between the replicas to the next."""
-        return self.average_every or 1
 
     @property
     def writes_checkpoints(self) -> bool:
