@@ -37,7 +37,7 @@ class OwnStep:
         if replicas > 1:
             check_reductions(model)
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
-            if optimizer is not None:  # a loss scale calls the inner one in threads of its own
+            if optimizer is not None:  # a loss scale calls the inner one in separate threads
                 optimizer.apply = _as_they_are(optimizer.apply)
         self.metrics = list(model.metrics_variables)
         #: Keras's own mean of the loss; a model with its own `metrics` counts its loss itself.
