@@ -11,7 +11,7 @@ import pandas as pd
 
 from tfscaling.conclusions.evidence import split, works_of
 from tfscaling.page import plot_figure
-from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, values
+from tfscaling.page.plot_figure import FONT_SIZE, Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
@@ -159,7 +159,11 @@ def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric
         times, others = ([row[name] for row in best] for name in (_TIME, panel.name))
         axes.plot(times, others, label=label, **style)
         for time, other, row in zip(times, others, best, strict=True):
-            where: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points", "fontsize": FONT_SIZE}
+            where: dict[str, Any] = {
+                "xytext": (5, 4),
+                "textcoords": "offset points",
+                "fontsize": FONT_SIZE,
+            }
             axes.annotate(_short(row, gpus), (time, other), **where)
 
 
