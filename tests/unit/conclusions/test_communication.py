@@ -26,20 +26,15 @@ GRADIENT_S = 1e-3 + all_reduce_records.GRADIENT_BYTES / 5e8
 class Timed:
     """Runs on 1 to 5 and (excluded) 9 nodes, without benchmarks; and with parameter servers."""
 
-    def __init__(
-        self, folder: Path, enabled: bool = True, average_every: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, enabled: bool = True) -> None:
         point = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak"}
         blocks = [
             {**point, "nodes": [1, 2, 3, 4, 5, 9]},
             {**point, "nodes": 3, "strategy": "parameter_server"},
         ]
-        if average_every is not None:  # no strategy with parameter servers does
-            blocks.pop()
         raw = raw_config(
             (("grid",), blocks),
             (("all_reduce_benchmark",), {"enabled": enabled}),
-            (("recipes", "weak", "average_every"), average_every),
         )
         self.planned = manifest_of(configuration.validate(raw))
         self.runs_dir = folder / "runs"
@@ -87,16 +82,6 @@ def test_a_step_stands_beside_computation_plus_all_reduce(study: Timed) -> None:
     ratio = row["step_time_s"] / row["step_bound_s"]
     assert row["step_time_over_bound"] == pytest.approx(ratio)
     assert Path(row["record"]).is_file()
-
-
-def test_an_all_reduce_counts_by_the_steps_for_which_it_is_made(tmp_path: Path) -> None:
-    study = Timed(tmp_path, average_every=4)
-    all_reduce_records.write(study.folder, study.benchmark[2])
-    row = of_nodes(study, 2)
-    assert row["steps_per_synchronisation"] == 4
-    assert row["step_bound_s"] == pytest.approx(row["compute_time_s"] + GRADIENT_S / 4)
-    shown = communication.as_text(study.tables()[2]).cells
-    assert set(shown["steps_per_synchronisation"]) == {"4", "–"}  # excluded
 
 
 def test_enough_repetitions_give_an_interval(study: Timed) -> None:

@@ -176,20 +176,20 @@ def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_pa
     assert set(two_sweeps.table(replace(now, reference=reference))["differs"]) == {""}
     runs = [
         structs.replace(run, spec=structs.replace(run.spec, recipe=structs.replace(
-            run.spec.recipe, gradient_exchange="bfloat16", label_smoothing=0.1
+            run.spec.recipe, decay="linear", label_smoothing=0.1
         )))
         for run in now.manifest.runs
     ]  # fmt: skip
     changed = replace(now, manifest=structs.replace(now.manifest, runs=tuple(runs)))
     older = {
-        point: {key: value for key, value in values.items() if key != "gradient_exchange"}
+        point: {key: value for key, value in values.items() if key != "decay"}
         for point, values in reference.parameters.items()
     }
     found = two_sweeps.table(replace(changed, reference=replace(reference, parameters=older)))
     (differs,) = set(found["differs"])
     assert differs.split("; ") == [
+        "decay: none, now linear",
         "label_smoothing: 0.0, now 0.1",
-        "gradient_exchange: float32, now bfloat16",
     ]
 
 

@@ -12,7 +12,6 @@ the all-reduce: a ring of n replicas sends 2 (n - 1) / n times the bytes over ea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -125,16 +124,15 @@ def _parameters(sizes: np.ndarray, times: np.ndarray) -> tuple[float, float]:
 
 #: Status of a point's benchmark; others come from `runs_table.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
-EXCHANGE = "steps_per_synchronisation"
 COLUMNS = (
     *POINT_AXES,
-    *("devices", "status", "reason", "runs", "replicas", EXCHANGE, "gradient_bytes", "repetitions"),
+    *("devices", "status", "reason", "runs", "replicas", "gradient_bytes", "repetitions"),
     *(f"all_reduce_time_s{end}" for end in ("", "_min", "_max", "_low", "_high")),
     *(name for name in Fit.__struct_fields__[1:]),
     *("fit_reason", "step_time_s", "compute_time_s", "step_bound_s", "step_time_over_bound"),
     "record",
 )
-WHOLE = ("runs", "replicas", EXCHANGE, "gradient_bytes", "repetitions")
+WHOLE = ("runs", "replicas", "gradient_bytes", "repetitions")
 REASONS = {
     SINGLE: "nothing to communicate: the bound is the computation alone",
     NO_ALL_REDUCE: "the strategy updates parameter servers: an all-reduce is no bound of it",
@@ -184,14 +182,12 @@ def to_do(
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point of the comparison; no rows if benchmarks are not enabled."""
     planned = {each.point: each for each in study.manifest.all_reduce_benchmarks}
-    recipes = {run.spec.point: run.spec.recipe for run in study.manifest.runs}
-    steps = {point: recipe.steps_per_synchronisation for point, recipe in recipes.items()}
     names = ("devices", "runs", "replicas", "step_time_s", "compute_time_s")
     rows = []
     for each in study.points if planned else ():
         point = point_of(each)
         row: Row = {name: each[name] if is_known(each[name]) else None for name in names}
-        row |= {**{axis: each[axis] for axis in POINT_AXES}, EXCHANGE: steps.get(point)}
+        row |= {**{axis: each[axis] for axis in POINT_AXES}}
         excluded: Row = {"status": EXCLUDED, "reason": each["reason"]}
         benchmark = planned.get(point)
         made = _benchmark(row, benchmark, study.benchmarks_dir) if benchmark else excluded
@@ -219,7 +215,7 @@ def _benchmark(row: Row, planned: PlannedBenchmark, folder: Path) -> Row:
         **{"all_reduce_time_s_min": min(times), "all_reduce_time_s_max": max(times)},
         **{"all_reduce_time_s_low": low, "all_reduce_time_s_high": high},
         **msgspec.structs.asdict(found),
-        **_bound(row, median(times) / row[EXCHANGE]),
+        **_bound(row, median(times)),
         "record": str(folder / planned.spec.path / benchmark_record.RECORD),
     }
 
@@ -235,19 +231,17 @@ def _bound(row: Row, all_reduce_time_s: float) -> Row:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: times in seconds, intervals and ranges in brackets, what is missing."""
-    cells = partial(_cells, exchanges_less=bool((table[EXCHANGE] > 1).any()))
     none = "Not measured: `all_reduce_benchmark.enabled` is false in the configuration."
-    return shown.text_table("Communication", table, cells, shown.notes("communication"), none)
+    return shown.text_table("Communication", table, _cells, shown.notes("communication"), none)
 
 
-def _cells(row: Row, exchanges_less: bool) -> dict[str, str]:
+def _cells(row: Row) -> dict[str, str]:
     ends = ("low", "high") if is_known(row["all_reduce_time_s_low"]) else ("min", "max")
     refused = text_of(row["fit_reason"])
     reasons = [text_of(row["reason"]), refused and f"no latency and bandwidth: {refused}"]
-    sizes = ["replicas", *[EXCHANGE] * exchanges_less, "gradient_bytes"]
     return {
         "status": row["status"],
-        **{name: rounded(row[name], 0) for name in sizes},
+        **{name: rounded(row[name], 0) for name in ("replicas", "gradient_bytes")},
         "all_reduce_time_s": with_spread(row, "all_reduce_time_s", 4, ends),
         "latency_s": with_spread(row, "latency_s", 6, ("min", "max")),
         "bandwidth_mb_per_s": with_spread(row, "bandwidth_mb_per_s", 0, ("min", "max")),
