@@ -25,7 +25,7 @@ from tfscaling.spec.run_spec import run_path
 #: The start of a record is rounded to a thousandth of a second, an event to a millionth.
 ROUNDED_S = 2e-3
 #: Of a study without a search.
-DRAWN = [name for name, plot in PLOTS.items() if not plot.is_of_search]
+DRAWN = [*PLOTS]
 
 
 def started_s(record: dict[str, Any]) -> float:

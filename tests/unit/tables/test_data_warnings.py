@@ -22,7 +22,7 @@ from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 
 #: The plots of a grid without a search.
-DRAWN = [name for name, plot in PLOTS.items() if not plot.is_of_search]
+DRAWN = [*PLOTS]
 #: What a test changes of a run: (the planned run, its record) → nothing, in place.
 Change = Callable[[PlannedRun, dict[str, Any]], None]
 

@@ -7,7 +7,7 @@ same training.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -17,13 +17,11 @@ from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import GPU
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.tables.columns import Cells
 from tfscaling.tables.display import TextTable, all_share, cell, naming
 from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
     PublishedPoint,
-    PublishedResult,
     Training,
     same_training,
 )
@@ -99,7 +97,9 @@ def table(study: Study) -> pd.DataFrame:
                 low, high = widen(min(values), max(values), study.published_tolerance)
                 verdict = "within" if low <= published <= high else OUTSIDE
             found[f"{name}_verdict"] = verdict
-        found["remark"] = "; ".join(_remarks(result, study.published_results, found))
+        diverged = len(same) - len(valid)
+        if diverged:
+            found["remark"] = f"{diverged} of {len(same)} runs of this training diverged"
         rows.append(found)
     return pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
 
@@ -163,31 +163,6 @@ def as_text(table: pd.DataFrame) -> TextTable:
         "by the configured tolerance; “outside” if not.",
     )
     return TextTable.of("Published against measured", names, rows, notes, all_share(fixed))
-
-
-def _remarks(
-    result: PublishedResult, results: Sequence[PublishedResult], row: Cells
-) -> Iterator[str]:
-    """What to know of the runs compared with a published value, and why it may lie outside."""
-    runs, diverged = row["training_runs"], row["training_runs_diverged"]
-    if diverged:
-        yield f"{diverged} of {runs + diverged} runs of this training diverged"
-    if OUTSIDE not in (row["loss_verdict"], row["accuracy_verdict"]) or not runs:
-        return
-    for other in results:
-        axes = ("platform", "loss", "accuracy")
-        if other is not result and all(getattr(other, a) == getattr(result, a) for a in axes):
-            yield (
-                f"loss and accuracy are published for {other.nodes} nodes as well, to the last "
-                "digit: one of the two is probably a slip"
-            )
-            return
-    nearest = min((row["loss_min"], row["loss_max"]), key=lambda v: abs(v - result.loss))
-    if nearest:
-        times = f"is {result.loss / nearest:.2f} times the nearest of our {runs} runs"
-    else:
-        times = f"has no ratio to the nearest of our {runs} runs, which is 0"
-    yield f"a single published run: its loss {times}"
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:

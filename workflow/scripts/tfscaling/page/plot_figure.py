@@ -10,7 +10,7 @@ import io
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,16 +50,15 @@ LINESTYLES: tuple[LineStyle, ...] = (
 
 @dataclass(frozen=True)
 class Tables:
-    """What plots are drawn from: comparison.csv, epochs.csv, and published.csv and search.csv.
+    """What plots are drawn from: comparison.csv, epochs.csv, and published.csv, which may be empty.
 
-    The last two may be empty. `footnotes` are at the foot of every plot, before its own notes.
+    `footnotes` are at the foot of every plot, before its own notes.
     """
 
     comparison: pd.DataFrame
     epochs: pd.DataFrame
     published: pd.DataFrame
     footnotes: Sequence[str] = ()
-    search: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 @dataclass(frozen=True)

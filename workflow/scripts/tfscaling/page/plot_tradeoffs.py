@@ -159,12 +159,8 @@ def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric
         times, others = ([row[name] for row in best] for name in (_TIME, panel.name))
         axes.plot(times, others, label=label, **style)
         for time, other, row in zip(times, others, best, strict=True):
-            where: dict[str, Any] = {
-                "xytext": (5, 4),
-                "textcoords": "offset points",
-                "fontsize": FONT_SIZE,
-            }
-            axes.annotate(_short(row, gpus), (time, other), **where)
+            at: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
+            axes.annotate(_short(row, gpus), (time, other), fontsize=FONT_SIZE, **at)
 
 
 def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tfscaling.tables.significance import Difference
 
 MISSING = "–"
-#: A ratio to a value of 0; the reason is in another column.
-NO_RATIO = "no ratio"
 #: The column with the steps from which times and costs are projected.
 PROJECTED = "projected_from_steps"
 GPUS = "gpus_per_node"
@@ -93,9 +91,7 @@ def cell(name: str, row: Cells) -> str:
         planned = row["runs_asked"]
         return Number(f"{value} of {planned:.0f}" if is_known(planned) else str(value), value)
     if not is_known(value):
-        undefined = "undefined_ratios" in row and row["undefined_ratios"]
-        is_undefined = isinstance(undefined, str) and name in undefined.split("; ")
-        return NO_RATIO if is_undefined else MISSING
+        return MISSING
     if name in METRICS:
         digits = metric_of(name, row).digits
         low, high = _spread(name, row)

@@ -193,8 +193,3 @@ def add(point: PointRow, result: PublishedResult, same: bool) -> None:
         setattr(point, f"published_{name}", value)
         if same and value != 0:
             setattr(point, ratio, getattr(point, name) / value)
-
-
-def without_ratio(result: PublishedResult) -> list[str]:
-    """The ratios that no measured value can have: the published value is 0."""
-    return [ratio for name, ratio in RATIOS.items() if getattr(result, name) == 0]
