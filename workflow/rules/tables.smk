@@ -13,7 +13,6 @@ rule collect:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",
         epochs=f"{RESULTS}/tables/epochs.csv",
-        data_package=f"{RESULTS}/tables/datapackage.json",
     log:
         f"{RESULTS}/logs/collect.log",
     localrule: True

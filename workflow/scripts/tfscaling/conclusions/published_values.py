@@ -12,12 +12,13 @@ from typing import Any
 
 import pandas as pd
 
+from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import GPU
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.tables.display import TextTable, all_share, cell, naming
+from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
@@ -26,7 +27,7 @@ from tfscaling.tables.published_results import (
     same_training,
 )
 from tfscaling.tables.rows import PointRow, RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, point_of, rows_of, typed
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, point_of, typed
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
@@ -128,41 +129,34 @@ def _status(point: PointRow) -> str:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """One row per published point, with what was measured and the verdicts."""
-    axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
     # nothing published is of logical devices
-    table = table.assign(
-        devices=GPU, remark=table["remark"].astype(object).fillna(""), runs_asked=None
-    )
-    varying, fixed = naming(table, [*axes, "source"])
-    names = [name for name in varying if name != "source"]
-    names += ["global_batch_size", "status", "runs", "published_execution_time_s"]
+    table = table.assign(devices=GPU, runs_asked=None, remark=table["remark"].fillna(""))
+    names = ["global_batch_size", "status", "runs", "published_execution_time_s"]
     names += ["execution_time_s", "execution_time_ratio", "training_runs"]
     for metric in ("loss", "accuracy"):
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
     names += ["remark"] * bool((table["remark"] != "").any())
-    names += ["source"] * ("source" in varying)
-    outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
-    compared = (table["loss_verdict"] != NOT_MEASURED).sum()
-    rows = []
-    for row in rows_of(table):
+
+    def cells(row: Row) -> dict[str, str]:
         # loss and accuracy are over all runs of the same training
-        of_training = {**row, "runs": row["training_runs"]}
+        of_training = row | {"runs": row["training_runs"]}
         of_training |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
-        rows.append(
-            [cell(name, of_training if name in ("loss", "accuracy") else row) for name in names]
-        )
-    notes = (
-        f"Of {len(table)} published configurations, {(table['status'] == 'measured').sum()} are "
-        "measured "
-        f"here as well; loss and accuracy of {compared} can be compared, {outside} are outside.",
-        "Time is compared at the same configuration with the same training; status says where "
-        "there is no such configuration. execution_time_ratio is measured over published.",
-        "Loss and accuracy are over all valid runs of the same training, wherever they ran "
-        "(training_runs): the median, in brackets its interval, or the range of too few runs.",
-        "A verdict is “within” if the published value lies within the range of the runs, widened "
-        "by the configured tolerance; “outside” if not.",
+        return {
+            name: cell(name, of_training if name in ("loss", "accuracy") else row) for name in names
+        }
+
+    verdicts = table[["loss_verdict", "accuracy_verdict"]]
+    notes = shown.notes(
+        "published",
+        number=len(table),
+        measured=int((table["status"] == "measured").sum()),
+        compared=int((verdicts["loss_verdict"] != NOT_MEASURED).sum()),
+        outside=int((verdicts == OUTSIDE).any(axis=1).sum()),
     )
-    return TextTable.of("Published against measured", names, rows, notes, all_share(fixed))
+    axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
+    none = "No published results: `published.path` names no file."
+    title = "Published against measured"
+    return shown.text_table(title, table, cells, notes, none, names=[*axes, "source"])
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:

@@ -30,7 +30,6 @@ from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     is_known,
     is_projected,
-    metric_of,
     point_of,
     qualities_of,
 )
@@ -351,11 +350,9 @@ def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTabl
     names += ["replicas", "global_batch_size", *["reason"] * any(row.reason for row in rows)]
     heads = display.headed(table, names)
     cells = [[display.cell(name, row) for name in heads] for row in rows]
-    of_target = {"time_to_target_s", "cost_to_target_usd"} & set(metrics)
     notes = display.notes(
         "comparison_notes",
         names=list(heads),
-        targets=[*_targets(rows, axes)] if of_target else [],
         baselines=_baselines(rows) if "speedup" in heads else {},
         has_diverged=any(row.runs_diverged for row in rows),
         has_interval=any(row.runs >= RUNS_FOR_INTERVAL for row in rows),
@@ -364,25 +361,6 @@ def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTabl
         runs_for_interval=RUNS_FOR_INTERVAL,
     )
     return TextTable.of(title, list(heads.values()), cells, notes, display.all_share(fixed))
-
-
-def _targets(
-    rows: Sequence[PointRow], axes: Sequence[str]
-) -> Iterator[tuple[display.Target, str, list[str]]]:
-    """(target, whether it is the least or the most, points at which not all runs reached it)."""
-    by_quality: dict[str | None, list[PointRow]] = {}
-    for row in rows:
-        if is_known(row.target) and row.runs:
-            by_quality.setdefault(row.quality_metric, []).append(row)
-    for own in by_quality.values():
-        short = [
-            f"{', '.join(axis_text(display.axis_of(name), row) for name in axes)}: reached by "
-            f"{row.runs_at_target} of {display.count(row.runs + (row.runs_diverged or 0), 'run')}"
-            for row in own
-            if not all_at_target(row)
-        ]
-        bound = "least" if metric_of(QUALITY, own[0]).is_higher_better else "most"
-        yield display.target_text(own[0]), bound, short
 
 
 def _baselines(rows: Sequence[PointRow]) -> dict[str, float | None]:
