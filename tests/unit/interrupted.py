@@ -20,8 +20,8 @@ from tfscaling.record.attempts import Beginning
 from tfscaling.record.events import EventLog
 from tfscaling.spec.config import Recipe
 from tfscaling.train import checkpoints as module
-from tfscaling.train.checkpoints import Checkpoints, Training
-from tfscaling.train.loop import CheckpointedLoop
+from tfscaling.train.checkpoints import Checkpoints
+from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.measured import Result
 
 #: From which the moments follow.
@@ -52,11 +52,11 @@ class Interrupted(Checkpoints):
 
     moment: Moment | None = None
 
-    def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
+    def after_step(self, training: TrainingLoop, steps: int, state: Callable[[], State]) -> None:
         self._interrupt(steps)
         super().after_step(training, steps, state)
 
-    def after_epoch(self, training: Training, state: State) -> None:
+    def after_epoch(self, training: TrainingLoop, state: State) -> None:
         self._interrupt(state.steps)
         super().after_epoch(training, state)
 
@@ -72,13 +72,13 @@ class Interrupted(Checkpoints):
 class Trained(NamedTuple):
     """A training that was interrupted, and the steps from which its attempts went on."""
 
-    trainer: CheckpointedLoop
+    trainer: TrainingLoop
     result: Result
     begun: list[int]
 
 
 def train(
-    make: Callable[[], CheckpointedLoop],
+    make: Callable[[], TrainingLoop],
     folder: Path,
     recipe: Recipe,
     times: int = 3,
@@ -120,7 +120,7 @@ def train(
     raise AssertionError("interrupted to the end")
 
 
-def outcome(trainer: CheckpointedLoop, result: Result) -> dict[str, Any]:
+def outcome(trainer: TrainingLoop, result: Result) -> dict[str, Any]:
     """All that must not depend on interruptions."""
     return {
         "epochs": [[e.epoch, e.loss, e.accuracy, e.metrics] for e in result.epochs],

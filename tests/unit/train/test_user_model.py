@@ -315,9 +315,6 @@ COMPILED: dict[str, tuple[dict[str, Any], str]] = {
     "function": ({"loss": keras.losses.mean_squared_error}, "loss mean_squared_error"),
     "weights_of_losses": ({"loss": "mse", "loss_weights": [0.5]}, "loss_weights 0.5"),
     "weighted_metrics": ({"weighted_metrics": ["mae"]}, "weighted_metrics mae"),
-    "how_it_runs": (
-        {"run_eagerly": True, "steps_per_execution": 5},
-        "run_eagerly True, steps_per_execution 5"),
 }  # fmt: skip
 
 
@@ -333,10 +330,7 @@ def test_settings_of_compile_that_the_cross_entropy_replaces_are_a_warning(
 
 
 def test_what_a_model_that_trains_itself_is_trained_by_is_said() -> None:
-    model = compiled(functional(), "adamw", "mse", metrics=["mae"], steps_per_execution=5)
-    wins, unused = user_model.warnings(model, recipe(learning_rate=0.1))
-    assert "learning_rate 0.1" in wins
-    assert "steps_per_execution 5" in unused
+    model = compiled(functional(), "adamw", "mse", metrics=["mae"])
     trained_by = user_model.trained_by(model, recipe()).split(", ")
     assert trained_by == ["optimizer AdamW", "loss mse", "metrics mae"]
     own = compiled(made(own_class("compute_loss")), "sgd")

@@ -151,10 +151,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if chatty:
             print(line, flush=True)
 
-    if isinstance(trainer, ParameterServerTrainer):
-        result = trainer.train(events, report_line)
-    else:
-        result = trainer.train(events, report_line, checkpoints_of(context, spec))
+    result = trainer.train(events, report_line, checkpoints_of(context, spec))
     compute_steps: list[float] = []
     rounds: list[AttributionRound] = []
     stopped: Stopped | None = None

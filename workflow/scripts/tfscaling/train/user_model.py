@@ -35,13 +35,6 @@ OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
 PROBABILITIES = ("softmax", "sigmoid")
 #: Settings of `compile()` that say what is trained and measured, and their defaults.
 _WHAT = {"loss": None, "loss_weights": None, "metrics": None, "weighted_metrics": None}
-#: Settings of `compile()` that say how, and their defaults: the recipe and the strategy say it.
-_HOW: dict[str, Any] = {"run_eagerly": False, "steps_per_execution": 1, "jit_compile": False}
-#: Keys of the recipe that win over the compiled optimizer, and what leaves it as it is.
-_ASKED_OF_OPTIMIZERS: dict[str, Any] = {
-    **{"optimizer": "model", "learning_rate": None, "momentum": None, "nesterov": None},
-    **{"weight_decay": None, "warmup_epochs": 0.0, "decay": "none"},
-}
 
 
 class ModelError(ValueError):
@@ -246,17 +239,15 @@ def trained_by(model: Any, recipe: Recipe) -> str:
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
-    """What of the model's own settings does not train it; goes into the run's record."""
-    settings = keras_internals.compile_settings(model)
-    if not trains_itself(model, recipe):
-        if not model.compiled:
-            return []
-        names = [f"optimizer {type(model.optimizer).__name__}", *_given(settings, _WHAT | _HOW)]
-        return [
-            f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
-            "optimizer and the cross-entropy are"
-        ]
-    return [*_not_used(recipe, settings)]
+    """Settings of `compile()` that the recipe's classifier ignores; goes into the run's record."""
+    if trains_itself(model, recipe) or not model.compiled:
+        return []
+    settings = _given(keras_internals.compile_settings(model), _WHAT)
+    names = [f"optimizer {type(model.optimizer).__name__}", *settings]
+    return [
+        f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
+        "optimizer and the cross-entropy are"
+    ]
 
 
 def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
@@ -279,18 +270,6 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
             f"{steps}: with other numbers of replicas the learning rate ends elsewhere, unless "
             "global_batch_size and steps_per_epoch are set"
         )
-
-
-def _not_used(recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
-    asked = {key: getattr(recipe, key) for key in _ASKED_OF_OPTIMIZERS}
-    given = {k: value for k, value in asked.items() if value != _ASKED_OF_OPTIMIZERS[k]}
-    if given:
-        yield (
-            "the recipe wins over the model's own compile() with "
-            f"{_joined([f'{key} {_named(value)}' for key, value in given.items()])}"
-        )
-    if unused := _given(settings, _HOW):
-        yield f"the model's own compile() settings ({_joined(unused)}) are not used"
 
 
 def _given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
