@@ -120,13 +120,13 @@ NO_CLASSIFIER: dict[str, tuple[Callable[[], Any], Arrays, str]] = {
         functional, dataclasses.replace(DATA, weights_train=LABELS, weights_test=LABELS),
         "weights of examples"),
     "answers_by_name": (
-        functional, dataclasses.replace(DATA, y_test={"a": LABELS}), "y_test has 1 arrays"),
+        functional, dataclasses.replace(DATA, y_test={"a": LABELS}), "have 1 arrays"),
     "answers_that_are_no_classes": (
         functional, dataclasses.replace(DATA, y_train=np.zeros(2)), "type float64"),
     "answers_one_hot": (
         functional, dataclasses.replace(DATA, y_train=np.eye(2, dtype=int)), "the shape (2, 2)"),
     "negative_class": (
-        functional, dataclasses.replace(DATA, y_train=LABELS - 1), "label -1"),
+        functional, dataclasses.replace(DATA, y_train=LABELS - 1), "a label -1"),
 }  # fmt: skip
 
 
@@ -137,7 +137,9 @@ def test_what_the_cross_entropy_cannot_train_is_refused(
     function: Callable[[], Any], arrays: Arrays, wrong: str
 ) -> None:
     with pytest.raises(ModelError) as caught:
-        user_model.check_classifier(function(), user_model.problem_of_labels(arrays))
+        user_model.check_classifier(
+            function(), user_model.problem_of_labels(arrays.train, arrays.test)
+        )
     assert wrong in str(caught.value)
     assert "ompile" in str(caught.value)
 

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from tfscaling.record.attempts import Beginning
 from tfscaling.record.events import CHECKPOINTED, EventLog
 from tfscaling.record.rank_report import WentOn
 from tfscaling.spec.config import Recipe
-
-if TYPE_CHECKING:
-    from tfscaling.train.loop import TrainingLoop
 
 #: About so often ranks ask one another whether a checkpoint is to be written.
 ASK_INTERVAL_S = 1.0
@@ -55,6 +52,16 @@ class Saved(NamedTuple):
 
     shared: Sequence[Sequence[Any]]
     own: Sequence[Sequence[Any]]
+
+
+class Training(Protocol):
+    """What a checkpoint needs of a training loop."""
+
+    def saved(self) -> Saved:
+        """The variables, in the same order in each attempt and on each rank."""
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        """The means of three values over the replicas; all ranks wait for one another."""
 
 
 class Checkpoints:
@@ -101,7 +108,7 @@ class Checkpoints:
         yield
         self.read_s += time.perf_counter() - start_s
 
-    def restore(self, training: TrainingLoop) -> State | None:
+    def restore(self, training: Training) -> State | None:
         """Give the training the variables of the newest checkpoint; None if there is none.
 
         Raises CheckpointError if they do not fit.
@@ -121,7 +128,7 @@ class Checkpoints:
         self._last_s = self._look_s = time.perf_counter()
         return state
 
-    def after_step(self, training: TrainingLoop, steps: int, state: Callable[[], State]) -> None:
+    def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
         """Write a checkpoint if one is due or asked for. To be called in the middle of epochs.
 
         The training has `steps` steps, and then this `state`. Raises InterruptedTrainingError if it
@@ -135,7 +142,7 @@ class Checkpoints:
         self._ask(training, state(), False, step_s)
         self.written_s += time.perf_counter() - start_s
 
-    def after_epoch(self, training: TrainingLoop, state: State) -> None:
+    def after_epoch(self, training: Training, state: State) -> None:
         """Write a checkpoint if one is due after an epoch; `state` is the next epoch's."""
         start_s = time.perf_counter()
         every = self._every_epochs
@@ -148,7 +155,7 @@ class Checkpoints:
         """Write the event with what checkpoints took. To be called after the training."""
         events.add(CHECKPOINTED, read_s=self.read_s, written_s=self.written_s)
 
-    def _ask(self, training: TrainingLoop, state: State, due: bool, step_s: float) -> None:
+    def _ask(self, training: Training, state: State, due: bool, step_s: float) -> None:
         """`step_s` is the duration of a step lately; the ranks' mean says when to ask again."""
         now_s = time.perf_counter()
         is_late = self._rank == 0 and now_s - self._last_s >= self._every_s
@@ -166,7 +173,7 @@ class Checkpoints:
             left = f"its checkpoint is {written}" if written else "no checkpoint could be written"
             raise InterruptedTrainingError(f"interrupted {where}; {left}", written)
 
-    def _write(self, training: TrainingLoop, state: State) -> Path | None:
+    def _write(self, training: Training, state: State) -> Path | None:
         """A checkpoint of this state, or None if a rank could not write its part."""
         self._note(state.steps, force=True)
         temporary = checkpoint_folder.temporary(self._folder, state.steps, self._beginning.attempt)

@@ -89,7 +89,7 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     """Raise ModelError unless the workers can train the model: as a classifier only."""
     if user_model.trains_itself(model, recipe):
         raise user_model.ModelError(NO_OWN_STEP)
-    user_model.check_classifier(model, user_model.problem_of_labels(arrays))
+    user_model.check_classifier(model, user_model.problem_of_labels(arrays.train, arrays.test))
 
 
 def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
@@ -198,8 +198,6 @@ class ParameterServerTrainer(TrainingLoop):
                 images = tf.nest.flatten(arrays.x_train)[0]
                 self.states = ReplicaStates(self.model, images.shape[1:], self.replicas)
                 self.gradients = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
-                # the update that gradients are for: those for an earlier one are stale
-                self.update = tf.Variable(0, trainable=False, dtype=tf.int64)
                 self.contributions = tf.Variable(0, trainable=False, dtype=tf.int64)
         self._worker_step = compiled(self._contribute if synchronous else self._apply_own)
         self._evaluation_step = compiled(self._evaluation)
@@ -228,7 +226,7 @@ class ParameterServerTrainer(TrainingLoop):
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
         return gradients
 
-    def _apply_own(self, batch: Batch, update: Any, data: Any) -> None:
+    def _apply_own(self, batch: Batch, data: Any) -> None:
         """Asynchronous: this worker's gradients are an update."""
 
         def replica() -> None:
@@ -239,19 +237,18 @@ class ParameterServerTrainer(TrainingLoop):
 
         self.strategy.run(replica)
 
-    def _contribute(self, batch: Batch, update: Any, data: Any) -> None:
-        """Synchronous: add this worker's gradients to `update`, unless it is past."""
+    def _contribute(self, batch: Batch, data: Any) -> None:
+        """Synchronous: add this worker's gradients to the update."""
+
+        tf = self.tf
 
         def replica() -> None:
-            tf = self.tf
             own = self._gradients_of(batch, data)
-            fresh = tf.equal(update, self.update)
             for total, gradient in zip(self.gradients, own, strict=True):
                 # a variable that the loss does not depend on has no gradient: it stays 0
                 if gradient is not None:
-                    dense = tf.convert_to_tensor(gradient)
-                    total.assign_add(tf.where(fresh, dense, tf.zeros_like(dense)))
-            self.contributions.assign_add(tf.cast(fresh, tf.int64))
+                    total.assign_add(tf.convert_to_tensor(gradient))
+            self.contributions.assign_add(1)
 
         self.strategy.run(replica)
 
@@ -267,7 +264,6 @@ class ParameterServerTrainer(TrainingLoop):
             for total in self.gradients:
                 total.assign(self.tf.zeros_like(total))
             self.contributions.assign(0)
-            self.update.assign_add(1)
             return contributions
 
         return self.strategy.run(replica)
@@ -287,9 +283,7 @@ class ParameterServerTrainer(TrainingLoop):
     def _measured(self) -> Measured:
         return measured_by_sums(*self.totals.numpy().tolist())
 
-    def _schedule(
-        self, indices: np.ndarray, own: int, examples: int, replica: int, update: int
-    ) -> None:
+    def _schedule(self, indices: np.ndarray, own: int, examples: int, replica: int = 0) -> None:
         """Give a batch to a worker: its first `own` examples count, the rest is padding.
 
         `examples` is how many the update has, `replica` the replica's number in it.
@@ -301,8 +295,7 @@ class ParameterServerTrainer(TrainingLoop):
             tf.constant(examples, tf.float32),
             tf.constant(replica),
         )
-        arguments = (batch, tf.constant(update, tf.int64), self.train_data)
-        self.coordinator.schedule(self._worker_step, args=arguments)
+        self.coordinator.schedule(self._worker_step, args=(batch, self.train_data))
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
         order = self.order.of_epoch(self.seed, epoch)
@@ -318,15 +311,15 @@ class ParameterServerTrainer(TrainingLoop):
     ) -> None:
         for step, indices in enumerate(order):
             start_s = time.perf_counter()
-            update = int(self.update.numpy())
             examples = min(self.global_batch, self.train_examples - step * self.global_batch)
             for replica, part in enumerate(indices.reshape(self.replicas, self.batch)):
-                self._schedule(part, examples - replica * self.batch, examples, replica, update)
+                self._schedule(part, examples - replica * self.batch, examples, replica)
             self.coordinator.join()
             contributions = int(self._update_step().numpy())
             if contributions != self.replicas:
                 raise RuntimeError(
-                    f"update {update} has {contributions} contributions of {self.replicas} workers"
+                    f"step {step} of epoch {epoch} has {contributions} contributions of "
+                    f"{self.replicas} workers"
                 )
             result.steps.append(Execution(epoch, step, 1, time.perf_counter() - start_s))
             self._note(events, result, epoch, step)
@@ -341,7 +334,7 @@ class ParameterServerTrainer(TrainingLoop):
             start_s = time.perf_counter()
             for place in range(start, end):
                 examples = min(self.batch, self.train_examples - place * self.batch)
-                self._schedule(batches[place], examples, examples, 0, 0)
+                self._schedule(batches[place], examples, examples)
                 self._sign_of_life(events, epoch, place)
             self.coordinator.join()
             if end > start:

@@ -18,8 +18,7 @@ from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
 
 from tfscaling.datasets import catalogue
-from tfscaling.datasets.catalogue import Arrays
-from tfscaling.datasets.pipelines import PipelineContext
+from tfscaling.datasets.catalogue import Arrays, PipelineContext
 from tfscaling.launch.rank_process import RankContext, let_others_tell, on_gpus
 from tfscaling.record import attempts, clock, crashes, prepared_data
 from tfscaling.record.rank_report import (

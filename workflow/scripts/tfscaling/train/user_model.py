@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling.datasets.catalogue import Arrays, Nest
+from tfscaling.datasets.catalogue import Nest
 from tfscaling.spec.config import Recipe
 from tfscaling.train import keras_internals
 from tfscaling.train.optimizers import learning_rate_factor, make_optimizer, scheduled
@@ -116,20 +116,25 @@ def _problem_of_shape(model: Any) -> str | None:
     return None
 
 
-def problem_of_labels(arrays: Arrays) -> str | None:
-    """Why labels are not one whole number from 0 on for each example, or None."""
-    if arrays.weights_train is not None:
-        return "the dataset gives weights of examples"
-    for part, labels in (("y_train", arrays.y_train), ("y_test", arrays.y_test)):
+def problem_of_labels(*elements: tuple[Any, ...]) -> str | None:
+    """Why labels are not one whole number from 0 on for each example, or None.
+
+    Each of `elements` is (inputs, labels) of all examples, as arrays or as TensorSpecs.
+    """
+    for element in elements:
+        if not isinstance(element, tuple) or len(element) != 2:
+            return "the data is something else than (inputs, labels), as with weights of examples"
+        labels = element[1]
         if isinstance(labels, dict | tuple):
-            return f"{part} has {len(labels)} arrays, and not one"
-        if labels.dtype.kind not in "ui" or labels.size != len(labels):
+            return f"the labels have {len(labels)} arrays, and not one"
+        kind = np.dtype(getattr(labels.dtype, "as_numpy_dtype", labels.dtype)).kind
+        if kind not in "ui" or any(size not in (None, 1) for size in labels.shape[1:]):
             return (
-                f"{part} has the type {labels.dtype} and the shape {labels.shape}, and not one "
-                "whole number for each example"
+                f"the labels have the type {labels.dtype.name} and the shape {labels.shape}, and "
+                "not one whole number for each example"
             )
-        if labels.min() < 0:
-            return f"{part} has the label {labels.min()}, and labels are from 0 on"
+        if isinstance(labels, np.ndarray) and labels.min() < 0:
+            return f"there is a label {labels.min()}, and labels are from 0 on"
     return None
 
 
