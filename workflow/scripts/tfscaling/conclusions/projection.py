@@ -130,7 +130,7 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """The comparison with the intervals of `table` as those of the projected times and costs."""
+    """The comparison; projected times and costs have the intervals of `table`."""
     made, known = comparison.copy(), found.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
     for name in ("execution_time_s", "cost_usd"):
