@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from builders import REPOSITORY
+from tfscaling.record import observers
 from tfscaling.record.observers import OBSERVERS, ObservationError
 from tfscaling.record.rank_report import Observed, Totals
 
@@ -242,3 +243,11 @@ def test_an_evaluation_is_of_the_epoch_that_was_printed_before_it(
 def test_patterns_that_are_refused(tmp_path: Path, patterns: dict[str, str], message: str) -> None:
     with pytest.raises(ObservationError, match=message):
         read(tmp_path, "output", [OUTPUT], patterns)
+
+
+def test_a_pattern_that_does_not_end_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observers, "_PATTERN_S", 0.2)
+    with pytest.raises(ObservationError, match="loss: pattern .* takes longer"):
+        read(tmp_path, "output", ["a" * 60], {"loss": r"^(?:a|a?)+(\d)$"})
