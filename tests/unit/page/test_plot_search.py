@@ -8,7 +8,7 @@ import pandas as pd
 from plotted import legend_of, points_of
 from searched import planned_of, runs_of, study_of
 from tfscaling.conclusions import search_results
-from tfscaling.conclusions.search_results import LEFT, TAKEN
+from tfscaling.conclusions.search_results import OUT, TAKEN
 from tfscaling.page import plot_search
 from tfscaling.page.plot_figure import Tables
 
@@ -24,6 +24,6 @@ def test_each_point_has_a_line_and_says_how_far_it_was_behind(tmp_path: Path) ->
     assert lengths == table["runs"].tolist()
     assert axes.get_yticklabels()[0].get_text() == "2 nodes on near"
     behind = [text.get_text() for text in axes.texts]
-    assert behind == [f"{gap:+.0%}" for gap in table["gap"].dropna()]
-    assert set(points_of(figure)) == {TAKEN, LEFT}
+    assert behind == [f"{gap:+.0%}" for gap in table["behind"][1:]]
+    assert set(points_of(figure)) == {TAKEN, OUT}
     assert any("not the best" in text for text in legend_of(figure))

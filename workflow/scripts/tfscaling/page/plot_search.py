@@ -1,4 +1,4 @@
-"""The race of a search: how many runs each point got before it left, and how far it was behind."""
+"""The race of a search: how many runs each point got, and how far it is behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _STYLES = {
     "the answer": {"color": COLOURS[2], "marker": "*", "markersize": 11},
     "not excluded": {"color": COLOURS[0], "marker": "o", "markersize": 5},
-    "left": {"color": "0.55", "marker": "X", "markersize": 5},
+    "excluded": {"color": "0.55", "marker": "X", "markersize": 5},
 }
 _INCHES, _AROUND = 0.21, 0.75
 
@@ -38,8 +38,8 @@ def race(tables: Tables, title: str) -> Figure:
             axes.set_ylabel(str(own["work"].iloc[0]))
     plot_figure.mark_absent(every_axes[0], tables.comparison)
     notes = [
-        "in percent: how far it was behind, by estimate, when it left",
-        "left: not the best; by how much it is worse is not said",
+        "in percent: how far it is behind the answer, by estimate",
+        "excluded: not the best; by how much it is worse is not said",
     ]
     plot_figure.finish(figure, every_axes, tables, notes)
     return figure
@@ -55,9 +55,9 @@ def _draw(axes: Any, table: pd.DataFrame) -> None:
         axes.plot([0, runs], [height] * 2, color=style["color"], linewidth=1.5)
         (end,) = axes.plot([runs], [height], linestyle="none", clip_on=False, **style)
         plot_figure.tip(end, f"{point_name(row, vary)}: {_told(row)}")
-        if is_known(row["gap"]):
+        if is_known(row["behind"]) and row["place"] != "the answer":
             at = {"xytext": (7, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(f"{row['gap']:+.0%}", (runs, height), fontsize=FONT_SIZE - 2, **at)
+            axes.annotate(f"{row['behind']:+.0%}", (runs, height), fontsize=FONT_SIZE - 2, **at)
     for place, style in _STYLES.items():
         if place in set(table["place"]):
             axes.plot([], [], linestyle="none", label=place, **style)
@@ -71,10 +71,8 @@ def _draw(axes: Any, table: pd.DataFrame) -> None:
 def _told(row: Cells) -> str:
     """What is shown at the pointer."""
     parts = [f"{row['place']}, {row['runs']:.0f} runs"]
-    if is_known(row["round"]):
-        parts.append(f"round {row['round']:.0f}, {row['why']}")
-    if is_known(row["at_least"]):
-        parts.append(f"worse by at least {row['at_least']:.1%}")
+    if row["why"]:
+        parts.append(str(row["why"]))
     if is_known(row["node_hours"]):
         parts.append(f"{row['node_hours']:.3g} node-hours")
     return "; ".join(parts)
