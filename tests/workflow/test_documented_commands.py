@@ -22,7 +22,6 @@ ELSEWHERE = {
     "source .venv/bin/activate": "a shell's own; the tests run in this environment",
     "snakemake --report": "test_sweep.py makes the report of a finished sweep",
     "provision/virtual/install": "`make test` begins with it",
-    "uvx tensorboard": "a server; test_tensorboard_logs.py reads what it would show",
     "sinfo": "tests/scheduler asks Slurm more than that",
     "squeue ": "tests/unit/plan reads what it prints; it needs a cluster",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",
@@ -118,7 +117,7 @@ def test_the_virtual_cluster_takes_the_command(command: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project as a reader has it, after `make own` and the example of config/README.md."""
+    """A project as a reader has it, after `make own` and the files that the pages show."""
     folder = Project(tmp_path_factory.mktemp("reader")).folder
     for name in ("Snakefile", "workflow", "profiles", "examples", "benchmarks"):
         (folder / name).symlink_to(REPOSITORY / name)
@@ -131,9 +130,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder.parent / "before/results/demo" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    (folder / "train.py").touch()  # the reader's script of README.md
-    for page in ("README.md", "config/README.md", "docs/clouds/aws.md"):
-        for fence in documents.fences((REPOSITORY / page).read_text()):
+    for page in documents.pages():
+        for fence in documents.fences(page.read_text()):
             if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
                 (folder / name[1]).write_text(fence.text)
     return folder

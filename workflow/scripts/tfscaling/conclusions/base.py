@@ -24,8 +24,7 @@ class Conclusion:
     """A conclusion by its name in CONCLUSIONS: files <name>.csv and <name>.md.
 
     `title` heads its section of the page, `caption` is the text below it, `category` its place in
-    Snakemake's own report. `module` is a module of this package; its functions whose names begin
-    with `prefix` are used:
+    Snakemake's own report. `module` is a module of this package, with these functions:
 
     - `table(study, *tables)`: the data frame; `tables` are the tables of the conclusions in `uses`
     - `as_text(table)`: the table of the page; left out if the page has none
@@ -38,7 +37,6 @@ class Conclusion:
     caption: str
     category: str = "Tables"
     uses: tuple[str, ...] = ()
-    prefix: str = ""
 
     def table(self, study: Study, *tables: pd.DataFrame) -> pd.DataFrame:
         """The table of the conclusion."""
@@ -61,7 +59,7 @@ class Conclusion:
     def _function(self, name: str) -> Any:
         """The function of the module, or None if it has none of this name."""
         module = importlib.import_module(f"tfscaling.conclusions.{self.module}")
-        return getattr(module, f"{self.prefix}{name}", None)
+        return getattr(module, name, None)
 
 
 #: Every conclusion by its name, in the order of the report.
@@ -126,22 +124,12 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "with the same "
         "training; loss and accuracy of all runs of the same training, on any platform.",
     ),
-    "scaling": Conclusion(
-        "scaling_laws",
-        "Scaling laws",
-        "Amdahl's law and the Universal Scalability Law fitted to every line of configurations "
-        "that differ "
-        "in the number of replicas only, with 95 % intervals. A law is refused, with the reason, "
-        "where the configurations do not determine it or do not follow it; there are no statements "
-        "outside the measured range.",
-    ),
     "forecast": Conclusion(
         "forecast",
         "Forecast of configurations that were not run",
         "The time on the numbers of nodes that `forecast` names, from start-up, computation and "
-        "all-reduce as far as they were measured, next to Amdahl's law and the Universal "
-        "Scalability Law: with the error on configurations left out, refused where that is too "
-        "large. Never part of a decision.",
+        "all-reduce: with the error on configurations left out, refused where that is too large. "
+        "Never part of a decision.",
     ),
     "projection": Conclusion(
         "projection",
@@ -158,14 +146,6 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "step compared with computation plus all-reduce. That bound is without overlap: a step "
         "below it overlaps communication with computation, a step above it waits, or does other "
         "work such as the update of the variables.",
-    ),
-    "all_reduce": Conclusion(
-        "communication",
-        "All-reduce by size",
-        "Time of an all-reduce by its size and by what the replicas talk: gRPC, MPI or NCCL, "
-        "timed alone on the same nodes; with how many times as fast as gRPC it is where both "
-        "were timed.",
-        prefix="all_reduce_",
     ),
     "attribution": Conclusion(
         "what_holds_back",

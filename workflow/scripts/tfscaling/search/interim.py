@@ -90,9 +90,10 @@ class Allowed(StrEnum):
 class Standing:
     """What is known about a candidate.
 
-    `runs` were analysed; before the first analysis the others are None. `behind`: by what fraction it is behind the best, by estimate; negative
+    `runs` were analysed. `behind`: by what fraction it is behind the best, by estimate; negative
     where the best was chosen for its certainty. `chance` is the probability that it is better than
-    the best by more than the indifference. `reason` is None for the best and those not excluded.
+    the best by more than the indifference. Both are None before the first analysis. `reason` is
+    None for the best and those not excluded.
     """
 
     runs: int

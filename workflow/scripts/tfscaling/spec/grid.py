@@ -24,7 +24,6 @@ from tfscaling.spec.config import (
     LIMITED,
     LIMITED_RUNS_MIN,
     LINE_AXES,
-    MPI_STRATEGY,
     POINT_AXES,
     SEARCH_GOALS,
     WORK_AXES,
@@ -111,7 +110,6 @@ def expand(config: Config, registries: Registries) -> Grid:
             try:
                 _check_excluded(point, block.exclude)
                 _check_devices(number, point, platform, recipe)
-                _check_exchange(number, point, recipe, registries)
                 _check_limits(point, platform)
                 sizes = _sizes(point, recipe, registries)
             except _ImpossibleError as error:
@@ -292,7 +290,7 @@ def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None
             continue
         if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
             rule = f"the program of recipe {name} reports no times of epochs"
-            ways = "execution_time_s, cost_usd, or `observe: fit`, events, mllog, tensorboard"
+            ways = "execution_time_s, cost_usd, or `observe: fit`, events, tensorboard"
             raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
         if (metric := recipe.quality.metric) not in config.question.limits:
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
@@ -398,17 +396,6 @@ def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe
         rule = f"{named} logical devices, which no program gets; allowed: 0"
     if rule:
         raise NotAllowed(["grid", number, key], getattr(point, key), rule)
-
-
-def _check_exchange(number: int, point: Point, recipe: Recipe, registries: Registries) -> None:
-    """Other strategies would also sum what they exchange in 16 bits."""
-    if recipe.gradient_exchange == "float32":
-        return
-    if not registries.strategies[point.strategy].sums_in_32_bits:
-        rule = f"strategy {point.strategy} of grid[{number}] does not sum 16-bit gradients in 32"
-        rule += f" bits; allowed: float32, or strategy {MPI_STRATEGY} or single"
-        place = ["recipes", variants.base(point.recipe), "gradient_exchange"]
-        raise NotAllowed(place, recipe.gradient_exchange, rule)
 
 
 def _check_limits(point: Point, platform: Platform) -> None:
