@@ -114,7 +114,7 @@ class Decision:
     says by this fraction, to be better than the best by more than the indifference; None if every
     candidate has a run.
 
-    The next analysis needs so many runs of each candidate in `wanted`, which is empty when the
+    The next analysis needs this many runs of each candidate in `wanted`, which is empty when the
     search has ended. Those in `open` may be run later.
     """
 
@@ -322,7 +322,7 @@ class _Search:
         return min(runs, self.search.repeats_max)
 
     def _next(self, chosen: Sequence[int]) -> list[int]:
-        """Those of the chosen that may run."""
+        """The chosen ones that may run."""
         may = [n for n in chosen if n not in self.gone and self.used[n] < self.search.repeats_max]
         return may if self.rounds < ROUNDS_MAX else []
 

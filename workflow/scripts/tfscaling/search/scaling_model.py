@@ -47,10 +47,10 @@ SLOPE, SLOPE_SPREAD = -0.7, 0.4
 SCATTER, SCATTER_FREEDOM = 0.06, 2.0
 #: Weight of the pooled variance next to a configuration's own, in degrees of freedom.
 POOLED_FREEDOM = 4.0
-#: A run beyond so many pooled standard deviations from its configuration's median is odd.
+#: A run beyond this many pooled standard deviations from its configuration's median is odd.
 FAR = 3.0
 #: One odd run in this many, off by this factor or more, is disturbed and hardly counts. All other
-#: odd runs are a second mode: the configuration has the larger of its own and the pooled variance.
+#: odd runs are a second mode: the configuration has the larger of the two variances.
 DISTURBED_ONE_IN, DISTURBED_FACTOR = 6, 2.0
 
 
