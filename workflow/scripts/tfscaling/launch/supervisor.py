@@ -127,7 +127,7 @@ class Supervisor:
                 self._wait_for_all(GRACE_S)
                 if [*self._doing().values()] == [Doing.ENDED] * self._ranks:
                     return None  # what came after a rank's last word, as in its exit, is no failure
-                return self._why(watch.lately_silent(self._done()))
+                return self._why(watch.lately_silent(self._doing(before_failing=True)))
             if all(code == 0 for code in codes):
                 return None
             if stall is not None:
@@ -140,15 +140,14 @@ class Supervisor:
         """Grows with every event of every rank."""
         return sum(path.stat().st_size for path in self.folder.glob("rank-*.events.jsonl"))
 
-    def _doing(self) -> dict[int, Doing]:
-        seen = rank_files.rank_events(self.folder)
-        return {rank: doing(lines) for rank, lines in seen.items()}
-
-    def _done(self) -> dict[int, Doing]:
-        """What each rank did before it failed, if it has."""
-        seen = rank_files.rank_events(self.folder)
-        before = {r: [e for e in lines if e["event"] != "failed"] for r, lines in seen.items()}
-        return {rank: doing(lines) for rank, lines in before.items() if lines}
+    def _doing(self, *, before_failing: bool = False) -> dict[int, Doing]:
+        """What each rank that has started does now, or did before it failed."""
+        found = {}
+        for rank, lines in rank_files.rank_events(self.folder).items():
+            seen = [e for e in lines if not before_failing or e["event"] != "failed"]
+            if seen:
+                found[rank] = doing(seen)
+        return found
 
     def _end_all(self) -> None:
         grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
