@@ -57,7 +57,7 @@ def test_the_last_step_has_ended_when_its_epochs_values_came(
 
 
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
-    text = (REPOSITORY / "docs" / "observe.md").read_text()
+    text = (REPOSITORY / "docs" / "programs.md").read_text()
     block = text.split("```json\n")[1].split("```")[0]
     seen = read(tmp_path, "events", block.splitlines())
     assert (seen.steps, len(seen.epochs), len(seen.evaluations)) == (9, 1, 1)

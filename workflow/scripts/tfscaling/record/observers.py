@@ -419,7 +419,7 @@ def _value(line: str, match: re.Match[str]) -> float:
         raise ValueError(f"{text!r}, expected a number") from None
     has_rest = _REST.match(line, end) or (text.isdecimal() and _REST_OF_WHOLE.match(line, end))
     if text == text.strip() and (has_rest or _BEFORE.search(line[:begin])):
-        raise ValueError(f"{text!r}, a part of a number in {line.strip()[:200]!r}")
+        raise ValueError(f"{text!r}, a part of a number in '{line.strip()[:200]}'")
     return value
 
 
