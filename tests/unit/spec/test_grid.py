@@ -335,7 +335,7 @@ def test_a_global_batch_beyond_the_examples_is_excluded_with_the_reason(
     assert len(expanded.excluded) == len(reasons)
     for left_out, whose in zip(expanded.excluded, reasons, strict=True):
         total = 64 * left_out.point.nodes
-        assert left_out.reason == f"the global batch of {total} examples exceeds {whose}"
+        assert f" {total} examples " in left_out.reason and left_out.reason.endswith(whose)
 
 
 def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
@@ -362,7 +362,7 @@ def test_the_seed_of_the_last_repeat_is_one_that_keras_takes(
     if fits:
         assert len(expand(*changes).runs) == 6
     else:
-        with pytest.raises(ConfigError, match=rf"seed: {seed} is not allowed; .* {2**32 - 6} or"):
+        with pytest.raises(ConfigError, match=rf"seed: {seed} .* {2**32 - 6} or"):
             expand(*changes)
 
 

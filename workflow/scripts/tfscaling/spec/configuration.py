@@ -159,6 +159,9 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
                 rule = f"the key is called {new} now"
             elif form := _as_question(name, value[key]):
                 rule = f"the key is part of `question` now; write {form}"
+            elif name.endswith(("search.screen", "search.at_most_linear")):
+                rule = "every configuration has one run first now; to leave out some without one, "
+                rule += "write search: {basis: lines are smooth}"
             return NotAllowed([*place, key], value[key], rule)
         for key in (key for key in option.get("required", ()) if key not in value):
             absent = [name for name in CONFIG_FILES if not place and not Path(name).is_file()]
