@@ -15,7 +15,6 @@ from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
-from tfscaling.files.python_code import source_files
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.record.metrics import METRICS
@@ -117,15 +116,15 @@ def verbatim(value):
     return lambda wildcards: value
 
 
-def code_of(stage):
-    """The source files of a stage, inputs of its rule: changed code regenerates its tables."""
-    source = SCRIPTS / "tfscaling" / "stages" / f"{stage}.py"
-    return local([os.path.relpath(path) for path in source_files(source, SCRIPTS)])
+def code_of_tables():
+    """The source of tables and page, inputs of their rules: changed code regenerates them."""
+    of_jobs = ("cluster", "datasets", "launch", "train")
+    packages = [path for path in SCRIPTS.glob("tfscaling/*") if path.name not in of_jobs]
+    files = [each for path in packages for each in path.rglob("*") if each.suffix in (".py", ".j2")]
+    return local(sorted(map(os.path.relpath, [*files, *SCRIPTS.parent.glob("report/page.*")])))
 
 
-def page_files():
-    """Template, style and script of the page."""
-    return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
+CODE = code_of_tables()
 
 
 def user_code_files(wildcards):
