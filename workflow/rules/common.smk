@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 from snakemake.exceptions import WorkflowError
+from snakemake.utils import update_config
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
-from tfscaling.files.python_code import source_files
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.record.metrics import METRICS
@@ -42,24 +42,28 @@ def config_sources():
     if "platforms" not in config and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
         files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
-        config.update(files[0][1])
     return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
+
+
+def merged_configuration():
+    """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
+    if workflow.modifier.skip_configfile:
+        return dict(SOURCES[0][1] if "platforms" not in config else {}, **config)
+    merged = {}
+    for _, content in SOURCES:
+        update_config(merged, content)
+    return merged
 
 
 REGISTRIES = Registries(
     MODELS, STRATEGIES, TRAIN_EXAMPLES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
 )
-try:
-    SOURCES = config_sources()
-    CONFIG, GRID = grid.accept(config, REGISTRIES, SOURCES)
-    if CONFIG.published.path:
-        from tfscaling.tables import published_results
+SOURCES = config_sources()
+CONFIG, GRID = grid.accept(merged_configuration(), REGISTRIES, SOURCES)
+if CONFIG.published.path:
+    from tfscaling.tables import published_results
 
-        published_results.check(CONFIG.published.path, SOURCES)
-except configuration.ConfigError as error:
-    sys.exit(
-        str(error)
-    )  # one line; a WorkflowError would add file, line and traceback of this code
+    published_results.check(CONFIG.published.path, SOURCES)
 
 #: Rights that files do not get, for this process and for jobs; the user's own umask stays.
 UMASK, SHELL_UMASK = {
@@ -112,15 +116,15 @@ def verbatim(value):
     return lambda wildcards: value
 
 
-def code_of(stage):
-    """The source files of a stage, inputs of its rule: changed code regenerates its tables."""
-    source = SCRIPTS / "tfscaling" / "stages" / f"{stage}.py"
-    return local([os.path.relpath(path) for path in source_files(source, SCRIPTS)])
+def code_of_tables():
+    """The source of tables and page, inputs of their rules: changed code regenerates them."""
+    of_jobs = ("cluster", "datasets", "launch", "train")
+    packages = [path for path in SCRIPTS.glob("tfscaling/*") if path.name not in of_jobs]
+    files = [each for path in packages for each in path.rglob("*") if each.suffix in (".py", ".j2")]
+    return local(sorted(map(os.path.relpath, [*files, *SCRIPTS.parent.glob("report/page.*")])))
 
 
-def page_files():
-    """Template, style and script of the page."""
-    return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
+CODE = code_of_tables()
 
 
 def user_code_files(wildcards):

@@ -1,8 +1,8 @@
 """The folder of the scripts, and the configuration files before Snakemake reads them.
 
 INPUTS   config/config.yaml, config/platforms.yaml, if they exist
-OUTPUTS  SCRIPTS; READ, the content of each file; one line with file and line, and exit code 1,
-         if one is wrong: Snakemake reports neither
+OUTPUTS  SCRIPTS; READ, the content of each file; an error with file and line if one is wrong:
+         Snakemake's own has neither
 """
 
 import contextlib
@@ -58,8 +58,4 @@ from tfscaling.spec import config_files, configuration
 
 READ = {}
 if not workflow.modifier.skip_configfile:  # a module has its configuration from another workflow
-    try:
-        for name in filter(os.path.isfile, configuration.CONFIG_FILES):
-            READ[name] = config_files.read(name)
-    except configuration.ConfigError as error:
-        sys.exit(str(error))
+    READ = {f: config_files.read(f) for f in filter(os.path.isfile, configuration.CONFIG_FILES)}

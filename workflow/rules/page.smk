@@ -11,7 +11,7 @@ rule plot:
         search=f"{RESULTS}/tables/search.csv",
         config=f"{RESULTS}/config.json",
         manifest=f"{RESULTS}/manifest.json",
-        code=code_of("write_page"),
+        code=CODE,
     output:
         svg=[
             report(
@@ -45,8 +45,7 @@ rule write_report:
         warnings=f"{RESULTS}/tables/warnings.json",
         conclusions=expand(f"{RESULTS}/tables/{{name}}.csv", name=CONCLUSIONS),
         plots=expand(f"{RESULTS}/plots/{{plot}}.svg", plot=TITLES),
-        code=code_of("write_page"),
-        template=page_files(),
+        code=CODE,
     output:
         html=report(
             f"{RESULTS}/report.html",

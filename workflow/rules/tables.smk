@@ -7,7 +7,7 @@ rule collect:
         manifest=f"{RESULTS}/manifest.json",
         records=records_of_runs,
         merged=merged_records,
-        code=code_of("collect"),
+        code=CODE,
         user_code=user_code_files,  # runs of other code are stale
     output:
         csv=f"{RESULTS}/tables/runs.csv",
@@ -34,7 +34,7 @@ rule compare:
         manifest=f"{RESULTS}/manifest.json",
         config=f"{RESULTS}/config.json",
         published=PUBLISHED,
-        code=code_of("compare"),
+        code=CODE,
     output:
         csv=f"{RESULTS}/tables/comparison.csv",
         md=report(
@@ -76,7 +76,7 @@ rule analyse:
         published=PUBLISHED,
         reference=REFERENCE,
         benchmarks=records_of_benchmarks,
-        code=code_of("analyse"),
+        code=CODE,
     output:
         **{name: f"{RESULTS}/tables/{name}.csv" for name in CONCLUSIONS},
         pages=[

@@ -25,7 +25,7 @@ START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, RERUNS, rules.train.rule.nam
 
 # A dry-run has no start: what is asked for is not known yet, so that a dry-run of `plan` ends, too.
 if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
-    sys.exit(refusal)
+    raise WorkflowError(refusal)
 
 
 onstart:
