@@ -138,14 +138,14 @@ def test_a_conflict_is_named_and_nothing_is_taken(
 ) -> None:
     broken(manifest)
     run_states.now.cache_clear()
-    written(manifest, THERE)
+    study = written(manifest, THERE)
     before = files(HERE)
     merge = merging.compare(manifest, HERE, THERE)
     (conflict,) = merge.conflicts
     assert conflict.startswith(f"runs/{manifest.runs[1].spec.path}: ")
     assert reason in conflict
     with pytest.raises(SystemExit):
-        merging.run(written(manifest, THERE))
+        merging.run(study)
     assert files(HERE) == before
 
 
