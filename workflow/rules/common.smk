@@ -99,15 +99,7 @@ TITLES = titles(CONFIG.plots, MANIFEST.qualities.values(), bool(MANIFEST.searche
 
 
 wildcard_constraints:
-    platform=r"[^/]+",
-    model=r"[^/]+",
-    strategy=r"[^/]+",
-    recipe=r"[^/]+",
-    nodes=r"\d+",
-    gpus_per_node=r"\d+",
-    tasks_per_node=r"[\d+]+",
-    repeat=r"\d+",
-    dataset=r"[^/]+",
+    **{axis: "[^/]+" for axis in (*AXES, "dataset")},
     round=r"[1-9]\d*",
 
 
