@@ -37,7 +37,7 @@ onstart:
         begin_console()
 
 
-OUTCOME = SweepOutcome(Path(STUDY), sys.argv)
+OUTCOME = SweepOutcome(Path(STUDY))
 CONSOLE = SweepProgress(CONFIG, Path(ROOT, "runs"), OUTCOME.lines)
 
 
