@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import msgspec
-from snakemake.exceptions import WorkflowError
 from snakemake.utils import update_config
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.console.sweep_outcome import SweepOutcome
@@ -58,12 +57,15 @@ def merged_configuration():
 REGISTRIES = Registries(
     MODELS, STRATEGIES, TRAIN_EXAMPLES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
 )
-SOURCES = config_sources()
-CONFIG, GRID = grid.accept(merged_configuration(), REGISTRIES, SOURCES)
-if CONFIG.published.path:
-    from tfscaling.tables import published_results
+try:
+    SOURCES = config_sources()
+    CONFIG, GRID = grid.accept(merged_configuration(), REGISTRIES, SOURCES)
+    if CONFIG.published.path:
+        from tfscaling.tables import published_results
 
-    published_results.check(CONFIG.published.path, SOURCES)
+        published_results.check(CONFIG.published.path, SOURCES)
+except configuration.ConfigError as error:
+    raise WorkflowError(error) from None
 
 #: Rights that files do not get, for this process and for jobs; the user's own umask stays.
 UMASK, SHELL_UMASK = {
@@ -99,15 +101,7 @@ TITLES = titles(CONFIG.plots, MANIFEST.qualities.values(), bool(MANIFEST.searche
 
 
 wildcard_constraints:
-    platform=r"[^/]+",
-    model=r"[^/]+",
-    strategy=r"[^/]+",
-    recipe=r"[^/]+",
-    nodes=r"\d+",
-    gpus_per_node=r"\d+",
-    tasks_per_node=r"[\d+]+",
-    repeat=r"\d+",
-    dataset=r"[^/]+",
+    **{axis: "[^/]+" for axis in (*AXES, "dataset")},
     round=r"[1-9]\d*",
 
 

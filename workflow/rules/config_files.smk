@@ -54,8 +54,13 @@ if workflow.is_main_process:
 elif restarts := os.environ.get("SLURM_RESTART_COUNT"):
     os.environ.update(TFSCALING_RESTARTS=restarts)
 
+from snakemake.exceptions import WorkflowError
 from tfscaling.spec import config_files, configuration
 
 READ = {}
 if not workflow.modifier.skip_configfile:  # a module has its configuration from another workflow
-    READ = {f: config_files.read(f) for f in filter(os.path.isfile, configuration.CONFIG_FILES)}
+    try:
+        for name in filter(os.path.isfile, configuration.CONFIG_FILES):
+            READ[name] = config_files.read(name)
+    except configuration.ConfigError as error:
+        raise WorkflowError(error) from None

@@ -86,11 +86,6 @@ def dataset_checksum(wildcards):
     return DATASETS[wildcards.dataset].sha256 if wildcards.dataset in DATASETS else None
 
 
-def merged_records(wildcards):
-    """The file that `make merge` writes, if it has added records to this study."""
-    return f"{RESULTS}/merged.json" if Path(STUDY, "merged.json").exists() else []
-
-
 def table_of_regressions(wildcards):
     """The table of slower configurations, if the configuration names another study."""
     if CONFIG.compare_with is None:

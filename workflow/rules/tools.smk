@@ -13,10 +13,9 @@ rule plan:
         "../envs/environment.yaml"
     params:
         submission=plan_submission,
-        study=subpath(input.manifest, parent=True),
     shell:
         r"""
-        python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
+        python3 "$SCRIPTS/tfscaling" plan --study {STUDY:q} \
             <<<{params.submission:q} 2>&1 | tee {log:q}
         """
 
@@ -38,7 +37,7 @@ onstart:
         begin_console()
 
 
-OUTCOME = SweepOutcome(Path(STUDY), sys.argv)
+OUTCOME = SweepOutcome(Path(STUDY))
 CONSOLE = SweepProgress(CONFIG, Path(ROOT, "runs"), OUTCOME.lines)
 
 

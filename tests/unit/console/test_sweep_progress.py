@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
-from tfscaling.console import text_lines
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.spec.config import Quality
 from tfscaling.spec.run_spec import JobSpec
@@ -148,17 +147,7 @@ def test_the_status_takes_turns_among_runs(sweep: Sweep) -> None:
     assert "epoch 2/2, loss 0.5, ends about" in lines[1]
 
 
-@pytest.mark.parametrize(("epoch_s", "is_late"), [(60.0, False), (3600.0, True)])
-def test_a_run_that_needs_more_than_its_limit_is_announced(
-    epoch_s: float, is_late: bool, sweep: Sweep
-) -> None:
-    sweep.hear("info", 0)
-    sweep.tell(0, *START, event("first_step", 106.0), event("epoch", 106.0 + epoch_s, epoch=1))
-    limit = text_lines.clock(100.0 + 3600.0, NOW_S)
-    assert (f"time limit ({limit})" in sweep.state.status(106.0)) is is_late
-
-
-def test_a_run_that_slurm_restarted_names_the_hosts_it_lost(sweep: Sweep) -> None:
+def test_a_run_that_slurm_restarted_is_followed(sweep: Sweep) -> None:
     sweep.hear("info", 0)
     assert sweep.state.news(NOW_S) == []
     sweep.tell(0, event("start", 100.0, host="cpu2"), event("first_step", 106.0))
@@ -166,7 +155,7 @@ def test_a_run_that_slurm_restarted_names_the_hosts_it_lost(sweep: Sweep) -> Non
     assert "nodes=1" not in sweep.state.status(NOW_S)
     told(Path(sweep.record(0)).parent, event("start", 300.0, host="cpu3"), attempt=2)
     (line,) = sweep.state.news(NOW_S)
-    assert "attempt 1 on cpu2" in line and "attempt 2" in line
+    assert "attempt 1" in line and "attempt 2" in line
     job = sweep.state.jobs[0]
     assert job.progress and (job.attempt, job.progress.started_s) == (2, 300.0)
     assert sweep.state.news(NOW_S) == []

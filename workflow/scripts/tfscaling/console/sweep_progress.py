@@ -21,8 +21,6 @@ from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.config import Config, Quality
 from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
 
-#: The end of a log that is read for the cause of a failure.
-_LOG_BYTES = 1 << 14
 #: How scripts begin the message of an error.
 _ERROR = "ERROR: "
 #: Event → what the run does next.
@@ -42,26 +40,19 @@ _DOES_AFTER = {
 class RunProgress:
     """Progress of one attempt at a run, in the attempt's folder; `update` reads what is new.
 
-    Times are seconds since the epoch by the clock of the first rank's host. `limit_s` is the time
-    that Slurm allows the attempt.
+    Times are seconds since the epoch by the clock of the first rank's host.
     """
 
     spec: RunSpec
     scratch: Path
-    limit_s: float | None = None
     started_s: float | None = None
     #: What the first rank does.
     does: str = "starting"
-    epoch: int = 0
     loss: float | None = None
     #: When the training will end at the pace since its first step; None while unknown.
     end_s: float | None = None
-    _steps_per_epoch: int | None = None
+    _trains_s: float = math.nan
     _read: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._steps_per_epoch = self.spec.recipe.steps_per_epoch
-        self._trains_s = math.nan
 
     def update(self) -> None:
         """Read the events that were written since the last call."""
@@ -71,38 +62,17 @@ class RunProgress:
                 self._note(event["event"], float(event["time_s"]), event)
 
     def _note(self, kind: str, time_s: float, event: dict[str, Any]) -> None:
+        recipe = self.spec.recipe
         if self.started_s is None:
             self.started_s = self._trains_s = time_s
-        if self.spec.recipe.program:
-            self.does = "the program runs"
-        else:
-            self.does = _DOES_AFTER.get(kind, self.does)
-        if kind == "data" and event.get("train_examples"):
-            examples = event["train_examples"]
-            self._steps_per_epoch = math.ceil(examples / self.spec.global_batch_size)
-        elif kind == "first_step":
+        self.does = "the program runs" if recipe.program else _DOES_AFTER.get(kind, self.does)
+        if kind == "first_step":
             self._trains_s = time_s
-        elif kind == "progress" and "epoch" in event and self._steps_per_epoch:
-            part = min(1.0, event.get("step", 0) / self._steps_per_epoch)
-            self._reach(event["epoch"] - 1 + part, time_s)
         elif kind == "epoch":
+            done = event["epoch"]
+            self.does = f"epoch {min(done + 1, recipe.epochs)}/{recipe.epochs}"
             self.loss = event.get("loss", event.get("metrics", {}).get("loss", self.loss))
-            self._reach(event["epoch"], time_s)
-
-    def _reach(self, epochs: float, time_s: float) -> None:
-        """Note how many epochs were trained at a moment."""
-        planned, stop = float(self.spec.recipe.epochs), self.spec.recipe.stop_after_steps
-        self.epoch = min(int(epochs) + 1, self.spec.recipe.epochs)
-        self.does = f"epoch {self.epoch}/{self.spec.recipe.epochs}"
-        if stop is not None and self._steps_per_epoch:
-            planned = min(planned, stop / self._steps_per_epoch)
-        if epochs > 0 and time_s > self._trains_s:
-            self.end_s = self._trains_s + (time_s - self._trains_s) * max(1.0, planned / epochs)
-
-    @property
-    def limit_end_s(self) -> float:
-        """When Slurm ends this attempt; infinite without a limit."""
-        return (self.started_s or math.inf) + (self.limit_s or math.inf)
+            self.end_s = self._trains_s + (time_s - self._trains_s) * max(1.0, recipe.epochs / done)
 
 
 @dataclass
@@ -308,13 +278,11 @@ class SweepProgress:
         folder, lines = job.record.parent, []
         if (newest := job.newest) > job.attempt:
             if job.progress is not None:
-                hosts = ", ".join(_hosts(attempts.path(folder, job.attempt)))
-                lost = f"attempt {job.attempt} on {hosts or 'unknown nodes'} was lost"
-                lines = [f"{self._named(job)}: {lost}; Slurm started attempt {newest}"]
+                lost = f"attempt {job.attempt} was lost; Slurm started attempt {newest}"
+                lines = [f"{self._named(job)}: {lost}"]
             job.begin(newest)
             if isinstance(job.spec, RunSpec):
-                scratch = attempts.path(folder, newest)
-                job.progress = RunProgress(job.spec, scratch, self._limit_s(job.spec))
+                job.progress = RunProgress(job.spec, attempts.path(folder, newest))
         if job.progress is not None:
             job.progress.update()
         return lines
@@ -332,9 +300,7 @@ class SweepProgress:
         end_s, (seconds, is_limit) = run.end_s, self._estimate(run.spec)
         if end_s is None and run.started_s is not None and seconds is not None and not is_limit:
             end_s = run.started_s + seconds
-        if end_s is not None and end_s > run.limit_end_s:
-            words.append(f"ends after its time limit ({text_lines.clock(run.limit_end_s, now_s)})")
-        elif end_s is not None and end_s > now_s:
+        if end_s is not None and end_s > now_s:
             words.append(f"ends about {text_lines.clock(end_s, now_s)}")
         return ", ".join(words)
 
@@ -385,25 +351,11 @@ def _result(record: RunRecord, asked: Quality) -> str:
     return ", ".join(words)
 
 
-def _hosts(scratch: Path) -> list[str]:
-    """The hosts of the ranks that started in an attempt's folder."""
-    files = sorted(scratch.glob("rank-*.events.jsonl"))
-    return list(dict.fromkeys(e["host"] for f in files for e in events.read(f) if "host" in e))
-
-
 def _error_in(logs: Sequence[str]) -> str:
     """The error that a script printed at the end of a log, else the log's last line."""
     for log in map(Path, logs):
-        try:
-            with log.open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - _LOG_BYTES))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            continue
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        begins = [place for place, line in enumerate(lines) if line.startswith(_ERROR)]
-        if begins:
-            return " ".join(lines[begins[-1] :]).removeprefix(_ERROR)
-        if lines:
-            return lines[-1]
+        if log.exists():
+            text = log.read_text(errors="replace")
+            lines = [line.strip() for line in text.rpartition(_ERROR)[2].splitlines()]
+            return " ".join(filter(None, lines if _ERROR in text else lines[-1:]))
     return "no message"

@@ -1,7 +1,7 @@
 """Take another cluster's results into these: all of what is planned here, or nothing.
 
 INPUTS   manifest.json, the run records; the other project, or its folder of results (--from)
-OUTPUTS  the folders of runs and benchmarks that are not here yet; merged.json, which lists them
+OUTPUTS  the folders of runs and benchmarks that are not here yet; the next start makes the tables
 
 A record is taken if it is complete, and made with the planned parameters, the same data and the
 same user code. Nothing here is overwritten: a run that both have, measured twice, is a conflict.
@@ -18,11 +18,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from tfscaling.conclusions import communication
 from tfscaling.console import text_lines
-from tfscaling.files import atomic
 from tfscaling.record import benchmark_record, run_record, run_states
 from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.manifest import Manifest
@@ -57,10 +54,8 @@ def run(study: StudyFolder) -> None:
         sys.exit(f"nothing is taken: {text_lines.count(len(found.conflicts), 'conflict')}")
     take(found, here, there)
     print(f"{text_lines.count(len(found.taken), 'record')} taken, {found.alike} here already")
-    if found.taken:
-        # an input of the tables, which have runs of other clusters that no rule makes here
-        listed = msgspec.json.encode({"from": str(there), "taken": found.taken})
-        atomic.write_text(study.folder / "merged.json", listed.decode())
+    if found.taken:  # by runs of other clusters, which no rule makes here
+        study.table("runs").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
