@@ -621,7 +621,7 @@ def _synchronisations(spec: RunSpec, steps: int | None) -> int | None:
     """Exchanges between the replicas in an epoch of this many steps."""
     if spec.recipe.program or steps is None or len(spec.jobs) > 1:
         return None
-    return -(-steps // spec.recipe.steps_per_synchronisation) if spec.replicas > 1 else 0
+    return steps if spec.replicas > 1 else 0
 
 
 def validity(checks: Sequence[str], divergence: str = "") -> Validity:
