@@ -138,4 +138,4 @@ def test_it_is_seldom_wrong_where_runs_fail_as_often(shares: tuple[float, float]
         for (number, runs), p in zip(ends, (shares[0],) * 2 + (shares[1],) * 2, strict=True):
             probability *= comb(runs, number) * p**number * (1 - p) ** (runs - number)
         wrong += probability * (chance([(ends[0], ends[1]), (ends[2], ends[3])]) <= LEVEL)
-    assert 0 < wrong <= LEVEL
+    assert 0 < wrong <= LEVEL == pytest.approx(0.025)
