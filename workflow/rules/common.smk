@@ -65,7 +65,7 @@ try:
 
         published_results.check(CONFIG.published.path, SOURCES)
 except configuration.ConfigError as error:
-    raise WorkflowError(error) from None
+    raise WorkflowError(str(error)) from None
 
 #: Rights that files do not get, for this process and for jobs; the user's own umask stays.
 UMASK, SHELL_UMASK = {

@@ -63,4 +63,4 @@ if not workflow.modifier.skip_configfile:  # a module has its configuration from
         for name in filter(os.path.isfile, configuration.CONFIG_FILES):
             READ[name] = config_files.read(name)
     except configuration.ConfigError as error:
-        raise WorkflowError(error) from None
+        raise WorkflowError(str(error)) from None
