@@ -16,15 +16,6 @@ GOOD: dict[str, Any] = {"grid": [BLOCK], "recipes": {"tiny": TINY}, "platforms":
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "unknown key": ({"grid.0.nodez": [1]}, ["grid[0].nodez", "unknown key", "nodes"]),
     "unknown model": ({"grid.0.model": "vgg"}, ["grid[0].model", "vgg", "mnist_cnn"]),
-    "zero nodes": ({"grid.0.nodes": [1, 0]}, ["grid[0].nodes[1]", "0", "1 to 100,000"]),
-    "more nodes than any cluster": (
-        {"grid.0.nodes": [1, 99999999999]}, ["grid[0].nodes[1]", "99999999999"],
-    ),
-    "duplicate points": ({"grid.1": BLOCK}, ["grid[1]", "grid[0]", '"nodes": 1']),
-    "two batch sizes": (
-        {"recipes.tiny.global_batch_size": 64}, ["recipes.tiny", "global_batch_size"],
-    ),
-    "unknown column": ({"comparison.columns": ["los"]}, ["comparison.columns[0]", "los", "loss"]),
     "study outside of results": ({"study": "../up"}, ["study", "../up", "letters, digits"]),
 }  # fmt: skip
 
@@ -96,10 +87,8 @@ def test_a_file_that_is_no_yaml_is_named(project: Project) -> None:
     path.write_text("\n".join([*lines, "grid: [", ""]))
     done = project.snakemake("--dry-run", check=False)
     assert done.returncode != 0
-    assert any(
-        line.startswith(f"config/config.yaml: line {len(lines) + 2}: not valid YAML: ")
-        for line in done.stdout.splitlines()
-    ), done.stdout
+    place = f"config/config.yaml: line {len(lines) + 2}: "
+    assert any(line.startswith(place) for line in done.stdout.splitlines()), done.stdout
     path.write_bytes(b"\xff\n")
     done = project.snakemake("--dry-run", check=False)
     assert any(line.startswith("config/config.yaml: ") for line in done.stdout.splitlines())

@@ -6,9 +6,11 @@ docs/programs.md has the ways and their formats.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -324,6 +326,8 @@ def _number(array_of: Callable[[Any], Any], value: Any) -> float | None:
 
 # Output, searched for patterns: regular expressions with one group, the value. It has no times.
 
+#: Seconds that a pattern may take for all lines of a log.
+_PATTERN_S = 60.0
 #: What a program prints for a value that is not finite.
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
 #: Text right after or before a group that belongs to its number; the second only after whole
@@ -401,7 +405,28 @@ def _matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_Mat
     if compiled.groups != 1:
         text = f"pattern {pattern!r} has {compiled.groups} groups, expected one: the value"
         raise ValueError(text)
-    found = []
+    with _limited(f"{name}: pattern {pattern!r} takes longer than {_PATTERN_S:g} s"):
+        return _found(path, lines, name, compiled)
+
+
+@contextlib.contextmanager
+def _limited(message: str) -> Iterator[None]:
+    """Raise ValueError after _PATTERN_S seconds: nested repetitions can take for ever."""
+
+    def stop(*_: object) -> None:
+        raise ValueError(message)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, _PATTERN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _found(path: Path, lines: list[str], name: str, compiled: re.Pattern[str]) -> list[_Match]:
+    pattern, found = compiled.pattern, []
     for number, line in enumerate(lines, 1):
         # a pattern of digits would not see that the value became NaN
         filled = _NOT_FINITE.sub(lambda lost: "0.0".ljust(len(lost[0]), "0"), line)

@@ -41,8 +41,8 @@ CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
 #: What is read of the study that `compare_with` names, below its folder.
 REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
-#: The value of a key that is missing.
-_MISSING = object()
+#: The value of a key that is missing, and of a problem that concerns several values.
+_MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
 
 
@@ -207,8 +207,11 @@ def known(names: Iterable[str], wanted: object) -> str:
 
 def problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
     """One line: file, key, value, what is allowed."""
+    where = f"{_origin(place, sources)}: {key_of(place)}"
+    if value is SEVERAL:
+        return f"{where}: not allowed; {allowed}"
     wrong = "missing" if value is _MISSING else f"{_short(value)} is not allowed"
-    return f"{_origin(place, sources)}: {key_of(place)}: {wrong}; {allowed}"
+    return f"{where}: {wrong}; {allowed}"
 
 
 def _origin(place: Place, sources: Sources) -> str:

@@ -34,7 +34,7 @@ from tfscaling.spec.config import (
     Recipe,
     Search,
 )
-from tfscaling.spec.configuration import NotAllowed, RawConfig, Sources, naming_files
+from tfscaling.spec.configuration import SEVERAL, NotAllowed, RawConfig, Sources, naming_files
 from tfscaling.spec.geometry import batch_sizes
 from tfscaling.spec.manifest import Excluded, Grid, PlannedRun, PlannedSearch, SearchedPoint
 from tfscaling.spec.registries import Registries
@@ -166,8 +166,8 @@ def _check_size(
     lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
     lengths["recipe"] = sum(len(variants_of.get(name, (name,))) for name in block.values("recipe"))
     if (count := before + math.prod(lengths.values()) * repeats) > RUNS_MAX:
-        rule = f"the grid has {count} runs up to this block; allowed: {RUNS_MAX}"
-        raise NotAllowed(["grid", number], {**lengths, "repeats": repeats}, rule)
+        rule = f"the grid has {count:,} runs up to this block; allowed: {RUNS_MAX:,}"
+        raise NotAllowed(["grid", number], SEVERAL, rule)
 
 
 def _nothing_left(
@@ -181,8 +181,8 @@ def _nothing_left(
         rule = f"{have}; allowed: 1 to {max(limits.values())}"
         return NotAllowed(["grid", number, "nodes"], nodes[0] if len(nodes) == 1 else nodes, rule)
     last = excluded[-1].reason if excluded else "no axis has a value"
-    rule = f"the block has no configuration left to run (last reason: {last})"
-    return NotAllowed(["grid", number], block.platform, rule)
+    rule = f"the block has no configuration left to run; the last was left out: {last}"
+    return NotAllowed(["grid", number], SEVERAL, rule)
 
 
 def _points(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
