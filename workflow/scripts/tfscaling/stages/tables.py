@@ -66,7 +66,7 @@ def told(runs: pd.DataFrame) -> list[str]:
             text = row["reason"] if was_stopped else f"{row['status']}: {row['reason']}"
             alike[text] = alike.get(text, 0) + 1
     lines += [f"{text_lines.count(number, 'run')} {text}" for text, number in alike.items()]
-    return text_lines.wrapped("\n".join(lines))
+    return lines
 
 
 def compare(study: StudyFolder) -> None:
