@@ -12,7 +12,6 @@ rule collect:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",
         epochs=f"{RESULTS}/tables/epochs.csv",
-        data_package=f"{RESULTS}/tables/datapackage.json",
     log:
         f"{RESULTS}/logs/collect.log",
     localrule: True
@@ -36,16 +35,12 @@ rule compare:
         code=CODE,
     output:
         **{name: f"{RESULTS}/tables/{name}.csv" for name in ("comparison", *CONCLUSIONS)},
-        formats=[
-            report(
-                f"{RESULTS}/tables/comparison.{ending}",
-                category="Tables",
-                caption="../report/comparison.rst",
-                labels=verbatim({"table": CONFIG.comparison.title, "format": ending}),
-            )
-            for ending in ("md", "html")
-        ],
-        tex=f"{RESULTS}/tables/comparison.tex",
+        md=report(
+            f"{RESULTS}/tables/comparison.md",
+            category="Tables",
+            caption="../report/comparison.rst",
+            labels=verbatim({"table": CONFIG.comparison.title, "format": "md"}),
+        ),
         warnings=f"{RESULTS}/tables/warnings.json",
         platforms=expand(f"{RESULTS}/tables/platforms/{{platform}}.md", platform=PLATFORMS),
         pages=[

@@ -2,8 +2,8 @@
 
 INPUTS   config.json, manifest.json, the run and benchmark records, published results and another
          study if configured
-OUTPUTS  tables/runs.{csv,parquet}, tables/epochs.csv; tables/datapackage.json, which describes the
-         columns for other programs; tables/comparison.{csv,md,tex,html}, tables/platforms/*.md;
+OUTPUTS  tables/runs.{csv,parquet}, tables/epochs.csv; tables/comparison.{csv,md},
+         tables/platforms/*.md;
          tables/warnings.json: what must be known before any number is read;
          tables/<conclusion>.{csv,md} of each conclusion
 """
@@ -33,9 +33,6 @@ from tfscaling.tables import (
 )
 from tfscaling.tables.table_rows import rows_of
 
-#: Ending of a file → how the comparison is written into it.
-FORMATS = {".md": display.markdown_page, ".tex": display.latex, ".html": display.html_page}
-
 
 def collect(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
@@ -44,7 +41,6 @@ def collect(study: StudyFolder) -> None:
     table_rows.write_csv(runs, study.table("runs"))
     table_rows.write_parquet(runs, study.tables / "runs.parquet")
     table_rows.write_csv(epochs, study.table("epochs"))
-    table_rows.write_data_package(study.tables / "datapackage.json", epochs.columns)
     print("\n".join(told(runs)))
 
 
@@ -70,7 +66,7 @@ def told(runs: pd.DataFrame) -> list[str]:
 
 
 def compare(study: StudyFolder) -> None:
-    """Write the comparison in all formats, the tables of the platforms and the warnings."""
+    """Write the comparison, the tables of the platforms and the warnings."""
     shown, runs = study.config.comparison, study.read("runs")
     published = published_results.read(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
@@ -78,9 +74,8 @@ def compare(study: StudyFolder) -> None:
     warnings = data_warnings.find(table, runs)
     data_warnings.write(study.tables / "warnings.json", warnings)
     points = comparison.as_text(table, shown.title, shown.columns)
-    for ending, written in FORMATS.items():
-        path = study.table("comparison").with_suffix(ending)
-        atomic.write_text(path, written(points, warnings))
+    page = display.with_warnings(display.markdown(points), warnings)
+    atomic.write_text(study.tables / "comparison.md", page)
     write_platforms(study, table, runs)
 
 

@@ -27,7 +27,6 @@ def plots(study: StudyFolder) -> None:
         study.read("epochs"),
         study.read("published", ()),
         data_warnings.footnotes(data_warnings.read(study.tables / "warnings.json")),
-        study.read("search", ()),
     )
     (study.folder / "plots").mkdir(exist_ok=True)
     for name, title in titles_of(study).items():
@@ -36,8 +35,7 @@ def plots(study: StudyFolder) -> None:
 
 def titles_of(study: StudyFolder) -> dict[str, str]:
     """Name → title of the plots that the configuration names."""
-    manifest = study.manifest
-    return titles(study.config.plots, manifest.qualities.values(), bool(manifest.searches))
+    return titles(study.config.plots, study.manifest.qualities.values())
 
 
 def page(study: StudyFolder) -> None:

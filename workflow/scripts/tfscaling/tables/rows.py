@@ -314,9 +314,6 @@ class PointRow(PointMetrics, TypedRow):
     quality_unit: str | None = None
     quality_best: float = NAN
     ends: Annotated[dict[str, float], _END_COLUMNS] = {}
-    undefined_ratios: str | None = None
-    """The ratios that the configuration cannot have, separated by "; "; the reason says why. Null
-    if there are none."""
     baseline: str | None = None
     """The configuration that speed-up is relative to, by its axes; null for an excluded
     configuration."""
