@@ -22,7 +22,7 @@ from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import sweep_jobs
+from tfscaling.plan import retries, sweep_jobs
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart
@@ -88,8 +88,8 @@ PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
-#: Source files of custom functions and programs.
-USER_CODE = {path for run in GRID.runs for path in user_code.of_run(run.spec).files()}
+#: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
+USER_CODE = local(sorted({str(f) for r in GRID.runs for f in user_code.of_run(r.spec).files()}))
 #: Name of prepared data → the specification of a run that reads it.
 PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}
 #: Files outside of `results`, to which a module's `prefix` does not apply: published results, and
@@ -119,11 +119,6 @@ def code_of_tables():
 
 
 CODE = code_of_tables()
-
-
-def user_code_files(wildcards):
-    """The user's source files: a change regenerates the tables, but reruns no training."""
-    return local(sorted(map(str, USER_CODE)))
 
 
 def planned(entries, template, wildcards):
@@ -171,8 +166,3 @@ def specification_of_run(wildcards):
 def specification_of_benchmark(wildcards):
     """The benchmark's specification as JSON, without values that cannot change an all-reduce."""
     return run_spec.encode(planned(BENCHMARKS, POINT, wildcards))
-
-
-def is_selected(point):
-    """Whether the point is on the chosen cluster; True without a choice."""
-    return CONFIG.is_selected(point.platform)

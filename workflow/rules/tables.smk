@@ -7,7 +7,7 @@ rule collect:
         manifest=f"{RESULTS}/manifest.json",
         records=records_of_runs,
         code=CODE,
-        user_code=user_code_files,  # runs of other code are stale
+        user_code=USER_CODE,  # runs of other code are stale
     output:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",

@@ -38,7 +38,7 @@ onstart:
 
 
 OUTCOME = SweepOutcome(Path(STUDY))
-CONSOLE = SweepProgress(CONFIG, Path(ROOT, "runs"), OUTCOME.lines)
+CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines)
 
 
 # The plugin shortens what follows. In a module the outer workflow owns the console.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from submitted import config_of, described
 from tfscaling.plan import preflight
-from tfscaling.plan.preflight import Answer, Request
+from tfscaling.plan.preflight import Request
 from tfscaling.spec.run_spec import Point
 
 NOW = datetime.datetime(2026, 11, 22, 12, 0)
@@ -69,17 +69,6 @@ def test_a_start_is_told_as_a_person_would() -> None:
         (NOW.replace(day=23), "at 2026-11-23 12:00"),
     ):  # fmt: skip
         assert preflight.start_text(start, NOW) == text
-
-
-def test_the_outlook_has_the_first_and_the_last_start_and_what_waits() -> None:
-    answers = {
-        point(nodes=1): Answer(NOW - datetime.timedelta(seconds=5)),
-        point(nodes=2): Answer(NOW.replace(hour=14)),
-        point(nodes=3): Answer(waits_for="1 of 3 nodes is out"),
-    }
-    waits, starts = preflight.outlook(answers, NOW)
-    assert "nodes 3" in waits and "1 of 3 nodes is out" in waits
-    assert "at once" in starts and "14:00" in starts
 
 
 def test_shapes_name_the_nodes_once() -> None:

@@ -173,11 +173,6 @@ def test_a_value_of_the_command_line_is_named() -> None:
     assert str(caught.value).startswith('--config: budget: "{usd: 5}" ')
 
 
-def test_an_error_in_a_later_place_does_not_hide_the_first() -> None:
-    config = raw_config(((*BLOCK, "nodes"), 0), ((*RECIPE, "epochs"), 0))
-    assert "grid[0].nodes" in error_of(config)
-
-
 def test_long_values_are_cut_and_stay_on_one_line() -> None:
     message = error_of(raw_config(((*RECIPE, "epochs"), "a\nb" * 1000)))
     assert "\n" not in message
@@ -231,12 +226,6 @@ def test_given_values_win_over_defaults_and_the_input_stays_as_it_was() -> None:
     assert "strategy" not in raw["grid"][0]
 
 
-def test_two_configurations_do_not_share_a_default() -> None:
-    first, second = valid_config(), valid_config()
-    first.platforms["cluster"].env["A"] = "1"
-    assert second.platforms["cluster"].env == {}
-
-
 UNKNOWN_NAMES: list[tuple[tuple[str | int, ...], Any, str, str, str]] = [
     (("comparison",), {"columns": ["loss", "los"]}, "comparison.columns[1]", '"los"', "'loss'"),
     (("plots",), {"speed": {}}, "plots.speed", '"speed"', "'speedup'"),
@@ -255,11 +244,6 @@ def test_names_that_no_registry_has_are_refused(
         grid.accept(raw, REGISTRIES, [("config.yaml", raw)])
     start = f"config.yaml: {key}: {shown} is not allowed; did you mean {near}? allowed: "
     assert str(caught.value).startswith(start)
-
-
-def test_known_names_pass() -> None:
-    config = valid_config((("plots",), {"speedup": {}}), (("recipes", "weak", "dataset"), "mnist"))
-    assert REGISTRIES.check_names(config) is None
 
 
 @pytest.mark.parametrize("kind", [Config, Platform, Recipe])

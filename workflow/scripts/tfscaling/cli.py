@@ -15,16 +15,16 @@ from tfscaling.stages.study_folder import StudyFolder
 
 #: Name on the command line → module of `stages`, and its function.
 STAGES = {
-    "analyse": ("analyse", "run"),
+    "analyse": ("tables", "analyse"),
     "assess-repeats": ("write_plan", "assess_repeats"),
-    "collect": ("collect", "run"),
-    "compare": ("compare", "run"),
+    "collect": ("tables", "collect"),
+    "compare": ("tables", "compare"),
     "merge": ("merge", "run"),
     "partial": ("write_page", "partial"),
     "plan": ("write_plan", "run"),
     "plot": ("write_page", "plots"),
     "proposal": ("write_proposal", "run"),
-    "regressions": ("for_programs", "regressions"),
+    "regressions": ("tables", "regressions"),
     "report": ("write_page", "page"),
 }
 

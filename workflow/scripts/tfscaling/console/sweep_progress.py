@@ -18,8 +18,8 @@ from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import DoesNotFit, RunRecord
-from tfscaling.spec.config import Config, Quality
-from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
+from tfscaling.spec.config import Quality
+from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, RunSpec
 
 #: How scripts begin the message of an error.
 _ERROR = "ERROR: "
@@ -133,13 +133,12 @@ class Job:
 
 @dataclass
 class SweepProgress:
-    """What has happened so far in the sweep of a study with records below `runs_dir`.
+    """What has happened so far in the sweep of a study.
 
     `answer` returns the lines that are printed where nothing is to be done.
     """
 
-    config: Config
-    runs_dir: Path
+    study: str
     answer: Callable[[], Sequence[str]]
     #: Jobs are submitted to Slurm, which enforces time limits.
     is_remote: bool = False
@@ -160,7 +159,6 @@ class SweepProgress:
     jobs: dict[int, Job] = field(default_factory=dict)
     _specs: Mapping[str, JobSpec] = field(default_factory=dict)
     _axes: tuple[str, ...] = ()
-    _estimates: dict[Point, tuple[float | None, bool]] = field(default_factory=dict)
 
     def begin(self, specs: Mapping[str, JobSpec], due: Mapping[str, JobSpec], is_open: bool) -> str:
         """A line about the sweep that starts; "" if it trains nothing.
@@ -174,9 +172,8 @@ class SweepProgress:
         parts = [text_lines.count(runs, "run")] * bool(runs)
         if others := len(due) - runs:
             parts.append(text_lines.count(others, "all-reduce benchmark"))
-        hours = f", {left}" if (left := self._left()) else ""
         at_most = "at most " * is_open
-        return f"study {self.config.study}: {at_most}{' and '.join(parts)} to do{hours}" * bool(due)
+        return f"study {self.study}: {at_most}{' and '.join(parts)} to do" * bool(due)
 
     def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
         """Lines about an event of Snakemake's log."""
@@ -220,7 +217,7 @@ class SweepProgress:
             return f"{self._count()} waiting for Snakemake" if self.jobs else ""
         if len(runs) > 1:
             line += f"; {len(started)} running, {len(runs) - len(started)} waiting"
-        return f"{line}; {left} to do" if runs and (left := self._left()) else line
+        return line
 
     def _job(self, fields: Mapping[str, Any], now_s: float) -> Job:
         dataset = (fields.get("wildcards") or {}).get("dataset")
@@ -239,7 +236,6 @@ class SweepProgress:
         if job.spec is None:
             return [f"{job.text}: {result}"] if job.text.startswith("dataset ") else []
         self.finished.add(job.outputs[0])
-        self._estimates.pop(job.spec.point, None)
         if isinstance(job.spec, RunSpec):
             try:
                 record = run_record.outcome(job.record)
@@ -297,41 +293,9 @@ class SweepProgress:
 
     def _state(self, run: RunProgress, now_s: float) -> str:
         words = [run.does] if run.loss is None else [run.does, f"loss {run.loss:.3g}"]
-        end_s, (seconds, is_limit) = run.end_s, self._estimate(run.spec)
-        if end_s is None and run.started_s is not None and seconds is not None and not is_limit:
-            end_s = run.started_s + seconds
-        if end_s is not None and end_s > now_s:
-            words.append(f"ends about {text_lines.clock(end_s, now_s)}")
+        if run.end_s is not None and run.end_s > now_s:
+            words.append(f"ends about {text_lines.clock(run.end_s, now_s)}")
         return ", ".join(words)
-
-    def _limit_s(self, spec: RunSpec) -> float | None:
-        """The time limit of a run where Slurm enforces it; in seconds."""
-        minutes = self.config.platforms[spec.point.platform].runtime_min
-        return 60.0 * minutes if self.is_remote else None
-
-    def _estimate(self, spec: RunSpec) -> tuple[float | None, bool]:
-        """How long a run takes according to the plan, and whether that is its time limit."""
-        if spec.point not in self._estimates:
-            from tfscaling.plan import costed_plan  # loads pandas
-
-            limit_s = self._limit_s(spec)
-            found = costed_plan.estimate(spec, self.runs_dir, limit_s or 0.0)
-            is_limit = found.source == costed_plan.TIME_LIMIT
-            self._estimates[spec.point] = (limit_s if is_limit else found.duration_s, is_limit)
-        return self._estimates[spec.point]
-
-    def _left(self) -> str:
-        """Node-hours of the unfinished runs by the plan's estimates, "" if unknown."""
-        hours, is_bound = 0.0, self.is_open
-        for path, spec in self.due.items():
-            if path in self.finished | self.failed or not isinstance(spec, RunSpec):
-                continue
-            seconds, is_limit = self._estimate(spec)
-            if seconds is None:
-                return ""
-            is_bound = is_bound or is_limit
-            hours += spec.point.nodes * seconds / 3600.0
-        return "at most " * is_bound + text_lines.node_hours(hours) if hours else ""
 
 
 def _result(record: RunRecord, asked: Quality) -> str:

@@ -162,10 +162,9 @@ def read(status: int, words: str) -> Answer:
 
 
 class Verdict(NamedTuple):
-    """Whether a sweep may start: `refusal` says why not, `outlook` what Slurm says of its start."""
+    """Whether a sweep may start: `refusal` says why not."""
 
     refusal: str = ""
-    outlook: tuple[str, ...] = ()
     #: What Slurm says of each point that it refuses.
     refused: Mapping[Point, str] = types.MappingProxyType({})
 
@@ -182,7 +181,7 @@ def verdict(points: Iterable[Point], config: Config, how: Submission) -> Verdict
     of_points = {point: answers[request] for point, request in asked.items()}
     refused = {point: a.refusal for point, a in of_points.items() if a.refusal}
     if not refused:
-        return Verdict(outlook=tuple(outlook(of_points, datetime.datetime.now())))
+        return Verdict()
     lines = ["Slurm refuses what these configurations request:"]
     for line, point in by_words(refused.items()):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
@@ -234,21 +233,6 @@ def shapes(points: Iterable[Point]) -> str:
         text += f" with gpus_per_node {gpus}" if gpus else ""
         texts.append(text + (f" and tasks_per_node {tasks}" if tasks != "1" else ""))
     return "; ".join(texts)
-
-
-def outlook(answers: Mapping[Point, Answer], now: datetime.datetime) -> list[str]:
-    """When Slurm would start what it accepts, each request taken alone, in a few lines."""
-    lines = [
-        f"{point.platform}, {shapes([point])}: waits, because {answer.waits_for}"
-        for point, answer in answers.items()
-        if answer.waits_for
-    ]
-    starts = [max(answer.start, now) for answer in answers.values() if answer.start]
-    if starts:
-        first, last = (start_text(start, now) for start in (min(starts), max(starts)))
-        when = first if first == last else f"the first {first}, the last {last}"
-        lines.append(f"Slurm accepts what the runs ask for; alone, each would start: {when}")
-    return lines
 
 
 def start_text(start: datetime.datetime, now: datetime.datetime) -> str:
