@@ -12,7 +12,7 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -39,24 +39,16 @@ class ObservationError(ValueError):
         super().__init__(f"{place}: {message}")
 
 
-class Reader(Protocol):
-    """Reads the report of one rank's program.
-
-    `path` is a file, or the folder of the program's own logs; `patterns` are from the recipe.
-    Raises ObservationError, or ValueError for a report that is wrong as a whole.
-    """
-
-    def __call__(self, path: Path, patterns: Mapping[str, str], /) -> Observed: ...
-
-
 class Observer(NamedTuple):
     """A way to observe a program.
 
-    `source` is where the report is unless the recipe names a `log_folder`: a file of events that
-    every rank's program writes, or a copy of the program's output.
+    `reader` reads the report of one rank's program, a file or the folder of its logs, by the
+    recipe's patterns; it raises ObservationError, or ValueError for a report that is wrong as a
+    whole. `source` is where the report is unless the recipe names a `log_folder`: a file of events
+    that every rank's program writes, or a copy of the program's output.
     """
 
-    reader: Reader
+    reader: Callable[[Path, Mapping[str, str]], Observed]
     source: Literal["events", "output", "log_folder"]
 
     def read(self, path: Path, patterns: Mapping[str, str] | None = None) -> Observed:
@@ -337,8 +329,6 @@ _REST_OF_WHOLE = re.compile(
     r",\d{3}(?!\d)|,\d+(?![\d.])|[\u00a0\u2009\u202f]\d{3}(?!\d)| \d{3}[.,]\d"
 )
 _BEFORE = re.compile(r"\d\.?$|(?<![\w)-])-$")
-#: A word of a line; thousands may be separated by a space.
-_WORD = re.compile(r"\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3}(?:[.,]\d+)?)+(?!\S)|\S+")
 
 
 class _Match(NamedTuple):
@@ -454,8 +444,7 @@ def _value(line: str, match: re.Match[str]) -> float:
         raise ValueError(f"{text!r}, expected a number") from None
     has_rest = _REST.match(line, end) or (text.isdecimal() and _REST_OF_WHOLE.match(line, end))
     if text == text.strip() and (has_rest or _BEFORE.search(line[:begin])):
-        (whole,) = (m[0] for m in _WORD.finditer(line) if m.start() <= begin < m.end())
-        raise ValueError(f"{text!r} of {whole!r}, expected the whole number")
+        raise ValueError(f"{text!r}, a part of a number in '{line.strip()[:200]}'")
     return value
 
 
