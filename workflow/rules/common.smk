@@ -91,7 +91,7 @@ PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spe
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 REFERENCE = local(configuration.reference_files(CONFIG))
 #: Name → title of the plots to draw.
-TITLES = titles(CONFIG.plots, MANIFEST.qualities.values(), bool(MANIFEST.searches))
+TITLES = titles(CONFIG.plots, MANIFEST.qualities.values())
 
 
 wildcard_constraints:

@@ -13,7 +13,6 @@ rule collect:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",
         epochs=f"{RESULTS}/tables/epochs.csv",
-        data_package=f"{RESULTS}/tables/datapackage.json",
     log:
         f"{RESULTS}/logs/collect.log",
     localrule: True
@@ -28,7 +27,7 @@ rule collect:
 
 
 rule compare:
-    """Compare the points of the grid with the baseline, in all formats."""
+    """Compare the points of the grid with the baseline."""
     input:
         runs=f"{RESULTS}/tables/runs.csv",
         manifest=f"{RESULTS}/manifest.json",
@@ -42,13 +41,6 @@ rule compare:
             category="Tables",
             caption="../report/comparison.rst",
             labels=verbatim({"table": CONFIG.comparison.title, "format": "Markdown"}),
-        ),
-        tex=f"{RESULTS}/tables/comparison.tex",
-        html=report(
-            f"{RESULTS}/tables/comparison.html",
-            category="Tables",
-            caption="../report/comparison.rst",
-            labels=verbatim({"table": CONFIG.comparison.title, "format": "HTML"}),
         ),
         warnings=f"{RESULTS}/tables/warnings.json",
         platforms=expand(f"{RESULTS}/tables/platforms/{{platform}}.md", platform=PLATFORMS),

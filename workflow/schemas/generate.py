@@ -211,7 +211,7 @@ def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 def table_of_plots() -> str:
     """The plots that `plots` may name."""
-    shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), (), is_searched=True)
+    shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), ())
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
 

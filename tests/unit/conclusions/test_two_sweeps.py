@@ -150,18 +150,6 @@ def test_the_same_runs_are_no_second_sweep(tmp_path: Path) -> None:
     assert verdicts(rows) == ["not compared"] * 3
 
 
-def test_another_recipe_is_compared_where_it_is_the_only_one(tmp_path: Path) -> None:
-    before = study_of(USUAL)
-    renamed = replace(
-        before,
-        comparison=before.comparison.assign(recipe="old"),
-        runs=before.runs.assign(recipe="old"),
-    )
-    rows = against(study_of(USUAL, day=2), renamed, tmp_path)
-    assert verdicts(rows) == ["same"] * 3
-    assert {(row["recipe"], row["reference_recipe"]) for row in rows} == {("weak", "old")}
-
-
 def test_versions_and_parameters_that_differ_are_named(tmp_path: Path) -> None:
     before = study_of(USUAL, git_commit="a" * 40, tensorflow="2.20.0", kernel="6.1")
     now = study_of(USUAL, day=2, git_commit="b" * 40, tensorflow="2.21.0", kernel="6.1")

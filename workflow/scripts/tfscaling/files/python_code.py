@@ -49,7 +49,7 @@ def _imported(path: Path, folder: Path) -> frozenset[Path]:
             files |= _files_of(name, folder)
     for package in _ANY_OF.findall(path.read_text()):
         place = folder.joinpath(*package.split("."))
-        files |= {*place.glob("*.py"), *place.glob("templates/*.j2")}
+        files |= {*place.glob("*.py"), *place.glob("templates/*")}
     return frozenset(files)
 
 

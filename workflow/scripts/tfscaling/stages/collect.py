@@ -1,8 +1,7 @@
 """Collect every planned run into one row: valid, failed, stale and missing ones too.
 
 INPUTS   manifest.json, the run records
-OUTPUTS  tables/runs.{csv,parquet}, tables/epochs.csv; tables/datapackage.json, which describes
-         the columns for other programs
+OUTPUTS  tables/runs.{csv,parquet}, tables/epochs.csv
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ def run(study: StudyFolder) -> None:
     table_rows.write_csv(runs, study.table("runs"))
     table_rows.write_parquet(runs, study.tables / "runs.parquet")
     table_rows.write_csv(epochs, study.table("epochs"))
-    table_rows.write_data_package(study.tables / "datapackage.json", epochs.columns)
     print("\n".join(told(runs)))
 
 

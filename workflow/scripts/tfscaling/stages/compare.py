@@ -1,7 +1,7 @@
 """Compare the configurations: one row each, one table per platform, and the warnings.
 
 INPUTS   config.json, manifest.json, tables/runs.csv, published results if configured
-OUTPUTS  tables/comparison.{csv,md,tex,html}, tables/platforms/<platform>.md, and
+OUTPUTS  tables/comparison.{csv,md}, tables/platforms/<platform>.md, and
          tables/warnings.json: what must be known before any number is read
 """
 
@@ -17,12 +17,9 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import comparison, data_warnings, display, published_results, table_rows
 from tfscaling.tables.comparison import comparison_table
 
-#: Ending of a file → how the comparison is written into it.
-FORMATS = {".md": display.markdown_page, ".tex": display.latex, ".html": display.html_page}
-
 
 def run(study: StudyFolder) -> None:
-    """Write the comparison in all formats, the tables of the platforms and the warnings."""
+    """Write the comparison, the tables of the platforms and the warnings."""
     shown, runs = study.config.comparison, study.read("runs")
     published = published_results.read(study.config.published.path)
     table = comparison_table(runs, study.manifest, shown.baseline.axes, published)
@@ -30,9 +27,8 @@ def run(study: StudyFolder) -> None:
     warnings = data_warnings.find(table, runs)
     data_warnings.write(study.tables / "warnings.json", warnings)
     points = comparison.as_text(table, shown.title, shown.columns)
-    for ending, written in FORMATS.items():
-        path = study.table("comparison").with_suffix(ending)
-        atomic.write_text(path, written(points, warnings))
+    page = display.with_warnings(display.markdown(points), warnings)
+    atomic.write_text(study.tables / "comparison.md", page)
     write_platforms(study, table, runs)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 
+from tfscaling.conclusions import projection
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure
@@ -23,11 +24,10 @@ from tfscaling.tables import data_warnings
 def plots(study: StudyFolder) -> None:
     """Draw the plots of the configuration, one SVG each."""
     tables = Tables(
-        study.read("comparison"),
+        projection.with_intervals(study.read("comparison"), study.read("projection")),
         study.read("epochs"),
         study.read("published", ()),
         data_warnings.footnotes(data_warnings.read(study.tables / "warnings.json")),
-        study.read("search", ()),
     )
     (study.folder / "plots").mkdir(exist_ok=True)
     for name, title in titles_of(study).items():
@@ -36,8 +36,7 @@ def plots(study: StudyFolder) -> None:
 
 def titles_of(study: StudyFolder) -> dict[str, str]:
     """Name → title of the plots that the configuration names."""
-    manifest = study.manifest
-    return titles(study.config.plots, manifest.qualities.values(), bool(manifest.searches))
+    return titles(study.config.plots, study.manifest.qualities.values())
 
 
 def page(study: StudyFolder) -> None:
