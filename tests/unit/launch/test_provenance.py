@@ -183,10 +183,3 @@ def test_environment_of_a_record(checkout: Path, monkeypatch: pytest.MonkeyPatch
         slurm_settings=None,
         user_code={"own.py": "a1"},
     )
-
-
-def test_a_copy_of_a_module_from_git_knows_its_commit(tmp_path: Path) -> None:
-    scripts = tmp_path / "abc/workflow/scripts"
-    scripts.mkdir(parents=True)
-    (tmp_path / "abc/git_commit").write_text("abc\n")
-    assert provenance.git_commit(scripts) == "abc"
