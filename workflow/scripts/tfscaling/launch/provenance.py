@@ -61,7 +61,7 @@ def git_commit(source: Path) -> str | None:
 def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
     """Processor, memory, network, GPUs and versions of this host.
 
-    Everything is read from the running system; what it does not tell is null, never guessed.
+    Everything is read from the running system; what it does not report is null, never guessed.
     """
     try:
         gpus = listed_gpus(os.environ) or ()
