@@ -5,7 +5,6 @@ What conclusions are drawn from belongs here; the conclusions themselves belong 
 
 #: Modules that other packages may import.
 __all__ = [
-    "columns",
     "comparison",
     "data_warnings",
     "display",

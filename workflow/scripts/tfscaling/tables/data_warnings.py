@@ -10,7 +10,6 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from statistics import stdev
 from typing import Literal, NamedTuple
@@ -21,11 +20,10 @@ import pandas as pd
 from tfscaling.files import program_errors
 from tfscaling.record import run_record
 from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
-from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import environments, table_rows
-from tfscaling.tables.display import NAMED_MAX, axis_text, count
+from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
 from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 from tfscaling.tables.rows import PointRow, RunRow
 from tfscaling.tables.table_rows import is_known, point_of
@@ -106,15 +104,9 @@ class Tables:
             return counted
         if len(points) > NAMED_MAX:
             return f"{counted}{self._of_platforms([self.points[point] for point in points])}"
-        names = [
-            ", ".join(axis_text(axis, self.points[point]) for axis in self._varying)
-            for point in points
-        ]
+        vary = varying([*self.points.values()])
+        names = [point_name(self.points[point], vary) for point in points]
         return f"{counted} ({'; '.join(names)})"
-
-    @cached_property
-    def _varying(self) -> list[str]:
-        return [axis for axis in POINT_AXES if len({getattr(p, axis) for p in self.points}) > 1]
 
     def _of_platforms(self, rows: Sequence[RunRow | PointRow]) -> str:
         """The platforms of these, unless they are on every platform."""

@@ -15,7 +15,7 @@ import pandas as pd
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.platforms import CPU, LOGICAL
-from tfscaling.tables.columns import Cells
+from tfscaling.tables.rows import Cells
 from tfscaling.tables.table_rows import (
     OF_WHOLE,
     QUALITY_TEXTS,

@@ -30,8 +30,7 @@ from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.tables import environments, table_rows
-from tfscaling.tables.columns import columns
-from tfscaling.tables.rows import EpochRow, RunRow
+from tfscaling.tables.rows import EpochRow, RunRow, columns
 from tfscaling.tables.table_rows import is_known
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")

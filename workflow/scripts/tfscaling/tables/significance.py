@@ -14,7 +14,6 @@ import pandas as pd
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.columns import Cells
 from tfscaling.tables.estimates import (
     CONFIDENCE,
     RUNS_FOR_INTERVAL,
@@ -23,6 +22,7 @@ from tfscaling.tables.estimates import (
     estimate,
     ratio_interval,
 )
+from tfscaling.tables.rows import Cells
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,
     QUALITY_COLUMNS,
