@@ -45,10 +45,10 @@ from tfscaling.search.study_searches import scaling_times  # noqa: E402
 from tfscaling.spec.config import LOOKS, Limit, Search  # noqa: E402
 from tfscaling.tables.estimates import (  # noqa: E402
     SCATTER_MIN,
+    Samples,
     clipped,
     without_blocks,
 )
-from tfscaling.tables.significance import Samples  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator

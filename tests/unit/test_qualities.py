@@ -23,7 +23,7 @@ from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.significance import SUPPORTED, Samples, pareto_set
+from tfscaling.tables.estimates import SUPPORTED, Samples, pareto_set
 from tfscaling.tables.table_rows import point_of
 
 ERROR = "test_mean_absolute_error"

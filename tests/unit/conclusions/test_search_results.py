@@ -11,7 +11,7 @@ from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import IN, LEFT, TAKEN
 from tfscaling.search.interim import Reason
-from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
+from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 
 def made_after(folder: Path, repeats: int, **search: float) -> Study:

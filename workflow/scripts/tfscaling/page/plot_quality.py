@@ -17,8 +17,8 @@ from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
 from tfscaling.tables.display import axis_text, with_unit
+from tfscaling.tables.estimates import pareto_set
 from tfscaling.tables.rows import Cells, PointRow
-from tfscaling.tables.significance import pareto_set
 from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of, typed
 
 if TYPE_CHECKING:

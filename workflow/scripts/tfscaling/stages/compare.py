@@ -27,7 +27,7 @@ def run(study: StudyFolder) -> None:
     warnings = data_warnings.find(table, runs)
     data_warnings.write(study.tables / "warnings.json", warnings)
     points = comparison.as_text(table, shown.title, shown.columns)
-    page = display.with_warnings(display.markdown(points), warnings)
+    page = display.with_warnings(display.markdown(points), [warning.text for warning in warnings])
     atomic.write_text(study.tables / "comparison.md", page)
     write_platforms(study, table, runs)
 
@@ -41,7 +41,9 @@ def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame)
         page = "\n".join([f"# {platform.title}\n", *parts])
         own = (frame[frame["platform"] == name] for frame in (table, runs))
         warnings = data_warnings.find(*own)
-        atomic.write_text(folder / f"{name}.md", display.with_warnings(page, warnings))
+        atomic.write_text(
+            folder / f"{name}.md", display.with_warnings(page, [w.text for w in warnings])
+        )
     remove_others(folder, study.manifest.platforms)
 
 

@@ -8,11 +8,9 @@ __all__ = [
     "comparison",
     "data_warnings",
     "display",
-    "environments",
     "estimates",
     "published_results",
     "rows",
     "runs_table",
-    "significance",
     "table_rows",
 ]
