@@ -85,14 +85,13 @@ def make(name: str, folder: Path) -> Path:
     return folder / "report.html"
 
 
-def take(page: Path, picture: Path, width: int, height: int, has_scripts: bool = True) -> None:
+def take(page: Path, picture: Path, width: int, height: int) -> None:
     """A picture of the first screen of the page, in a frame of this size in pixels."""
     from PIL import Image
 
     shown = page.with_name("frame.html")
     style = f"width: {width}px; height: {height}px; border: 0"
-    sandbox = "" if has_scripts else " sandbox"
-    frame = f'<iframe src="{page.name}" style="{style}"{sandbox}></iframe>'
+    frame = f'<iframe src="{page.name}" style="{style}"></iframe>'
     shown.write_text(f'<!DOCTYPE html><title></title><body style="margin: 0">{frame}</body>')
     with tempfile.TemporaryDirectory() as profile:
         size = f"--window-size={max(width, _WINDOW_MIN)},{height}"

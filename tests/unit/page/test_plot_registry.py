@@ -18,6 +18,7 @@ from builders import (
     valid_config,
     write_record,
 )
+from tfscaling.conclusions import projection
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
@@ -96,6 +97,7 @@ def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_pa
     shown = dict.fromkeys(PLOTS) | {"speedup": {"title": "Mine & yours"}, "epochs": {}}
     study = study_folder(tmp_path / "study", valid_config((("plots",), shown)))
     tables = tables_in(write_tables(study.tables, TIMES))
+    pd.DataFrame(columns=projection.COLUMNS).to_csv(study.table("projection"), index=False)
     words = [sys.executable, str(SCRIPTS / "tfscaling"), "plot", "--study", str(study.folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

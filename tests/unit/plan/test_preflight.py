@@ -86,8 +86,8 @@ def test_the_outlook_has_the_first_and_the_last_start_and_what_waits() -> None:
         point(nodes=3): Answer(waits_for="1 of 3 nodes is out"),
     }
     waits, starts = preflight.outlook(answers, NOW)
-    assert waits == "cluster, nodes 3: waits, because 1 of 3 nodes is out"
-    assert starts.endswith("the first at once, the last at 14:00")
+    assert "nodes 3" in waits and "1 of 3 nodes is out" in waits
+    assert "at once" in starts and "14:00" in starts
 
 
 def test_shapes_name_the_nodes_once() -> None:

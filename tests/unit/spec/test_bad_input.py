@@ -33,7 +33,7 @@ PLACES = bad_values.places()
 #: FILE: [line N:] KEY: VALUE is not allowed; what is, or a key that is missing or unknown.
 MESSAGE = re.compile(
     r"(?:\S+\.yaml|--config|\S+\.csv)(?::.*)?: "
-    r".*(?:is not allowed; .+|missing; it has no default.*|unknown key; .+|not valid YAML: .+"
+    r".*(?:not allowed; .+|missing; it has no default.*|unknown key; .+|not valid YAML: .+"
     r"|not a mapping; .+|cannot be read: .+|not UTF-8.*)"
 )
 

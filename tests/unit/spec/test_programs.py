@@ -157,7 +157,7 @@ def test_a_wrong_recipe_is_named_with_key_value_and_what_is_allowed(
 
 
 WRONG_BLOCKS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "strategy": ({"strategy": "mirrored"}, "strategy", "names a program; allowed: own"),
+    "strategy": ({"strategy": "mirrored"}, "strategy", "strategy: own"),
     "mixed": ({"recipe": ["script", "weak"]}, "recipe", "weak names no program"),
     "no_program": ({"recipe": "weak", "model": "mnist_cnn"}, "strategy", "names no program"),
     "no_model": ({"recipe": "weak", "strategy": "single"}, "model", "allowed: a model"),

@@ -178,7 +178,9 @@ def _search_words(study: Study, search: StudySearch) -> dict[str, object]:
     return {
         "verdict": verdict_text(search),
         "rounds": search.decision.rounds,
-        "saving": search_results.saving(search_results.spent(study, search).values()),
+        "saving": search_results.saving(
+            search_results.spent(study, search).values(), search.planned.goal
+        ),
     }
 
 

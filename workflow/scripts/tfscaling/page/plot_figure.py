@@ -253,6 +253,10 @@ def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) 
 
 def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
     """What the bars of these medians are; nothing where no point has several runs."""
+    projected = np.isfinite(values(table, "projected_from_steps"))
+    if projected.any() and {*names} & {"execution_time_s", "cost_usd"}:
+        rest = bars_note(table[~projected], *names)
+        return [*rest, f"bars of projected values: {CONFIDENCE:.0%} interval of one full run"]
     runs = np.stack([values(table, counted_by(name)) for name in names])
     has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
     has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()

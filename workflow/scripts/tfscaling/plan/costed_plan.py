@@ -135,7 +135,8 @@ class Total:
 class SearchCost:
     """Cost of a whole search, finished runs included, and of the full grid.
 
-    The least if it is decided at its next look, the most if no point leaves before its last one.
+    The least if it is decided after its next round, the most if all further rounds run the most
+    expensive points.
     """
 
     work: str
@@ -361,14 +362,8 @@ def _cost_of(
 
     prices = {point: run.usd_per_node_hour for point, run in runs.items()}
     made = {search.points[each.name]: each.number for each in search.candidates}
-    looks, next_runs = search.planned.search.looks, search.decision.runs_next
-
-    def up_to(number: int) -> dict[Point, int]:
-        """The runs if the remaining points get `number` runs."""
-        return {
-            point: max(runs, number) if search.may_be_wanted(point) else runs
-            for point, runs in made.items()
-        }
+    next_runs = {search.points[name]: runs for name, runs in search.decision.wanted.items()}
+    node_hours = {point: point.nodes * takes[point].duration_s for point in made}
 
     def cost(runs: Mapping[Point, float]) -> Total:
         hours = {
@@ -388,9 +383,9 @@ def _cost_of(
         search.planned.work,
         len(made),
         cost(made),
-        cost({p: max(n, next_runs) if search.is_next(p) else n for p, n in made.items()}),
+        cost({point: max(runs, next_runs.get(point, 0)) for point, runs in made.items()}),
         cost({point: max(made[point], number) for point, number in expected.items()}),
-        cost(up_to(looks[-1])),
+        cost(search.most_runs(node_hours)),
         cost({each.point: each.repeats for each in search.planned.points if each.point in made}),
     )
 

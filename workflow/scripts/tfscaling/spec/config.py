@@ -136,8 +136,8 @@ class RepeatUntil(Keys, frozen=True, kw_only=True):
     """A configuration gets at most this many runs."""
 
 
-#: Runs of each point that is still in a search, at each of its looks.
-LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
+#: Runs of a configuration that may show that it keeps limits.
+LIMITED_RUNS_MIN = 6
 #: The goals that a search can have.
 SEARCH_GOALS = ("execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd")
 
@@ -150,28 +150,18 @@ class Search(Keys, frozen=True, kw_only=True):
     and the `question`, but for its `indifference`, must not change during a search.
     """
 
-    repeats_max: Annotated[int, Meta(ge=LOOKS[0], le=LOOKS[-1])] = LOOKS[-1]
-    """A configuration gets at most this many runs; the search looks at its configurations at 2, 3,
-    4, 6, 8, 11, 15 and 20 runs of each."""
-    screen: bool = False
-    """If true, the search also compares one run of each configuration: one that is far behind gets
-    no second run. It assumes scatter of at most 10 % and no run of more than three times the usual
-    time."""
-
-    at_most_linear: bool = False
-    """If true, n times the nodes are assumed to be at most n times as fast. A configuration that
-    cannot be the best by this is not run: first run the smallest ones, then the largest, then the
-    rest."""
+    basis: Literal["every configuration once", "lines are smooth"] = "every configuration once"
+    """With `every configuration once`, each configuration has a run before anything is decided.
+    With `lines are smooth`, a configuration is also left out without a run, if configurations that
+    differ from it in their nodes alone show that it is behind: you take it that none is far faster
+    than they suggest."""
+    repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
+    """A configuration gets at most this many runs."""
 
     @property
-    def first_runs(self) -> int:
-        """Runs of each configuration before anything is looked at."""
-        return 1 if self.screen else LOOKS[0]
-
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """Runs of each configuration that is still in the search, at each look."""
-        return tuple(runs for runs in LOOKS if runs <= self.repeats_max)
+    def is_smooth(self) -> bool:
+        """Whether lines are taken to be smooth."""
+        return self.basis == "lines are smooth"
 
 
 class Exclusion(Keys, frozen=True, kw_only=True):

@@ -48,8 +48,8 @@ RENAMED = {
     "plots.accuracy_time": "quality_time",
     "plots.loss_accuracy": "loss_quality",
 }
-#: The value of a key that is missing.
-_MISSING = object()
+#: The value of a key that is missing, and of a problem that concerns several values.
+_MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
 
 
@@ -159,6 +159,9 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
                 rule = f"the key is called {new} now"
             elif form := _as_question(name, value[key]):
                 rule = f"the key is part of `question` now; write {form}"
+            elif name.endswith(("search.screen", "search.at_most_linear")):
+                rule = "every configuration has one run first now; to leave out some without one, "
+                rule += "write search: {basis: lines are smooth}"
             return NotAllowed([*place, key], value[key], rule)
         for key in (key for key in option.get("required", ()) if key not in value):
             absent = [name for name in CONFIG_FILES if not place and not Path(name).is_file()]
@@ -271,8 +274,11 @@ def known(names: Iterable[str], wanted: object) -> str:
 
 def problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
     """One line: file, key, value, what is allowed."""
+    where = f"{_origin(place, sources)}: {key_of(place)}"
+    if value is SEVERAL:
+        return f"{where}: not allowed; {allowed}"
     wrong = "missing" if value is _MISSING else f"{_short(value)} is not allowed"
-    return f"{_origin(place, sources)}: {key_of(place)}: {wrong}; {allowed}"
+    return f"{where}: {wrong}; {allowed}"
 
 
 def _origin(place: Place, sources: Sources) -> str:

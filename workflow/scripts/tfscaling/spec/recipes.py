@@ -35,7 +35,7 @@ from tfscaling.spec.config import (
     Quality,
     Recipe,
 )
-from tfscaling.spec.configuration import NotAllowed, known
+from tfscaling.spec.configuration import SEVERAL, NotAllowed, known
 from tfscaling.spec.registries import Registries, check_function, check_name
 from tfscaling.spec.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
 
@@ -92,7 +92,9 @@ def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
     sizes = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
     given = {key: size for key, size in sizes.items() if size is not None}
     if len(given) != 1:
-        yield NotAllowed([], given, f"allowed: exactly one of {', '.join(BATCH_SIZE_KEYS)}")
+        found = f"{' and '.join(given)} are set, perhaps in two files" if given else "no batch size"
+        rule = f"{found}; allowed: exactly one of {', '.join(BATCH_SIZE_KEYS)}, others null"
+        yield NotAllowed([], SEVERAL, rule)
     if isinstance(size := recipe.per_replica_batch_size, Doublings) and not recipe.doublings:
         yield NotAllowed([DOUBLED, "to"], size.to, f"allowed: {size.from_} or more")
     if recipe.doublings and DOUBLED in recipe.parameters:
@@ -211,8 +213,8 @@ def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | No
         rule = f"{others} names no program; allowed: separate blocks for recipes that name one"
         return NotAllowed(["recipe"], recipes, rule)
     if with_program and block.values("strategy") != (OWN_STRATEGY,):
-        rule = f"recipe {with_program[0]} names a program; allowed: {OWN_STRATEGY}"
-        return NotAllowed(["strategy"], block.strategy, rule)
+        rule = f"recipe {with_program[0]} names a program: write strategy: {OWN_STRATEGY}"
+        return NotAllowed(["strategy"], SEVERAL, rule)
     if not with_program and OWN_STRATEGY in block.values("strategy"):
         rule = f"recipe {recipes[0]} names no program; allowed: other strategies"
         return NotAllowed(["strategy"], block.strategy, rule)

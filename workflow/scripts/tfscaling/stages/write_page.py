@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 
+from tfscaling.conclusions import projection
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure
@@ -23,7 +24,7 @@ from tfscaling.tables import data_warnings
 def plots(study: StudyFolder) -> None:
     """Draw the plots of the configuration, one SVG each."""
     tables = Tables(
-        study.read("comparison"),
+        projection.with_intervals(study.read("comparison"), study.read("projection")),
         study.read("epochs"),
         study.read("published", ()),
         data_warnings.footnotes(data_warnings.read(study.tables / "warnings.json")),

@@ -145,7 +145,7 @@ def read(path: Path | str | None) -> list[PublishedResult]:
 def check(path: str | None, sources: Sources = ()) -> None:
     """Raise ConfigError if the configured file is not there or no file of published results."""
     if path is not None and not Path(path).is_file():
-        reason = f"there is no such file in {Path.cwd()}"
+        reason = "it is no file" if Path(path).exists() else f"no such file in {Path.cwd()}"
         raise ConfigError(problem(["published", "path"], path, reason, sources))
     read(path)
 

@@ -236,9 +236,9 @@ class RunRow(RunMetrics, TypedRow):
     """What each node trains on - its CPU, its GPUs, or logical devices, which are parts of its CPU
     that simulate GPUs."""
     status: RunState = RunState.MISSING
-    """ok - the run counts; diverged - its loss became NaN or infinite; does_not_fit - it ran
-    out of memory; failed; unfinished - it runs, or was killed; stale - made with other parameters,
-    code or data; missing."""
+    """ok - the run counts; diverged - its loss became NaN or infinite; does_not_fit - out of
+    memory; failed; unfinished - running or killed; stale - made with other parameters, code or
+    data; missing."""
     reason: Text = ""
     """Why the run does not count; empty if it does."""
     replicas: Annotated[Positive | None, Column("replicas")] = None
@@ -469,9 +469,9 @@ class PointRow(PointMetrics, TypedRow):
     examples_trained_max: Examples = None
     """Most examples that a valid run trained; null without a valid run."""
     same_work: bool | None = None
-    """Whether examples_trained equals the baseline's to 0.2 % (without a measured baseline, the
-    highest value among configurations that differ only in nodes, GPUs and tasks); without it there
-    is no speed-up. Null without a valid run."""
+    """Whether examples_trained equals the baseline's to 0.2 %; otherwise there is no speed-up.
+    Without a measured baseline, the highest value of the same training is compared. Null without a
+    valid run."""
     projected_from_steps: Steps = None
     """Steps that short runs trained, from which times and costs of the whole training are
     projected; null where they are measured."""
