@@ -180,7 +180,7 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
             {name: each for name, each in runs.items() if name not in points or name == "status"}
         ),
         "EPOCH_COLUMNS": table_of_columns(
-            {name: each for name, each in epochs.items() if name not in runs or "loss" in name}
+            {name: each for name, each in epochs.items() if name not in (*config.AXES, "status")}
         ),
     }
     named = [name for _, name, _ in _TABLE.findall(RECORD.read_text())]
