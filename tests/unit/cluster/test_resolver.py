@@ -90,11 +90,6 @@ def test_slurm_step(case: Case) -> None:
     assert (again.rank, again.gpus, again.source) == (cluster.rank, None, "TF_CONFIG")
 
 
-def test_five_hundred_nodes() -> None:
-    cluster = resolve(step(499, "c[001-500]", "1(x500)", 500))
-    assert cluster.jobs == {"worker": tuple(f"c{node:03d}:20000" for node in range(1, 501))}
-
-
 def test_empty_tf_config_counts_as_none() -> None:
     assert resolve(step(0, "n1", "1", 1) | {"TF_CONFIG": " "}).source == "slurm"
 
