@@ -135,14 +135,6 @@ def noise_estimates(norms: Sequence[GradientNorms]) -> Iterator[NoiseEstimates]:
             yield NoiseEstimates(signal, (part - whole) / (1 / small - 1 / large))
 
 
-def norms_by_evaluation(norms: Sequence[GradientNorms]) -> dict[int, list[GradientNorms]]:
-    """Epoch → the norms after it, of one run or of several, in the order of epochs."""
-    found: dict[int, list[GradientNorms]] = {}
-    for each in sorted(norms, key=lambda each: each.epoch):
-        found.setdefault(each.epoch, []).append(each)
-    return found
-
-
 def noise_scale(norms: Sequence[GradientNorms]) -> float | None:
     """The noise scale in examples at the last evaluation.
 

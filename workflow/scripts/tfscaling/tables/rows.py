@@ -383,7 +383,7 @@ class EpochRow(msgspec.Struct):
     accuracy: float
     """Likewise; null if none is measured."""
     duration_s: Seconds
-    """Training of the epoch; null if a program does not tell."""
+    """Training of the epoch; null if a program does not report it."""
     test_loss: float
     """On held-out examples after the epoch; null where it was not evaluated."""
     test_accuracy: float
