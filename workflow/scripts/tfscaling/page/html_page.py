@@ -27,7 +27,7 @@ import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.record import attempts, checks
-from tfscaling.record.metrics import METRICS, QUALITY, Metric, meanings, of_quality
+from tfscaling.record.metrics import METRICS, QUALITY, meanings, of_quality
 from tfscaling.record.run_states import RESULTS, words
 from tfscaling.spec.config import AXES, POINT_AXES, Platform, Quality
 from tfscaling.spec.manifest import Manifest
@@ -307,26 +307,15 @@ def left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
 
 
 def metrics_table(qualities: Mapping[str, Quality]) -> Table:
-    """Every metric; `qualities` belong to the points, by name."""
-    found = {**meanings(), **BY_FORMULAE}
+    """Every metric, and the `qualities` of the points that only recipes name."""
+    texts = {**meanings(), **BY_FORMULAE}
+    own = {name: of_quality(each) for name, each in qualities.items() if name not in METRICS}
     rows = [
-        [name, m.title, m.unit or MISSING, m.direction, found.get(name, found[QUALITY])]
-        for name, m in _with_qualities(qualities)
+        [name, m.title, m.unit or MISSING, m.direction, texts.get(name, texts[QUALITY])]
+        for name, m in {**METRICS, **own}.items()
     ]
     header = ["metric", "title", "unit", "better", "meaning"]
     return Table("metrics", TextTable.of("Metrics", header, rows))
-
-
-def _with_qualities(qualities: Mapping[str, Quality]) -> Iterator[tuple[str, Metric]]:
-    """Every metric by its name, those that only recipes name after `quality`."""
-    own = {name: of_quality(quality) for name, quality in qualities.items()}
-    for name, metric in METRICS.items():
-        if name == QUALITY and len(own) == 1:
-            (only,) = own.values()
-            metric = replace(metric, unit=only.unit, direction=only.direction)
-        yield name, metric
-        if name == QUALITY:
-            yield from ((name, each) for name, each in own.items() if name not in METRICS)
 
 
 def environment(
