@@ -39,9 +39,14 @@ from tfscaling.record.metrics import METRICS  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.spec import config, configuration  # noqa: E402
 from tfscaling.spec.configuration import Schema  # noqa: E402
-from tfscaling.tables import columns as table_columns  # noqa: E402
-from tfscaling.tables.columns import Column  # noqa: E402
-from tfscaling.tables.rows import EpochRow, PointRow, RunRow, described  # noqa: E402
+from tfscaling.tables import rows as table_columns  # noqa: E402
+from tfscaling.tables.rows import (  # noqa: E402
+    Column,
+    EpochRow,
+    PointRow,
+    RunRow,
+    described,
+)
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
@@ -175,7 +180,7 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
             {name: each for name, each in runs.items() if name not in points or name == "status"}
         ),
         "EPOCH_COLUMNS": table_of_columns(
-            {name: each for name, each in epochs.items() if name not in runs or "loss" in name}
+            {name: each for name, each in epochs.items() if name not in (*config.AXES, "status")}
         ),
     }
     named = [name for _, name, _ in _TABLE.findall(RECORD.read_text())]

@@ -19,7 +19,7 @@ from tfscaling.spec.config import Question
 from tfscaling.stages import tables as stages
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.significance import (
+from tfscaling.tables.estimates import (
     INCONCLUSIVE,
     NOT_COMPARED,
     NOT_MEASURED,

@@ -63,14 +63,14 @@ def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> 
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
     found = sections.environment(made.planned.platforms, made.runs, tmp_path)
-    assert found.versions == ["2.21.0 (7 runs)"]
-    assert found.commits == [f"{'0' * 40} (7 runs)"]
-    assert found.hosts == ["node0", "node1", "node2", "node3"]
-    cluster = found.platforms.shown.cells.iloc[0]
+    assert found["versions"] == ["2.21.0 (7 runs)"]
+    assert found["commits"] == [f"{'0' * 40} (7 runs)"]
+    assert found["hosts"] == ["node0", "node1", "node2", "node3"]
+    cluster = found["platforms"].shown.cells.iloc[0]
     assert cluster["instance_type"] == "big-8"
     assert cluster["usd_per_node_hour"] == "3.5"
     assert (cluster["price_date"], cluster["price_source"]) == ("2026-01", "a list")
-    assert found.example is not None and found.example.startswith("runs/platform=cluster/")
+    assert found["example"] is not None and found["example"].startswith("runs/platform=cluster/")
 
 
 def table_of(**columns: Sequence[str]) -> Table:

@@ -38,10 +38,9 @@ from tfscaling.tables.comparison import (
     runs_differ,
 )
 from tfscaling.tables.display import axis_text, listed, point_name, value
-from tfscaling.tables.estimates import CONFIDENCE, keeps_limit
+from tfscaling.tables.estimates import CONFIDENCE, Samples, keeps_limit
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
 
 #: Why a configuration is not compared whose runs ran out of memory.

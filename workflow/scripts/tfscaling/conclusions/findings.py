@@ -25,13 +25,14 @@ from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import TextTable, axis_text, point_name, varying
-from tfscaling.tables.estimates import CONFIDENCE, Estimates
-from tfscaling.tables.significance import (
+from tfscaling.tables.estimates import (
+    CONFIDENCE,
     INCONCLUSIVE,
     NOT_COMPARED,
     SUPPORTED,
     TOO_FEW,
     Difference,
+    Estimates,
     Samples,
     weakest,
 )

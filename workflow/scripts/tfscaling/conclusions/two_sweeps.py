@@ -28,7 +28,7 @@ from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import run_spec
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import NO_PARAMETERS, Point, RunSpec
-from tfscaling.tables import environments
+from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
@@ -52,7 +52,7 @@ COLUMNS = (
     *("reason", "differs"),
 )
 #: How two sweeps were made.
-_FACTS = (*environments.ALIKE, "dataset_sha256")
+_FACTS = (*runs_table.ALIKE, "dataset_sha256")
 _OF_RUNS = ("repeat", "status", TIME, "started", "hosts", *_FACTS)
 #: Characters of a hash, and of another fact, that are shown.
 _HASH_WIDTH, _WIDTH = 10, 60

@@ -25,7 +25,7 @@ from tfscaling.page import sections
 from tfscaling.page.sections import GLOSSARY, TONES, Table
 from tfscaling.record import checks
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import comparison, display, environments
+from tfscaling.tables import comparison, display, runs_table
 from tfscaling.tables.data_warnings import DataWarning
 from tfscaling.tables.display import listed
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
@@ -142,7 +142,7 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
             titled = replace(shown, title=conclusion.title)
             yield Table(name, titled, conclusion.caption)
     yield sections.all_runs(results.runs, metrics, folder)
-    differences = environments.as_text(environments.differences(results.runs))
+    differences = runs_table.differences_text(runs_table.differences(results.runs))
     yield Table("differences", differences)
 
 

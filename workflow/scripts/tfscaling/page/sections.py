@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import pandas as pd
@@ -32,9 +32,8 @@ from tfscaling.tables.display import (
     one_line,
     rounded,
 )
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.significance import TOO_FEW
 from tfscaling.tables.table_rows import NOT_MEASURED, rows_of, typed
 
 #: Columns with more values than this are searched, not chosen from.
@@ -178,17 +177,6 @@ class Group:
     statements: Sequence[Statement]
 
 
-@dataclass(frozen=True)
-class Environment:
-    """On what the valid runs ran; `example` is the path of a raw record, if there is one."""
-
-    versions: Sequence[str]
-    commits: Sequence[str]
-    hosts: Sequence[str]
-    platforms: Table
-    example: str | None
-
-
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
     """What was run, in one line."""
     points = comparison[comparison["status"] != "excluded"]
@@ -323,8 +311,13 @@ def _with_qualities(qualities: Mapping[str, Quality]) -> Iterator[tuple[str, Met
             yield from ((name, each) for name, each in own.items() if name not in METRICS)
 
 
-def environment(platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: Path) -> Environment:
-    """On what the valid runs ran; `folder` is where the page will lie."""
+def environment(
+    platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: Path
+) -> dict[str, Any]:
+    """On what the valid runs ran; `folder` is where the page will lie.
+
+    `example` is the path of a raw record, if there is one.
+    """
     valid = runs[runs["status"] == "ok"]
     hosts: dict[str, None] = {}
     for names in valid["hosts"].dropna():
@@ -336,13 +329,13 @@ def environment(platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: P
     ]
     paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
     header = ["platform", *keys]
-    return Environment(
-        _counted(valid["tensorflow"]),
-        _counted(valid["git_commit"]),
-        list(hosts),
-        Table("platforms", TextTable.of("Platforms and prices", header, rows)),
-        min(paths, default=None),
-    )
+    return {
+        "versions": _counted(valid["tensorflow"]),
+        "commits": _counted(valid["git_commit"]),
+        "hosts": list(hosts),
+        "platforms": Table("platforms", TextTable.of("Platforms and prices", header, rows)),
+        "example": min(paths, default=None),
+    }
 
 
 def _text(value: object) -> str:

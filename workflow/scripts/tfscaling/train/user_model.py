@@ -31,6 +31,8 @@ NEVER_CALLED = (
 _ENDING = ("CosineDecay", "PolynomialDecay")
 #: Methods that say how a model trains and is measured.
 OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
+#: Keys of the recipe for the workflow's own loss, and their defaults.
+_OF_CLASSIFIERS = {"label_smoothing": 0.0, "accumulate_steps": 1, "gradient_noise_scale": False}
 #: Activations whose result is no logit: the loss would apply a softmax to it once more.
 PROBABILITIES = ("softmax", "sigmoid")
 #: Settings of `compile()` that say what is trained and measured, and their defaults.
@@ -138,20 +140,6 @@ def problem_of_labels(*elements: tuple[Any, ...]) -> str | None:
     return None
 
 
-def check_step(recipe: Recipe) -> None:
-    """Raise ModelError for keys of the recipe that a model that trains itself cannot follow."""
-    asked = {
-        "accumulate_steps": recipe.accumulate_steps > 1,
-        "gradient_noise_scale": recipe.gradient_noise_scale,
-    }
-    for key, is_asked in asked.items():
-        if is_asked:
-            raise ModelError(
-                f"the model's own loss trains it, which the recipe's {key} cannot follow: leave it "
-                "out, or let the recipe's `loss` be sparse_categorical_crossentropy"
-            )
-
-
 def compile_as_asked(
     model: Any, recipe: Recipe, replicas: int, updates_per_epoch: int | None = None
 ) -> None:
@@ -160,11 +148,12 @@ def compile_as_asked(
     Keys that the recipe does not give leave the compiled ones. Raises ModelError where the model
     needs one of them, or cannot take it.
     """
-    if recipe.label_smoothing:
-        raise ModelError(
-            "the model has a custom loss, which the recipe's label_smoothing cannot change: "
-            "give it to that loss, or let the recipe's `loss` be sparse_categorical_crossentropy"
-        )
+    for key, default in _OF_CLASSIFIERS.items():
+        if getattr(recipe, key) != default:
+            raise ModelError(
+                f"the model's own loss trains it, which the recipe's {key} cannot follow: leave it "
+                "out, or let the recipe's `loss` be sparse_categorical_crossentropy"
+            )
     if not model.compiled:
         if has_own(model, "compile"):
             raise ModelError("the model has its own compile(); call it in the function")
