@@ -32,8 +32,8 @@ sys.path[:0] = [str(FOLDER.parent / "scripts"), str(PROJECT / "docs")]
 
 import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
+from tfscaling.page.html_page import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
-from tfscaling.page.sections import GLOSSARY  # noqa: E402
 from tfscaling.record.benchmark_record import BenchmarkRecord  # noqa: E402
 from tfscaling.record.metrics import METRICS  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402

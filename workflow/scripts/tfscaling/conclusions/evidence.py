@@ -167,11 +167,6 @@ def remark(row: Row, samples: Samples) -> str:
     return f"; {', '.join(counts)}" if counts else ""
 
 
-def ineligible_text(ineligible: Sequence[tuple[Row, str]], vary: Sequence[str] = ()) -> str:
-    """A sentence that names configurations that are not compared, with reasons; or empty."""
-    return not_covered_text([NotCovered(*pair) for pair in ineligible], vary)
-
-
 def works_of(rows: Iterable[Row], axes: Sequence[str] = WORK_AXES) -> dict[str, list[Row]]:
     """Values of the axes, by default model and recipe → the points that have them."""
     works: dict[str, list[Row]] = {}

@@ -97,11 +97,6 @@ class Data:
         text, lack = f"runs tell {', '.join(names)}", f"do not tell {' and '.join(lacking)}"
         return self.share(table, known(table, *names), text, lack)
 
-    def untimed(self) -> Part:
-        """How many runs have no times that could be judged; it decides nothing."""
-        number = len(self.valid) - len(self.timed)
-        return None, f"{number} of {len(self.valid)} runs have no times that count" * bool(number)
-
     def _counted(self, platforms: Iterable[str]) -> str:
         counts = Counter(self.platforms[name].title for name in platforms)
         return ", ".join(f"{title} ({count})" for title, count in counts.items())
@@ -227,7 +222,8 @@ def _time(data: Data) -> Iterator[Part]:
     queued = timed[timed["platform"].isin(by_slurm)]
     yield data.share(queued, known(queued, "queue_time_s"), "queue times are known", "are not")
     yield data.share(timed, _is_sum(timed), "times are the sum of their phases", "are not")
-    yield data.untimed()
+    untimed = len(data.valid) - len(timed)
+    yield None, f"{untimed} of {len(data.valid)} runs have no times that count" * bool(untimed)
 
 
 @_rule(f"{HOEFLER} 11", "Results are compared with a bound.")
