@@ -123,3 +123,8 @@ def test_quoted_defaults_targets_and_minutes_are_those_of_the_files() -> None:
         "docs/closed-network.md": "[{} minutes](first-steps.md)",
     }.items():
         assert words.format(minutes) in text(name), name
+
+
+def test_the_overview_of_the_configuration_has_few_keys() -> None:
+    basic = (REPOSITORY / "config/README.md").read_text().split("## Advanced top-level keys")[0]
+    assert 30 < len(re.findall(r"^\| `\w+`( \*)? \|", basic, re.MULTILINE)) <= 45

@@ -203,13 +203,6 @@ def test_ranks_that_a_rendezvous_lacks_are_named(
     assert said in cause.message and cause.message.startswith("50 s")
 
 
-def test_the_kernels_count_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "vmstat"
-    assert failures.oom_kills(file) == 0
-    file.write_text("pgfault 7\noom_kill 3\nswap_ra 0\n")
-    assert failures.oom_kills(file) == 3
-
-
 @pytest.mark.parametrize(
     ("message", "exit_code", "before", "kind"),
     [

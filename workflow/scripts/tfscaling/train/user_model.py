@@ -164,6 +164,10 @@ def compile_as_asked(
             "compile() names no loss; name one there, or `loss` in the recipe, or override "
             "compute_loss if only the losses that layers add count"
         )
+    if model.optimizer is None and recipe.optimizer == "model":
+        raise ModelError(
+            "compile() names no optimizer; name one there, or `optimizer` in the recipe"
+        )
     if recipe.optimizer != "model":
         model.optimizer = make_optimizer(recipe, replicas, updates_per_epoch)
         return
@@ -181,10 +185,7 @@ def _change_optimizer(
     replaces = recipe.learning_rate is not None or recipe.has_schedule
     if not given and not replaces and factor == 1.0:
         return
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        raise ModelError("the model has no optimizer that could take the recipe's learning_rate")
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if isinstance(inner, keras.optimizers.MultiOptimizer):
         raise ModelError(
             "the model's optimizer is a MultiOptimizer, each of whose optimizers has settings of "
@@ -228,8 +229,13 @@ def trained_by(model: Any, recipe: Recipe) -> str:
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    named = [f"optimizer {type(optimizer).__name__}"] if optimizer is not None else []
-    return _joined([*named, *_given(keras_internals.compile_settings(model), _WHAT), *methods])
+    return _joined(
+        [
+            f"optimizer {type(optimizer).__name__}",
+            *_given(keras_internals.compile_settings(model), _WHAT),
+            *methods,
+        ]
+    )
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
