@@ -118,7 +118,7 @@ def test_quoted_defaults_targets_and_minutes_are_those_of_the_files() -> None:
     assert sorted(listed) == sorted(targets)
     (minutes,) = re.findall(r"^demo:.*; (\d+) minutes", text("Makefile"), re.MULTILINE)
     for name, words in {
-        "README.md": "It takes {} minutes",
+        "README.md": "the demo takes {} minutes",
         "mkdocs.yml": "Demo, {} minutes",
         "docs/closed-network.md": "[{} minutes](first-steps.md)",
     }.items():
