@@ -268,14 +268,15 @@ def table_of_words() -> str:
 
 
 def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:
-    """The keys of a part of the run record; `named` are the parts with a table on the page."""
+    """The described keys of a part of the record; `named` are the parts with a table."""
     rows = [
         (
             f"`{key}`",
             _of_unit(_kind(rules, named), rules.get("unit", "")),
-            rules.get("description", ""),
+            rules["description"],
         )
         for key, rules in configuration.of(kind)["properties"].items()
+        if "description" in rules
     ]
     return _table(("key", "value", "meaning"), rows)
 
