@@ -100,7 +100,10 @@ def test_all_reduces_are_timed_where_the_strategy_trains_by_them(swept: Project)
 
 
 def test_a_step_stands_beside_computation_plus_all_reduce(swept: Project) -> None:
-    rows = {row["strategy"]: row for row in swept.table("results/main/tables/communication.csv")}
+    rows = {
+        row["strategy"]: row
+        for row in swept.table("results/main/details/conclusions/communication.csv")
+    }
     assert {name: row["status"] for name, row in rows.items()} == {
         "single": "single replica", "mirrored": "ok", **dict.fromkeys(WORKERS, "ok"),
         "parameter_server": "no all-reduce", "synchronous_parameter_server": "no all-reduce",
@@ -116,14 +119,14 @@ def test_a_step_stands_beside_computation_plus_all_reduce(swept: Project) -> Non
     assert rows["single"]["step_bound_s"] == rows["single"]["compute_time_s"]
     assert (
         "computation plus all-reduce"
-        in (swept.folder / "results/main/tables/methodology.md").read_text()
+        in (swept.folder / "results/main/details/conclusions/methodology.md").read_text()
     )
     assert 'id="communication"' in (swept.folder / "results/main/report.html").read_text()
 
 
 def test_a_benchmark_that_fails_leaves_its_cause(swept: Project) -> None:
     """Its platform's setup ends the rank before it starts."""
-    planned = Manifest.read(swept.folder / "results/main/manifest.json")
+    planned = Manifest.read(swept.folder / "results/main/details/manifest.json")
     (benchmark,) = [
         each
         for each in planned.all_reduce_benchmarks

@@ -60,7 +60,7 @@ def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path)
 
 def draw(tables: Tables, shown: Mapping[Path, str]) -> None:
     for path, title in shown.items():
-        plot_figure.save(PLOTS[path.stem].draw(tables, title), path)
+        path.write_text(plot_figure.svg(PLOTS[path.stem].draw(tables, title)))
 
 
 def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:

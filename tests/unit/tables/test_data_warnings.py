@@ -220,7 +220,7 @@ def outputs(folder: Path) -> dict[str, str]:
 def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, str]:
     """All outputs about these runs."""
     written(config, folder / "runs", *changes)
-    study = study_folder(folder / "out", config)
+    study = study_folder(folder / "out", replace(config, export=("markdown", "svg")))
     for stage in write_page.STAGES:
         stage(study)
     return outputs(folder / "out")
@@ -248,7 +248,7 @@ def test_every_output_has_every_warning_about_its_data(
     warned: tuple[Path, dict[str, str]],
 ) -> None:
     folder, texts = warned
-    warnings = data_warnings.read(folder / "tables" / "warnings.json")
+    warnings = data_warnings.read(folder / "details/warnings.json")
     assert [warning.kind for warning in warnings] == [
         "logical_devices", "one_machine", "shared_machine", "few_runs",
     ]  # fmt: skip
@@ -257,9 +257,7 @@ def test_every_output_has_every_warning_about_its_data(
         "decision.md", "findings.md", "clouds.md", "published.md", "forecast.md", "methodology.md",
         "communication.md", "report.html", *(f"{name}.svg" for name in DRAWN),
     }  # fmt: skip
-    read = [
-        table_rows.read_table(folder / "tables" / f"{name}.csv") for name in ("comparison", "runs")
-    ]
+    read = [table_rows.read_table(folder / f"{name}.csv") for name in ("comparison", "runs")]
     for name, text in texts.items():
         path, said = Path(name), squeezed(text)
         about = warnings

@@ -28,6 +28,7 @@ from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import GPUS, axis_text, point_name, varying
 from tfscaling.tables.estimates import NOT_COMPARED, Difference
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, frame, point_of, typed
 
 _LINE_WIDTH = 100
@@ -58,6 +59,9 @@ class HeadlineRow(msgspec.Struct):
     text: str = "No configuration is to be run."
     sure: str = ""
     badge: str = NOT_MEASURED
+
+
+COLUMNS = tuple(columns(HeadlineRow))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable, quality_name, rounded, target_text
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import frame, points_of, rows_of
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
@@ -271,6 +272,9 @@ class RuleRow(msgspec.Struct):
     rule: str
     verdict: str
     evidence: str
+
+
+COLUMNS = tuple(columns(RuleRow))
 
 
 def table(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:

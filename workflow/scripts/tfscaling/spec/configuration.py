@@ -40,7 +40,7 @@ CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 #: Folders below results that all studies share: no study has their name.
 SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
 #: What is read of the study that `compare_with` names, below its folder.
-REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
+REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
 #: The value of a key that is missing, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
