@@ -38,6 +38,7 @@ from tfscaling.record.metrics import METRICS, meanings
 from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings
 from tfscaling.tables.display import TextTable
+from tfscaling.tables.rows import EpochRow, columns
 
 GOLDEN = Path(__file__).with_name("golden_page.txt")
 #: The conclusions that every page has.
@@ -265,9 +266,9 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     shown_so = (("comparison",), {"title": TITLE, "columns": COLUMNS})
     config = valid_config(shown_so, plots, (("export",), ["svg"]))
     tables = {"runs": made.runs, "comparison": made.comparison, **concluded}
-    tables["epochs"] = pd.DataFrame(columns=runs_table.EPOCH_COLUMNS)
+    tables["epochs"] = pd.DataFrame(columns=list(columns(EpochRow)))
     study_of_page = study_folder(tmp_path / "results", config, made.planned, **tables)
-    data_warnings.write(study_of_page.tables / "warnings.json", shown.warnings)
+    data_warnings.write(study_of_page.details / "warnings.json", shown.warnings)
     (tmp_path / "results/partial").mkdir()
     write_page.page(study_of_page)
     output = tmp_path / "results" / "report.html"

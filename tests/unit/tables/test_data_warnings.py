@@ -12,6 +12,7 @@ import generator
 import pandas as pd
 import pytest
 from builders import changed, manifest_of, raw_config, study_folder, write_failure
+from msgspec.structs import replace
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Config

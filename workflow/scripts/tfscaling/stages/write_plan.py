@@ -3,8 +3,9 @@
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
 OUTPUTS  in details/: plan.csv: one row per configuration with runs still to do and per excluded
-         one, with the answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses, then the
-         configurations, the sbatch lines, the sums and the budget; repeats/round=<n>.json
+         one, with the answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses,
+         then the configurations, the sbatch lines, the sums and the budget;
+         repeats/round=<n>.json
 """
 
 from __future__ import annotations
