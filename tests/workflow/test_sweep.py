@@ -215,8 +215,7 @@ def test_a_run_outside_the_grid_is_refused(finished: Project) -> None:
 def test_the_demo_plans_the_advertised_grid(project: Project) -> None:
     done = project.snakemake("--dry-run", config=[str(Path("config/demo.yaml"))])
     for nodes in (1, 2, 4):
-        for gpus in (0, 2):
-            assert f"nodes={nodes} gpus_per_node={gpus} tasks_per_node=1 recipe=demo" in done.stdout
+        assert f"nodes={nodes} gpus_per_node=0 tasks_per_node=1 recipe=demo" in done.stdout
 
 
 def test_snakemakes_own_report_has_the_page_the_configuration_and_the_table(

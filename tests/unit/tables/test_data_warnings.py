@@ -96,6 +96,14 @@ def test_nodes_on_one_machine_concern_the_runs_on_several_nodes(tmp_path: Path) 
     assert nodes_of(only) == [2]
 
 
+@pytest.mark.parametrize(("cpus", "is_warned_of"), [(1, False), (2, True)])
+def test_nodes_with_a_core_each_share_none(cpus: int, is_warned_of: bool, tmp_path: Path) -> None:
+    """Two nodes on a machine with three CPUs."""
+    read = frames(written(config_of(), tmp_path, on_one_machine), tmp_path)
+    kinds = [w.kind for w in data_warnings.find(*read, dict.fromkeys(read[1]["platform"], cpus))]
+    assert ("one_machine" in kinds) == is_warned_of
+
+
 def test_machines_that_the_ranks_cannot_tell_are_not_taken_for_one(tmp_path: Path) -> None:
     def unknown(run: PlannedRun, record: dict[str, Any]) -> None:
         for rank in record["ranks"]:

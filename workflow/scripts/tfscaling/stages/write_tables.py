@@ -74,7 +74,7 @@ def compare(study: StudyFolder) -> None:
     published = published_results.read(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
     table_rows.write_csv(table, study.table("comparison"))
-    warnings = data_warnings.find(table, runs)
+    warnings = data_warnings.find(table, runs, _cpus_per_node(study))
     data_warnings.write(study.details / "warnings.json", warnings)
     points = comparison.as_text(table, shown.title, shown.columns)
     texts = [warning.text for warning in warnings]
@@ -92,8 +92,13 @@ def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame)
         parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
         page = "\n".join([f"# {platform.title}\n", *parts])
         own = (frame[frame["platform"] == name] for frame in (table, runs))
-        texts = [warning.text for warning in data_warnings.find(*own)]
+        found = data_warnings.find(*own, _cpus_per_node(study))
+        texts = [warning.text for warning in found]
         atomic.write_text(folder / f"{name}.md", display.with_warnings(page, texts))
+
+
+def _cpus_per_node(study: StudyFolder) -> dict[str, int]:
+    return {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
 
 
 def analyse(study: StudyFolder) -> None:
