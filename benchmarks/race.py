@@ -576,7 +576,7 @@ KEPT_SHARE = 25
 CELLS = {
     cell.name: cell
     for cell in (
-        Cell("random 20, 5 %", _random(2), NORMAL, _cheap(0.3), ("time",)),
+        Cell("random 20, 5 %", _random(2), NORMAL, _cheap(0.35), ("time",)),
         Cell("random 60, 5 %", _random(6), NORMAL, _cheap(0.25), ("time",)),
         Cell("random 60, 5 %, by cost", _random(6), NORMAL, _cheap(0.25), ("cost",)),
         Cell("random 150, 5 %", _random(15), NORMAL, _cheap(0.25), ("time",)),
@@ -622,13 +622,20 @@ CELLS = {
             CLAIMED,
         ),
         *(
-            Cell(f"{name}, 5 %, {kind}", truth, NORMAL, WITH_LIMITS, (kind,))
+            Cell(f"{name}, 5 %, {kind}", truth, NORMAL, limits, (kind,))
             for kind in LIMITS
-            for name, truth in (
-                ("random 20", _random(2)),
-                ("aws-c4-2xlarge", _published("aws-c4-2xlarge")),
-                ("all 41", _published(None)),
+            for name, truth, limits in (
+                ("random 20", _random(2), WITH_LIMITS),
+                ("each platform", _any_published, replace(WITH_LIMITS, node_hours_max=0.75)),
+                ("all 41", _published(None), WITH_LIMITS),
             )
+        ),
+        Cell(
+            "aws-c4-2xlarge, 5 %, deadline",
+            _published("aws-c4-2xlarge"),
+            NORMAL,
+            replace(WITH_LIMITS, node_hours_max=1.0),
+            ("deadline",),
         ),
         Cell(
             "random 20, disturbed, deadline",

@@ -147,8 +147,8 @@ class Decision:
         return {name: why for name, why in reasons.items() if why in FAILED}
 
 
-#: A search is decided if the chances of all candidates add up to this: three fifths of the error.
-RISK_MAX = 0.6 * (1 - CONFIDENCE)
+#: A search is decided if the chances of all candidates add up to this: two fifths of the error.
+RISK_MAX = 0.4 * (1 - CONFIDENCE)
 #: Runs → a candidate with so few runs is behind only from this ratio on: they may all be of a slow
 #: mode, and cannot show that it scatters more than its rivals.
 EARLY_RATIOS = {1: 1.5, 2: 1.45, 3: 1.35, 4: 1.2}
@@ -288,6 +288,7 @@ class _Search:
         self.best = best = int(min(leaders, key=lambda n: sure[n]))
         self.gaps = fit.mean - fit.mean[best]
         self.tails = self._tails(self.near)
+        self.is_smooth = self.is_smooth and not self._is_refuted(fit)
         gates = self._gates(fit)
         failed = [n for n, why in self.gone.items() if why in FAILED and self.seen[n]]
         self.unresolved = [n for n in failed if gates[n] or self.tails[n] > self._least]
@@ -298,9 +299,7 @@ class _Search:
         if is_sure and is_named:
             self.is_decided = not self.unresolved and self._is_compared
             return []
-        if self.is_smooth and self._is_refuted(fit):
-            self.is_smooth = False
-        return self._next(self._chosen(fit, gates))
+        return self._next(self._chosen(fit, gates, is_sure))
 
     @property
     def _least(self) -> float:
@@ -384,8 +383,11 @@ class _Search:
         """Whether the runs contradict smooth lines."""
         return fit.misses > MISSES_MAX or int((fit.errors > ODD).sum()) >= ODD_MAX
 
-    def _chosen(self, fit: Fit, gates: Array) -> list[int]:
-        """The runs of the next round: the best, and those most likely better for what they take."""
+    def _chosen(self, fit: Fit, gates: Array, is_sure: bool) -> list[int]:
+        """The runs of the next round: the best, and those most likely better for what they take.
+
+        If the others are surely behind (`is_sure`), the best alone lacks runs to be named.
+        """
         best, batch = int(self.best or 0), batch_size(self.count)
         if not self.is_smooth and (unseen := self._next(np.flatnonzero(self.used == 0).tolist())):
             return unseen
@@ -394,7 +396,7 @@ class _Search:
         score[best] = 0
         rank = score / np.sqrt(takes / takes.mean())
         ranked = [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > self._least]
-        order = self._next(ranked)
+        order = [] if is_sure else self._next(ranked)
         lacks = self._needed - int(self.seen[best])
         is_unsure = not order or fit.variance[best] >= 0.8 * fit.variance[order[0]]
         chosen = [best] if lacks > 0 or is_unsure else []
