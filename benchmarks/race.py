@@ -26,6 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the matrices are small
+
 import numpy as np
 import pandas as pd
 from scipy.stats import beta
@@ -566,8 +568,8 @@ WITH_LIMITS = Limits(0.05, infeasible_max=0.05, holds_min=0.95, node_hours_max=0
 NORMAL = normal(0.05)
 #: Where two modes are, per cent of slow runs, by how much they are slower, whether it is claimed.
 MODES = (
-    *(("best", *each, True) for each in ((30, 28), (30, 49), (40, 49), (40, 65), (50, 35))),
-    ("best", 20, 49, False),
+    *(("best", *each, True) for each in ((30, 28), (30, 49), (40, 49), (50, 35))),
+    *(("best", *each, False) for each in ((20, 49), (40, 65))),
     *(("tenth", *each, True) for each in ((30, 28), (50, 35))),
     *(("all", *each, True) for each in ((30, 28), (50, 35))),
 )
@@ -603,8 +605,13 @@ CELLS = {
         Cell("spike, random 20, 5 %", _spiked(2), NORMAL, CLAIMED),
         Cell("slip8, 5 %", _slip(8), NORMAL, CLAIMED, ("time", "one run of each", "naive")),
         Cell("slip20, 5 %", _slip(20), NORMAL, CLAIMED),
-        Cell("slip40, 5 %", _slip(40), NORMAL, CLAIMED),
         Cell("slip8, each its own", _slip(8), of_its_own, CLAIMED),
+        Cell(
+            "random 20 best, two modes: 30 % of runs 49 % slower",
+            lambda dice: generated(2, dice).with_modes(dice, 0.3, 1.49, "best"),
+            normal(0.02),
+            CLAIMED,
+        ),
         Cell("random 20, 10 %", _random(2), normal(0.1), CLAIMED),
         Cell("random 20, 20 %", _random(2), normal(0.2), CLAIMED),
         Cell("random 20, each its own", _random(2), of_its_own, CLAIMED),
@@ -690,7 +697,7 @@ def simulate(task: tuple[str, str, int], seed: int = SEED) -> Summary:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--cell", action="append", choices=list(CELLS), help="only this one")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--processes", type=int, default=os.cpu_count())

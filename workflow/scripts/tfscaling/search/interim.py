@@ -149,12 +149,11 @@ class Decision:
 
 #: A search is decided if the chances of all candidates add up to this: two fifths of the error.
 RISK_MAX = 0.4 * (1 - CONFIDENCE)
-#: Runs → a candidate with so few runs is behind only from this ratio on: they may all be of a slow
+#: Runs → a candidate with so few runs is behind only from the first ratio on, or from the second,
+#: if the others' runs give it a chance of SURPRISE to be the best: its runs may all be of a slow
 #: mode, and cannot show that it scatters more than its rivals.
-EARLY_RATIOS = {1: 1.5, 2: 1.45, 3: 1.35, 4: 1.2}
-#: A single run is repeated if the others' runs give its candidate this chance to be the best,
-#: unless it is behind by DISTURBED_RATIO.
-SURPRISE, DISTURBED_RATIO = 0.1, 4.5
+EARLY_RATIOS = {1: (1.3, 4.5), 2: (1.15, 1.45), 3: (1.1, 1.35), 4: (1.0, 1.2)}
+SURPRISE = 0.1
 #: Runs of the best before it is named, and if no rival is further behind than CLOSE: with ten, a
 #: slow mode in 30 % of its runs is seen with 97 %.
 LEADER_RUNS, CLOSE_LEADER_RUNS, CLOSE = 4, 10, math.log(1.08)
@@ -368,14 +367,12 @@ class _Search:
     def _gates(self, fit: Fit) -> Array:
         """Which candidates have too few runs to be believed behind the best."""
         gates = np.zeros(self.count, bool) if self.is_smooth else self.seen == 0
-        for runs, ratio in EARLY_RATIOS.items():
-            gates |= (self.seen == runs) & (self.gaps < math.log(ratio) - self.near)
-        best_mean = fit.mean[self.best]
         with np.errstate(invalid="ignore"):
-            ahead = (best_mean - self.near - fit.left_out) / fit.left_out_sd
+            ahead = (fit.mean[self.best] - self.near - fit.left_out) / fit.left_out_sd
             chance = np.nan_to_num(stdtr(np.clip(fit.freedom, *FREEDOM), ahead))
-        is_usual = self.gaps < math.log(DISTURBED_RATIO) - self.near
-        gates |= (self.seen == 1) & (chance > SURPRISE) & is_usual
+        for runs, (ratio, surprising) in EARLY_RATIOS.items():
+            least = np.where(chance > SURPRISE, math.log(surprising), math.log(ratio))
+            gates |= (self.seen == runs) & (self.gaps < least - self.near)
         gates[self.best] = False
         return np.asarray(gates & ((self.used < self.search.repeats_max) | (self.seen == 0)))
 
