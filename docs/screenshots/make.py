@@ -24,7 +24,8 @@ from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
 from tfscaling.spec import config_files, configuration, grid  # noqa: E402
 from tfscaling.spec.manifest import Manifest  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
-from tfscaling.stages import analyse, compare, write_page  # noqa: E402
+from tfscaling.stages import write_page  # noqa: E402
+from tfscaling.stages import write_tables as stages  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
 from tfscaling.tables import runs_table  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
@@ -80,7 +81,7 @@ def make(name: str, folder: Path) -> Path:
     manifest = Manifest.of(config, planned, STRATEGIES)
     (folder / "config.json").write_bytes(msgspec.json.encode(config))
     manifest.write(folder / "manifest.json")
-    for stage in (compare.run, analyse.run, write_page.plots, write_page.page):
+    for stage in (stages.compare, stages.analyse, write_page.plots, write_page.page):
         stage(StudyFolder(folder))
     return folder / "report.html"
 

@@ -38,7 +38,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "memory": (
         {"partition": "cpu", "mem_mb": 2_000_000},
-        "no node of partition cpu has 2000000 MB of memory",
+        "allocation failure: ",
     ),
     "constraint": (
         {"partition": "cpu", "constraint": "nosuch"},

@@ -61,9 +61,9 @@ def measured(
 
 def merge(into: Project, there: Path) -> subprocess.CompletedProcess[str]:
     """`make merge FROM=there STUDY=clouds` in a project."""
-    script = REPOSITORY / "workflow/scripts/merge_results.py"
+    program = REPOSITORY / "workflow/scripts/tfscaling"
     return subprocess.run(
-        [sys.executable, str(script), "--from", str(there), "--study", "clouds"],
+        [sys.executable, str(program), "merge", "--from", str(there), "--study", "results/clouds"],
         cwd=into.folder, env={**os.environ}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -57,8 +57,13 @@ def test_bad_configuration(name: str, project: Project) -> None:
 
 #: name → (text of an overlay over the good configuration, how the message begins behind its name)
 TEXTS = {
-    "key twice": ("seed: 1\nseed: 2\n", "line 2: seed: "),
-    "newline": ('recipes: {"a\\n": {}}\n', 'recipes: "a\\n" is '),
+    "not finite": ("seed: .inf\n", 'seed: ".inf" is not allowed; '),
+    "newline": ('recipes: {"a\\n": {}}\n', 'recipes: "a\\n" is not allowed; '),
+    "long name": (f"recipes: {{{'a' * 300}: {{}}}}\n", 'recipes: "aaaaaaa'),
+    "option of sbatch": (
+        "platforms: {laptop: {extra: --nodes=7}}\n",
+        'platforms.laptop.extra: "--nodes=7" is not allowed; ',
+    ),
 }
 
 
@@ -86,7 +91,7 @@ def test_a_file_that_is_no_yaml_is_named(project: Project) -> None:
     assert any(line.startswith(place) for line in done.stdout.splitlines()), done.stdout
     path.write_bytes(b"\xff\n")
     done = project.snakemake("--dry-run", check=False)
-    assert "config/config.yaml: line 1: " in done.stdout and "0xff" in done.stdout
+    assert any(line.startswith("config/config.yaml: ") for line in done.stdout.splitlines())
     assert "Traceback" not in done.stdout
 
 

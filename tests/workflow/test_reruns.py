@@ -116,7 +116,7 @@ def rules_to_do(project: Project, snakefile: Path) -> set[str]:
 
 
 def test_edited_code_makes_again_what_it_makes(copied: Project, tmp_path: Path) -> None:
-    """No table depends on the training, and only the page on `report`."""
+    """No table depends on the training."""
     workflow, snakefile = tmp_path / "tool/workflow", tmp_path / "tool/Snakefile"
     shutil.copytree(REPOSITORY / "workflow", workflow, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "Snakefile", snakefile)
@@ -132,7 +132,7 @@ def test_edited_code_makes_again_what_it_makes(copied: Project, tmp_path: Path) 
         return rules_to_do(copied, snakefile)
 
     assert edit("train", "launch", "cluster", "datasets") == set()
-    assert edit("conclusions") == {"analyse", "plot", "write_report"}
+    assert edit("conclusions") == {"collect", "compare", "write_report"}
 
 
 def test_without_snakemakes_memory_nothing_current_is_made_anew(copied: Project) -> None:
@@ -168,7 +168,7 @@ def test_without_snakemakes_memory_the_tables_are_those_of_the_configuration(
     copied.overlay(content)
     shutil.rmtree(copied.folder / ".snakemake")
     to_do = rules_to_do(copied, REPOSITORY / "Snakefile")
-    assert {"write_config", "compare", "analyse", "plot", "write_report"} == to_do
+    assert {"write_config", "compare", "write_report"} == to_do
 
 
 def test_records_of_other_parameters_are_refused(copied: Project) -> None:

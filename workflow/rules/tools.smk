@@ -12,8 +12,8 @@ rule plan:
     conda:
         "../envs/environment.yaml"
     params:
-        submission=plan_submission,
         study=subpath(input.manifest, parent=True),
+        submission=plan_submission,
     shell:
         r"""
         python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
@@ -25,7 +25,7 @@ START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, RERUNS, rules.train.rule.nam
 
 # A dry-run has no start: what is asked for is not known yet, so that a dry-run of `plan` ends, too.
 if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
-    sys.exit(refusal)
+    raise WorkflowError(refusal)
 
 
 onstart:
@@ -38,8 +38,8 @@ onstart:
         begin_console()
 
 
-OUTCOME = SweepOutcome(Path(STUDY), sys.argv)
-CONSOLE = SweepProgress(CONFIG, Path(ROOT, "runs"), OUTCOME.lines)
+OUTCOME = SweepOutcome(Path(STUDY))
+CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines)
 
 
 # The plugin shortens what follows. In a module the outer workflow owns the console.

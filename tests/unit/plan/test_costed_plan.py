@@ -135,14 +135,6 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
     assert costed_plan.measured_s(entry.spec, tmp_path) == []
 
 
-def test_totals(tmp_path: Path) -> None:
-    runs = plan_of(config_of(**PRICE), tmp_path).runs
-    assert costed_plan.total(runs) == costed_plan.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
-    unpriced = plan_of(config_of(), tmp_path).runs
-    assert costed_plan.total(unpriced) == costed_plan.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
-    assert costed_plan.total([]) == costed_plan.Total(0, 0.0, 0.0, 0.0, ())
-
-
 def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path) -> None:
     config = config_of(repeats=3, **PRICE)
     write_failure(tmp_path, planned_runs(config)[1])
@@ -250,13 +242,6 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
-    text = page(config_of({"usd": 1, "node_hours": 1}, **PRICE), tmp_path)
-    refusals = [line for line in text.splitlines() if line.startswith("- The budget refuses")]
-    assert len(refusals) == 2
-    assert "budget.usd: 1 " in refusals[0] and "budget.node_hours: 1 " in refusals[1]
-
-
 # --- benchmarks ---
 
 
@@ -285,11 +270,6 @@ def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) ->
         cluster="other",
     )
     assert plan_of(config, tmp_path / "runs").benchmarks == []
-
-
-def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
-    with pytest.raises(configuration.ConfigError, match='cluster: "other" is not allowed'):
-        plan_of(replace(config_of(), cluster="other"), tmp_path)
 
 
 def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> None:
@@ -326,17 +306,6 @@ def test_a_batch_beyond_prepared_data_is_refused(
     if found is not None:
         assert found.startswith('config.yaml: recipes.weak: {"per_replica_batch_size": 64} ')
         assert "nodes 2" in found and "128" in found
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"sha256": "a", "examples": [1]}'])
-def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path) -> None:
-    """Their run is refused with a reason when it starts."""
-    config = configuration.validate(
-        raw_config((("recipes", "weak", "dataset"), "platform:platform"))
-    )
-    (tmp_path / "platform:platform.json").write_text(text)
-    runs = grid.expand(config, REGISTRIES).runs
-    assert sweep_start.batch_problem(config, runs, tmp_path) is None
 
 
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:

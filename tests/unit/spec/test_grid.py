@@ -115,17 +115,6 @@ def test_a_point_in_two_blocks_is_an_error_that_shows_the_point_and_both_blocks(
     assert '"nodes": 2' in message and "grid[0]" in message
 
 
-def test_the_same_sizes_with_another_recipe_are_no_duplicate() -> None:
-    other = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 1}
-    expanded = expand((("recipes", "strong"), other), blocks(block(), block(recipe="strong")))
-    assert [run.spec.point.recipe for run in expanded.runs] == ["weak", "strong"]
-
-
-def test_scalars_and_lists_describe_the_same_point() -> None:
-    lists = {name: [value] for name, value in block(strategy="single").items()}
-    assert expand(blocks(lists)) == expand(blocks(block(strategy="single")))
-
-
 def test_a_block_is_the_product_of_its_axes_with_repeats_innermost() -> None:
     runs = expand(blocks(block(nodes=[2, 1], gpus_per_node=[0, 4], repeats=2))).runs
     assert [
@@ -240,16 +229,6 @@ def test_an_excluded_geometry_may_be_one_that_no_cluster_could_give() -> None:
     expanded = expand(blocks(block(gpus_per_node=[2, 4], tasks_per_node=[2, 4], exclude=[rule])))
     assert len(expanded.runs) == 3
     assert len(expanded.excluded) == 1
-
-
-def test_limits_are_those_of_each_platform() -> None:
-    expanded = expand(blocks(block(platform=["cluster", "laptop"], nodes=[4, 8])))
-    assert [(run.spec.point.platform, run.spec.point.nodes) for run in expanded.runs] == [
-        ("cluster", 4),
-        ("cluster", 8),
-        ("laptop", 4),
-    ]
-    assert [point.reason for point in expanded.excluded] == ["8 nodes exceed nodes_max 4"]
 
 
 def check_baseline(baseline: dict[str, Any], *changes: Change) -> None:

@@ -254,8 +254,8 @@ def of_quality(quality: Quality) -> Metric:
 
 
 #: Why the time to a target is unknown although the run reached it.
-_UNKNOWN = "its time to the target is not known: "
-_NO_TIMES = f"{_UNKNOWN}the program reports no times for all later epochs"
+_UNKNOWN = "the run's time to the target is not known: "
+_NO_TIMES = f"{_UNKNOWN}the program does not report the time of each epoch"
 _NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs, checkpoints and probes"
 
 

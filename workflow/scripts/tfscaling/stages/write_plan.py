@@ -259,7 +259,6 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             "starts: when Slurm would start one run of the row, if nothing else were submitted "
             "(`sbatch --test-only`); local time."
         )
-        found += costed_plan.soonest(points)
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
