@@ -259,13 +259,10 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
 def test_the_program_writes_the_page(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
     shown = results(made)
-    concluded = {
-        name: shown.conclusions.get(name, pd.DataFrame(columns=["status"])) for name in CONCLUSIONS
-    }
     plots = (("plots",), dict.fromkeys(PLOTS) | {"speedup": {"title": "My speed-up"}})
     shown_so = (("comparison",), {"title": TITLE, "columns": COLUMNS})
     config = valid_config(shown_so, plots, (("export",), ["svg"]))
-    tables = {"runs": made.runs, "comparison": made.comparison, **concluded}
+    tables = {"runs": made.runs, "comparison": made.comparison, **shown.conclusions}
     tables["epochs"] = pd.DataFrame(columns=list(columns(EpochRow)))
     study_of_page = study_folder(tmp_path / "results", config, made.planned, **tables)
     data_warnings.write(study_of_page.details / "warnings.json", shown.warnings)

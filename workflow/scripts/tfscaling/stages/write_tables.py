@@ -91,8 +91,8 @@ def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame)
     for name, platform in study.manifest.platforms.items():
         parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
         page = "\n".join([f"# {platform.title}\n", *parts])
-        own = (frame[frame["platform"] == name] for frame in (table, runs))
-        found = data_warnings.find(*own, _cpus_per_node(study))
+        points, own = (frame[frame["platform"] == name] for frame in (table, runs))
+        found = data_warnings.find(points, own, _cpus_per_node(study))
         texts = [warning.text for warning in found]
         atomic.write_text(folder / f"{name}.md", display.with_warnings(page, texts))
 
