@@ -263,7 +263,8 @@ def test_every_output_has_every_warning_about_its_data(
     ]  # fmt: skip
     assert {Path(name).name for name in texts} >= {
         "comparison.md", "laptop.md", "cluster.md",
-        "decision.md", "findings.md", "methodology.md", "report.html", *(f"{name}.svg" for name in DRAWN),
+        "decision.md", "findings.md", "methodology.md", "report.html",
+        *(f"{name}.svg" for name in DRAWN),
     }  # fmt: skip
     read = [table_rows.read_table(folder / f"{name}.csv") for name in ("comparison", "runs")]
     for name, text in texts.items():
