@@ -15,7 +15,6 @@ import pytest
 import yaml
 from project import REPOSITORY, SMALL_MODEL, Project
 from sweep import CONSOLE, SECRET
-from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.phases import PHASES, TRAINER_PHASES
 from tfscaling.spec import grid
@@ -234,8 +233,22 @@ def test_snakemakes_own_report_has_the_page_the_configuration_and_the_table(
     assert found == {path.name: path.read_bytes() for path in made}
     introduction = page.split("var workflow_desc = ")[1].split("</script>")[0]
     assert "What to read first" in introduction
-    for conclusion in CONCLUSIONS.values():
-        assert json.dumps(conclusion.title) in page
+
+
+def test_a_study_and_a_run_have_few_files(finished: Project, tmp_path: Path) -> None:
+    """Without `export`; a run of one rank."""
+    copied = finished.copy(tmp_path / "project")
+    copied.snakemake("--config", "export=[]")
+    study = copied.folder / "results/main"
+    assert sorted(path.name for path in study.iterdir()) == [
+        "comparison.csv",
+        "details",
+        "report.html",
+        "runs.csv",
+    ]
+    assert len([path for path in study.rglob("*") if path.is_file()]) <= 17  # with published data
+    for record in copied.folder.glob("results/runs/**/nodes=1/**/run.json"):
+        assert len([path for path in record.parent.rglob("*") if path.is_file()]) <= 7
 
 
 def test_what_a_sweep_writes_is_its_owners_and_has_nothing_of_the_environment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +56,16 @@ class StudyFolder:
 
     @property
     def conclusions(self) -> Path:
+        """The folder of the tables of conclusions."""
         return self.details / "conclusions"
+
+    def emptied(self, name: str, is_needed: bool = True) -> Path:
+        """A folder in `details` without the files of an earlier start, which exists if needed."""
+        folder = self.details / name
+        shutil.rmtree(folder, ignore_errors=True)
+        if is_needed:
+            folder.mkdir()
+        return folder
 
     def table(self, name: str) -> Path:
         """The CSV file of a table or conclusion."""

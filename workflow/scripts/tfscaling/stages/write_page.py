@@ -58,10 +58,10 @@ def page(study: StudyFolder) -> None:
     text = study.config.comparison
     html = render(results, text.title, text.columns, study.folder)
     atomic.write_text(study.folder / "report.html", html)
-    if "svg" in study.config.export:
-        (study.details / "plots").mkdir(exist_ok=True)
-        for plot in results.plots:
-            atomic.write_text(study.details / f"plots/{plot.name}.svg", plot.svg)
+    is_needed = "svg" in study.config.export
+    folder = study.emptied("plots", is_needed)
+    for plot in results.plots if is_needed else ():
+        atomic.write_text(folder / f"{plot.name}.svg", plot.svg)
     shutil.rmtree(study.folder / "partial", ignore_errors=True)
 
 
@@ -72,8 +72,6 @@ STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, page
 def partial(study: StudyFolder) -> None:
     """Run these stages with the records that exist, in the folder `partial` of the study."""
     made = StudyFolder(study.folder / "partial", study.results or study.folder.parent)
-    for name in ("conclusions", "platforms", "plots"):  # files that are no longer written
-        shutil.rmtree(made.details / name, ignore_errors=True)
     (made.folder / "report.html").unlink(missing_ok=True)
     for stage in STAGES:
         stage(made)

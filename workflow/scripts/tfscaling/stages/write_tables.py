@@ -41,8 +41,10 @@ def collect(study: StudyFolder) -> None:
     manifest = study.manifest
     runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
     table_rows.write_csv(runs, study.table("runs"))
+    parquet = study.details / "runs.parquet"
+    parquet.unlink(missing_ok=True)
     if "parquet" in study.config.export:
-        table_rows.write_parquet(runs, study.details / "runs.parquet")
+        table_rows.write_parquet(runs, parquet)
     table_rows.write_csv(epochs, study.table("epochs"))
     print("\n".join(told(runs)))
 
@@ -80,15 +82,14 @@ def compare(study: StudyFolder) -> None:
     texts = [warning.text for warning in warnings]
     page = display.with_warnings(display.markdown(points), texts)
     atomic.write_text(study.details / "comparison.md", page)
-    if MARKDOWN in study.config.export:
-        write_platforms(study, table, runs)
+    write_platforms(study, table, runs)
 
 
 def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame) -> None:
-    """Write each platform's table with its warnings."""
-    folder = study.details / "platforms"
-    folder.mkdir(exist_ok=True)
-    for name, platform in study.manifest.platforms.items():
+    """Write each platform's table with its warnings, if that is requested."""
+    is_needed = MARKDOWN in study.config.export
+    folder = study.emptied("platforms", is_needed)
+    for name, platform in study.manifest.platforms.items() if is_needed else ():
         parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
         page = "\n".join([f"# {platform.title}\n", *parts])
         points, own = (frame[frame["platform"] == name] for frame in (table, runs))
@@ -105,7 +106,7 @@ def analyse(study: StudyFolder) -> None:
     """Write the table of each conclusion with rows; on request its page, after the warnings."""
     warnings = data_warnings.read(study.details / "warnings.json")
     evidence = evidence_of(study)
-    study.conclusions.mkdir(exist_ok=True)
+    study.emptied("conclusions")
     for name, table in tables(evidence):
         if table.empty:
             continue
