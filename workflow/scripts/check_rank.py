@@ -10,12 +10,11 @@ import time
 STARTED_S = time.monotonic()
 
 from tfscaling.launch import rank_process  # noqa: E402
-from tfscaling.spec.run_spec import RunSpec  # noqa: E402
 from tfscaling.train import node_rates  # noqa: E402
 
 
 def main() -> None:
-    parser = rank_process.parser(__doc__, RunSpec)
+    parser = rank_process.parser(__doc__)
     words = "how much later than this rank others may begin"
     parser.add_argument("--meet-s", type=float, required=True, help=words)
     args = parser.parse_args()

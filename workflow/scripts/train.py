@@ -43,7 +43,7 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    launching.add_arguments(parser, RunSpec)
+    launching.add_arguments(parser)
     what = "file of prepare_dataset; none for a program that has its own data"
     parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")

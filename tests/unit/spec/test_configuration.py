@@ -117,6 +117,12 @@ UNKNOWN_KEYS: dict[str, tuple[Sequence[str | int], str, str]] = {
 }  # fmt: skip
 
 
+def test_a_key_that_was_removed_names_what_replaces_it() -> None:
+    message = error_of(raw_config((("all_reduce_benchmark",), {"enabled": True})))
+    assert message.startswith("config.yaml: all_reduce_benchmark: ")
+    assert "`attribution: true`" in message and "unknown key" not in message
+
+
 @pytest.mark.parametrize(("path", "key", "rule"), UNKNOWN_KEYS.values(), ids=UNKNOWN_KEYS)
 def test_an_unknown_key_is_called_that(path: Sequence[str | int], key: str, rule: str) -> None:
     value: Any = {"baseline": {"node": 1}} if path == ("comparison",) else 1

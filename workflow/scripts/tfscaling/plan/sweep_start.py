@@ -16,7 +16,6 @@ from tfscaling.spec import grid, user_code, variants
 from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
 from tfscaling.spec.configuration import Sources, problem
 from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.spec.run_spec import RunSpec
 
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (
@@ -91,7 +90,7 @@ class SweepStart:
         for job in self.jobs.to_do():
             output = str(next(iter(job.output), ""))
             spec = self.jobs.specs.get(output)
-            if not isinstance(spec, RunSpec) or not Path(output).exists():
+            if spec is None or not Path(output).exists():
                 continue
             made_again = self.jobs.workflow.dag.reason(job).updated_input_run & set(job.input)
             if made_again and spec.path not in self.reruns.runs_of_changed_data:
@@ -108,10 +107,9 @@ class SweepStart:
 
         if self.jobs.workflow.deployment_settings.deployment_method:
             return
-        due = self.jobs.specs_to_do()
-        runs = [spec for spec in due if isinstance(spec, RunSpec)]
+        runs = self.jobs.specs_to_do()
         yield local_checks.cuda_problem(runs, self.config)
-        yield local_checks.mpi_problem(due, self.config)
+        yield local_checks.mpi_problem(runs, self.config)
         if self.config.check_models:
             outcome = local_checks.check(runs, Path(self.jobs.results))
             if outcome.warning:

@@ -38,7 +38,12 @@ COMMAND_LINE = "--config"
 #: Where the workflow looks for its configuration, in the folder in which snakemake runs.
 CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 #: Folders below results that all studies share: no study has their name.
-SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
+SHARED_FOLDERS = ("datasets", "logs", "runs")
+#: Key of earlier versions → what to do instead.
+REMOVED = {
+    "all_reduce_benchmark": "removed: delete the key. A recipe's `attribution: true` measures how "
+    "much of a step is communication, `make all-reduce` compares MPI and gRPC",
+}
 #: What is read of the study that `compare_with` names, below its folder.
 REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
 #: The value of a key that is missing, and of a problem that concerns several values.
@@ -118,7 +123,7 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
     for option in _options(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
-            rule = f"unknown key; {known(fields, key)}"
+            rule = REMOVED.get(key) or f"unknown key; {known(fields, key)}"
             return NotAllowed([*place, key], value[key], rule)
         for key in (key for key in option.get("required", ()) if key not in value):
             absent = [name for name in CONFIG_FILES if not place and not Path(name).is_file()]
