@@ -39,13 +39,14 @@ COMMAND_LINE = "--config"
 CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 #: Folders below results that all studies share: no study has their name.
 SHARED_FOLDERS = ("datasets", "logs", "runs")
-#: Key of earlier versions → what to do instead.
-REMOVED = {
-    "all_reduce_benchmark": "removed: delete the key. A recipe's `attribution: true` measures how "
-    "much of a step is communication, `make all-reduce` compares MPI and gRPC",
-}
 #: What is read of the study that `compare_with` names, below its folder.
 REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
+#: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
+REMOVED = {
+    "gradient_noise_scale": "this key was removed, without a replacement; delete it",
+    "all_reduce_benchmark": "this key was removed; delete it. A recipe's `attribution: true` "
+    "measures how much of a step is communication",
+}
 #: The value of a key that is missing, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
