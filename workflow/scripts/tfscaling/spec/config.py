@@ -479,12 +479,6 @@ class Measured(Keys, frozen=True, kw_only=True):
     """The tables show this machine type."""
     cpus_per_node: Annotated[int, number("CPUs", ge=1, le=100_000)]
     """CPUs that a job requests on each node; its tasks share them evenly."""
-    node_check: Literal["flag", "bar"] | None = None
-    """Checks for a few seconds how fast the nodes of a run compute and send. For a much slower
-    node, `flag` adds a warning; `bar` ends the attempt, and the next one excludes the node. null
-    makes no check."""
-    node_check_factor: Annotated[float, Meta(gt=1, le=1000)] = 2.0
-    """A node is much slower if the median of the others is more than this many times as high."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
     env: dict[VariableName, NoZeroByte] = {}
