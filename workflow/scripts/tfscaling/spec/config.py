@@ -394,15 +394,12 @@ class Recipe(Keys, frozen=True, kw_only=True):
     environment: NotEmpty | None = None
     """The program's virtual or conda environment, a folder with `bin/python`; its `bin` comes first
     on PATH. Relative paths start where snakemake runs. null uses PATH as it is."""
-    observe: Literal["nothing", "fit", "events", "tensorboard", "output"] = "nothing"
+    observe: Literal["nothing", "fit", "events", "output"] = "nothing"
     """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
-    it writes, TensorBoard scalars, or patterns on its output."""
+    it writes, or patterns on its output."""
     patterns: dict[Name, NotEmpty] = {}
     """With `observe: output`: metric → regular expression whose one group is its value in a line of
     the output."""
-    log_folder: NotEmpty | None = None
-    """With `observe: tensorboard`: the folder of the program's logs, with the placeholders of
-    `program`."""
     train_examples: Examples | None = None
     """Examples in an epoch of the program: a run that reports more fails. null checks nothing."""
     parameters: dict[ParameterName, ParameterValues] = {}
