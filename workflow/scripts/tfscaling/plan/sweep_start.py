@@ -20,7 +20,7 @@ from tfscaling.spec.manifest import Manifest, PlannedRun
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (
     "--executor slurm submits jobs of a killed snakemake again, retries every failed run, excludes "
-    "no slow nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
+    "no broken nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
     "installs, does better"
 )
 

@@ -46,6 +46,11 @@ REMOVED = {
     "gradient_noise_scale": "this key was removed, without a replacement; delete it",
     "all_reduce_benchmark": "this key was removed; delete it. A recipe's `attribution: true` "
     "measures how much of a step is communication",
+    "log_folder": "this key was removed with `observe: tensorboard`; use `events` or `output`",
+    **dict.fromkeys(
+        ("node_check", "node_check_factor"),
+        "this key was removed; the column straggler_ratio shows slow nodes; delete it",
+    ),
 }
 #: The value of a key that is missing, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()

@@ -6,7 +6,6 @@ TensorFlow is imported inside functions only: names are known without it.
 #: Modules that other packages may import.
 __all__ = [
     "models",
-    "node_rates",
     "rank",
     "strategies",
 ]
