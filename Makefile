@@ -2,8 +2,6 @@
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 SNAKEMAKE = snakemake --profile profiles/local
-# what `make sweep` takes
-SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 LOCKS = requirements.txt $(if $(CUDA),requirements-cuda.txt)
 # the project's own plugins of Snakemake, installed as links to their folders
 PLUGINS = $(wildcard plugins/*/pyproject.toml)
@@ -13,12 +11,12 @@ OWN = $(wildcard own/requirements.txt)
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
 LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
-# parts of `make test`, each with a file of results
+# parts of `make test`; those with tests leave a file of results
+PARTS = test-slurm test-here lint docs
 PYTEST = pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
-RESULTS = .pytest_cache/test-slurm.xml .pytest_cache/test-here.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -40,10 +38,6 @@ run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 	@test -f "$(CONFIG)" || { echo 'CONFIG: "$(CONFIG)" is not a file; write make run CONFIG=own/config.yaml' >&2; exit 1; }
 	@$(SNAKEMAKE) --configfile $(CONFIG)
 
-# an overlay in sweeps/, its plan, a question, the sweep
-sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, question, sweep
-	@workflow/scripts/make_sweep.py $(foreach name,$(SWEEP),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z)='$($(name))'))
-
 # the recipe is chosen on examples held out of the training data, then reported on the test data
 large-batch: setup #- accuracy of large batches on MNIST and CIFAR-10; hours
 	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml --resources training_runs=2
@@ -58,13 +52,18 @@ peers: setup .venv-tf_keras .venv-jax .venv-torch #- the same training on other 
 	@benchmarks/peers/ratios.py results/peers/tables/runs.csv | tee results/peers/ratios.md
 
 view: ## open the newest page, or the page of STUDY=demo
-	@python3 workflow/scripts/view_page.py --study '$(STUDY)'
+	@page=$$(ls -t results/$(or $(STUDY),*)/report.html 2>/dev/null | head -1); \
+	test "$$page" || { echo "results/$(or $(STUDY),*)/report.html: no such page; make demo makes one" >&2; exit 1; }; \
+	echo "$(CURDIR)/$$page"; python3 -m webbrowser "file://$(CURDIR)/$$page" >/dev/null || true
 
 test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an hour on 2 cores
 	provision/virtual/install --accounting --late-files
-	@rm -f $(RESULTS)
-	@status=0; $(MAKE) --keep-going --jobs=3 --output-sync=line test-slurm test-here lint docs || status=1; \
-	    tests/summary.py $$status $(RESULTS)
+	@rm -f $(PARTS:%=.pytest_cache/%.*) && mkdir -p .pytest_cache
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=line $(PARTS:%=part-%); \
+	    tests/summary.py .pytest_cache $(PARTS)
+
+part-%:
+	@$(MAKE) $* && touch .pytest_cache/$*.passed
 
 # on this machine alone; three at a time, because many tests wait
 test-here:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -17,7 +18,6 @@ from typing import Any
 import loaded_python
 import snakemake_server
 import yaml
-from tfscaling.plan import drivers
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -156,8 +156,13 @@ class Project:
         return [json.loads(path.read_text()) for path in paths]
 
     def drivers(self) -> list[int]:
-        """Process numbers of the sweeps that run here."""
-        return [driver.pid for driver in drivers.living(self.folder / drivers.FOLDER)]
+        """Process numbers of the sweeps that run here: they have their logs open."""
+        logs, found = self.folder / ".snakemake/log", []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended
+                if any(logs in (file.readlink()).parents for file in process.glob("fd/*")):
+                    found.append(int(process.name))
+        return found
 
     def end_if_failed(self, happening: Future[None]) -> None:
         """End the sweeps here if this failed, which they might wait for without end."""

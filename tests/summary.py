@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Print which tests failed and, in the last line, how many passed; exit with 1 after a failure.
+"""Print which tests and parts failed and, in the last line, how many tests passed.
 
-usage: summary.py STATUS RESULTS.xml…; a STATUS other than 0 means that a part of `make test` failed
+usage: summary.py FOLDER PART…; FOLDER has PART.passed of each part of `make test` that passed, and
+PART.xml of those that have tests. Exit status 1 after a failure.
 """
 
 import sys
@@ -10,27 +11,30 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 
-def main(status: str, *results: str) -> int:
+def main(folder: str, *parts: str) -> int:
     counts = Counter({"passed": 0, "failed": 0})
-    for path in map(Path, results):
-        try:
-            cases = list(ElementTree.parse(path).iter("testcase"))
-        except (OSError, ElementTree.ParseError):  # pytest was killed
-            cases = []
-        if not cases:
-            print(f"failed: {path.stem} has no results")
-            counts["failed"] += 1
-        for case in cases:
+    for part in parts:
+        before = counts["failed"]
+        for case in _cases(Path(folder, f"{part}.xml")):
             tags = {each.tag for each in case}
             if tags & {"failure", "error"}:
                 print(f"failed: {case.get('classname')}.{case.get('name')}")
                 counts["failed"] += 1
             else:
                 counts["skipped" if "skipped" in tags else "passed"] += 1
-    if status != "0" and not counts["failed"]:
-        print("failed: a part without tests; its error is above")
+        if not Path(folder, f"{part}.passed").exists() and counts["failed"] == before:
+            print(f"failed: {part}; its error is above")
+            counts["failed"] += 1
     print(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))
-    return int(status != "0" or counts["failed"] > 0)
+    return int(counts["failed"] > 0)
+
+
+def _cases(path: Path) -> list[ElementTree.Element]:
+    """The tests of a part; none where it has no tests, or pytest was killed while it wrote."""
+    try:
+        return list(ElementTree.parse(path).iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        return []
 
 
 if __name__ == "__main__":

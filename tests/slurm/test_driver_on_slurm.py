@@ -54,7 +54,7 @@ class Driver:
         self._project, self._submit = project, submit
         self.ended: tuple[int | None, str] | None = None
         self._hang = ""
-        self._before = {*self._told(), *self._logs()}
+        self._before = {*self._logs()}
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -66,17 +66,14 @@ class Driver:
         except HangError as error:
             self._hang = str(error)
 
-    def _told(self) -> list[Path]:
-        return list(self._project.folder.glob(".snakemake/drivers/*.json"))
-
     def _logs(self) -> list[Path]:
         return list(self._project.folder.glob(".snakemake/log/*.log"))
 
     @property
     def pid(self) -> int:
-        wait_for(lambda: bool(set(self._told()) - self._before), "the driver to begin")
-        (path,) = set(self._told()) - self._before
-        return int(json.loads(path.read_text())["pid"])
+        wait_for(lambda: bool(self._project.drivers()), "the driver to begin")
+        (pid,) = self._project.drivers()
+        return pid
 
     @property
     def log(self) -> str:

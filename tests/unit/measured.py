@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from builders import manifest_of, raw_config
 from tfscaling.spec import configuration
@@ -99,27 +98,6 @@ def around(value: float, spread: float = 0.01, runs: int = 6) -> list[float]:
     """So many values about `value`, evenly from below to above it by `spread`, a fraction."""
     step = 2 * spread / max(1, runs - 1)
     return [value * (1 - spread + step * number) for number in range(runs)]
-
-
-N = (1, 2, 3, 4, 6, 8, 10)
-
-
-def runs_of(
-    sigma: float,
-    kappa: float = 0.0,
-    numbers: Sequence[float] = N,
-    runs: int = 6,
-    scatter: float = 0.0,
-    dice: np.random.Generator | None = None,
-    point_scatter: float = 0.0,
-) -> tuple[list[float], list[float]]:
-    """(n, seconds) of every run; scatter is proportional, of each run and of all of a point."""
-    dice = dice or np.random.default_rng(0)
-    n = np.repeat(np.asarray(numbers, float), runs)
-    times = 100 * (1 + sigma * (n - 1) + kappa * n * (n - 1)) / n
-    noise = dice.normal(0, scatter, len(n))
-    noise += np.repeat(dice.normal(0, point_scatter, len(numbers)), runs)
-    return n.tolist(), (times * np.exp(noise)).tolist()
 
 
 def nothing_measured() -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -364,7 +364,7 @@ def references() -> dict[str, Any]:
 
 def wait_for(outputs: Sequence[Path]) -> None:
     """Wait for the other ranks, which may still receive the last sum from this one."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not all(path.exists() for path in outputs) and time.monotonic() < deadline:
         time.sleep(0.05)
 

@@ -26,6 +26,7 @@ from known_truth import (
 )
 from tfscaling.conclusions import clouds, decision, findings
 from tfscaling.conclusions.evidence import Study
+from tfscaling.record import attempts
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import SUPPORTED
@@ -156,6 +157,15 @@ def test_failed_attempts_are_counted_and_paid_once(made: list[Made]) -> None:
                 run = one.truth.points[row["platform"], row["nodes"]].runs[row["repeat"] - 1]
                 assert row["failed_attempts"] == (run.lost_s > 0)
                 assert row["lost_time_s"] == pytest.approx(run.lost_s)
+            lost = [
+                (nodes * run.lost_s, nodes * PLATFORMS[platform][1] * run.lost_s)
+                for (platform, nodes), point in one.truth.points.items()
+                for run in point.runs
+            ]
+            spent = attempts.spent(one.runs.to_dict("records"))
+            hours, usd = (sum(each) / 3600 for each in zip(*lost, strict=True))
+            assert spent.lost_node_hours == pytest.approx(hours)
+            assert spent.lost_cost_usd == pytest.approx(usd)
 
 
 def test_a_choice_for_the_target_names_every_configuration_that_missed_it(

@@ -8,26 +8,28 @@ import pytest
 import summary
 
 CASES = '<testsuite>{}<testcase name="b"/><testcase name="c"><skipped/></testcase></testsuite>'
+FAILED = '<testcase classname="x" name="a"><error/></testcase>'
 
 
 @pytest.mark.parametrize(
-    ("case", "make_status", "last", "status"),
+    ("results", "passed", "named", "last"),
     [
-        ("", "0", "1 passed, 0 failed, 1 skipped", 0),
-        ("", "1", "1 passed, 0 failed, 1 skipped", 1),
-        ('<testcase name="a"><error/></testcase>', "0", "1 passed, 1 failed, 1 skipped", 1),
+        (CASES.format(""), ("test", "lint"), [], "1 passed, 0 failed, 1 skipped"),
+        (CASES.format(""), ("test",), ["lint"], "1 passed, 1 failed, 1 skipped"),
+        (CASES.format(FAILED), ("lint",), ["x.a"], "1 passed, 1 failed, 1 skipped"),
+        ("<testsuite>", ("lint",), ["test"], "0 passed, 1 failed"),
+        ("", (), ["test", "lint"], "0 passed, 2 failed"),
     ],
+    ids=["all passed", "lint failed", "a test failed", "pytest was killed", "nothing ran"],
 )
-def test_the_last_line_counts_and_the_status_is_that_of_all_parts(
-    case: str, make_status: str, last: str, status: int,
+def test_failed_tests_and_parts_are_named_and_counted(
+    results: str, passed: tuple[str, ...], named: list[str], last: str,
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    (tmp_path / "part.xml").write_text(CASES.format(case))
-    assert summary.main(make_status, str(tmp_path / "part.xml")) == status
-    assert capsys.readouterr().out.splitlines()[-1] == last
-
-
-def test_a_part_without_results_has_failed(tmp_path: Path) -> None:
-    (tmp_path / "cut.xml").write_text("<testsuite>")
-    for name in ("missing.xml", "cut.xml"):
-        assert summary.main("0", str(tmp_path / name)) == 1
+    (tmp_path / "test.xml").write_text(results)
+    for part in passed:
+        (tmp_path / f"{part}.passed").touch()
+    assert summary.main(str(tmp_path), "test", "lint") == int(bool(named))
+    *lines, counts = capsys.readouterr().out.splitlines()
+    assert [line.split()[1].rstrip(";") for line in lines] == named
+    assert counts == last

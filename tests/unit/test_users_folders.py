@@ -1,4 +1,4 @@
-"""What users write into `own/` and `sweeps/` is no part of the project's checks."""
+"""What users write into `own/` is no part of the project's checks."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ ELSEWHERE = {
     "source .venv/bin/activate": "a shell's own; the tests run in this environment",
     "snakemake --report": "test_sweep.py makes the report of a finished sweep",
     "provision/virtual/install": "`make test` begins with it",
-    "uvx tensorboard": "a server; test_tensorboard_logs.py reads what it would show",
     "sinfo": "tests/scheduler asks Slurm more than that",
     "squeue ": "tests/unit/plan reads what it prints; it needs a cluster",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",

@@ -1,27 +1,16 @@
-"""What users type to `make`: the targets of its help, and a sweep that is only planned."""
+"""What users type to `make`: the targets of its help, runs and pages."""
 
 from __future__ import annotations
 
-import csv
+import os
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from project import BIN, REPOSITORY, Project
+from project import REPOSITORY
 
 MAKEFILE = REPOSITORY / "Makefile"
-
-
-def make(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
-    """`make` in the project's folder, with this environment and no terminal."""
-    scripts = f"PATH={BIN}:/usr/bin:/bin"
-    command = ["make", "--file", str(MAKEFILE), "--old-file", ".venv/.installed", scripts, *words]
-    return subprocess.run(
-        command, cwd=project.folder, capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
 
 
 def listed(target: str) -> set[str]:
@@ -48,17 +37,20 @@ def test_run_without_a_configuration_says_what_to_write(tmp_path: Path, given: s
     assert any(line.startswith("CONFIG: ") for line in ended.stderr.splitlines())
 
 
-def test_a_sweep_is_planned_and_runs_only_after_yes(
-    new_project: Callable[[str], Project],
+@pytest.mark.parametrize(("given", "study"), [("", "late"), ("STUDY=early", "early")])
+def test_view_prints_the_newest_page_or_the_page_of_a_study(
+    tmp_path: Path, given: str, study: str
 ) -> None:
-    project = new_project("make-sweep")
-    (project.folder / "workflow").symlink_to(REPOSITORY / "workflow")
-    ended = make(project, "sweep", "NODES=1,2", "GPUS=0,2", "REPEATS=2", "STUDY=asked")
-    assert ended.returncode == 2, ended.stderr  # make's status for a recipe that failed
-    assert "YES=1" in ended.stderr
-    assert (project.folder / "sweeps/asked.yaml").exists()
-    assert (project.folder / "results/asked/plan.md").exists()
-    with (project.folder / "results/asked/plan.csv").open() as file:
-        points = {(row["nodes"], row["gpus_per_node"]) for row in csv.DictReader(file)}
-    assert points == {(nodes, gpus) for nodes in "12" for gpus in "02"}
-    assert not list(project.folder.glob("results/runs/**/run.json"))
+    for number, name in enumerate(("early", "late")):
+        page = tmp_path / "results" / name / "report.html"
+        page.parent.mkdir(parents=True)
+        page.touch()
+        os.utime(page, (number, number))
+    words = ["make", "--file", str(MAKEFILE), "view", *given.split(), "BROWSER=true"]
+    shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert Path(shown.splitlines()[-1]) == tmp_path / "results" / study / "report.html"
+
+
+def test_view_without_a_page_fails(tmp_path: Path) -> None:
+    words = ["make", "--file", str(MAKEFILE), "view"]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 2

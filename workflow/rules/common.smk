@@ -23,7 +23,7 @@ from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import drivers, sweep_jobs
+from tfscaling.plan import sweep_jobs
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart

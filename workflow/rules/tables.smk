@@ -1,4 +1,4 @@
-"""Tables and conclusions of the study, and their scalars for TensorBoard."""
+"""Tables and conclusions of the study."""
 
 
 rule collect:
@@ -117,18 +117,3 @@ rule regressions:
         study=subpath(input.page, parent=True),
     shell:
         'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
-
-
-rule tensorboard:
-    """Write the scalars of each finished run for TensorBoard."""
-    input:
-        manifest=f"{RESULTS}/manifest.json",
-    log:
-        f"{RESULTS}/logs/tensorboard.log",
-    localrule: True
-    conda:
-        "../envs/environment.yaml"
-    params:
-        study=subpath(input.manifest, parent=True),
-    shell:
-        'python3 "$SCRIPTS/tfscaling" tensorboard --study {params.study:q} 2>{log:q}'

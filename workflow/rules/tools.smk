@@ -23,11 +23,6 @@ rule plan:
 
 START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, RERUNS, rules.train.rule.name)
 
-# Snakemake is about to refuse a locked folder, and does not know who has locked it.
-if workflow.is_main_process and not workflow.output_settings.dryrun and "--unlock" not in sys.argv:
-    if about_the_lock := drivers.about_the_lock(sys.argv[1:]):
-        print(about_the_lock, file=sys.stderr)
-
 # A dry-run has no start: what is asked for is not known yet, so that a dry-run of `plan` ends, too.
 if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
     sys.exit(refusal)
@@ -36,7 +31,6 @@ if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
 onstart:
     if workflow.is_main_process:
         os.umask(os.umask(0o077) | UMASK)
-        drivers.enter()
     if JOBS.starts_runs():
         START.begin(logger)
     if workflow.is_main_process:

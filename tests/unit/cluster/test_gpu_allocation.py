@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from fake_programs import fake_nvidia_smi, listing
 from tfscaling.cluster.gpu_allocation import (
+    ClusterError,
     Gpu,
     NvidiaSmiError,
     allocate,
+    gpus_given,
     gpus_here,
     listed_gpus,
     visible_gpus,
 )
-from tfscaling.cluster.task_layout import ClusterError
 
 
 @pytest.mark.parametrize(
@@ -88,50 +89,80 @@ def test_a_program_that_cannot_be_run_is_a_failure(tmp_path: Path) -> None:
         listed_gpus(environ)
 
 
-def gpus_of_tasks(
-    visible: str | None, tasks: int, fullest: int | None = None, bound: bool | None = None
-) -> list[tuple[str, ...] | None]:
-    """The GPUs of each task of a node that has no nvidia-smi."""
-    environ = {"PATH": "/nonexistent"}
-    if visible is not None:
-        environ["CUDA_VISIBLE_DEVICES"] = visible
-    return [
-        allocate(
-            environ,
-            local_index=local_index,
-            tasks_on_node=tasks,
-            tasks_on_fullest_node=fullest or tasks,
-            bound=bound,
-        )
-        for local_index in range(tasks)
-    ]
-
-
 NONE: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize(
-    ("visible", "tasks", "options", "expected"),
+    ("visible", "tasks", "fullest", "on_node", "expected"),
     [
-        pytest.param("0,1,2,3", 1, {}, [("0", "1", "2", "3")], id="all_to_one_task"),
-        pytest.param("0,1,2,3", 2, {}, [("0", "1"), ("2", "3")], id="divided"),
-        pytest.param("0,1,2", 2, {}, [("0",), ("1",)], id="remainder_is_left"),
-        pytest.param("2,3", 2, {}, [("2",), ("3",)], id="given_devices_not_counted_from_0"),
-        pytest.param("0,1,2,3", 2, {"fullest": 4}, [("0",), ("1",)], id="as_on_the_fullest_node"),
-        pytest.param("0,1", 2, {"fullest": 4}, [("0",), ("1",)], id="fewer_gpus_for_fewer_tasks"),
-        pytest.param(None, 2, {}, [None, None], id="not_set_nothing_known"),
-        pytest.param("", 2, {}, [NONE, NONE], id="empty"),
-        pytest.param("1", 2, {}, [("1",), ("1",)], id="fewer_than_tasks_so_bound"),
-        pytest.param("0,1", 4, {}, [("0", "1")] * 4, id="two_for_four_tasks_so_bound"),
-        pytest.param("", 2, {"bound": True}, [NONE, NONE], id="bound_but_none_visible"),
-        pytest.param("2,3", 2, {"bound": True}, [("2", "3")] * 2, id="bound_two_each"),
-        pytest.param("2,3", 1, {"bound": True, "fullest": 2}, [("2", "3")], id="bound_uneven"),
+        pytest.param("0,1,2,3", 1, 1, None, [("0", "1", "2", "3")], id="all_to_one_task"),
+        pytest.param("0,1,2,3", 2, 2, None, [("0", "1"), ("2", "3")], id="divided"),
+        pytest.param("0,1,2,3", 2, 2, "4", [("0", "1"), ("2", "3")], id="divided_by_the_number"),
+        pytest.param("0,1,2", 2, 2, None, [("0",), ("1",)], id="remainder_is_left"),
+        pytest.param("2,3", 2, 2, None, [("2",), ("3",)], id="given_devices_not_counted_from_0"),
+        pytest.param("0,1,2,3", 2, 4, None, [("0",), ("1",)], id="as_on_the_fullest_node"),
+        pytest.param("0,1", 2, 4, None, [("0",), ("1",)], id="fewer_gpus_for_fewer_tasks"),
+        pytest.param(None, 2, 2, None, [None, None], id="not_set_nothing_known"),
+        pytest.param("", 2, 2, None, [NONE, NONE], id="empty"),
+        pytest.param("", 2, 2, "4", [NONE, NONE], id="bound_but_none_visible"),
+        pytest.param("1", 2, 2, None, [("1",), ("1",)], id="fewer_than_tasks_so_bound"),
+        pytest.param("0,1", 4, 4, None, [("0", "1")] * 4, id="two_for_four_tasks_so_bound"),
+        pytest.param("2,3", 2, 2, "4", [("2", "3")] * 2, id="bound_two_each"),
+        pytest.param("2,3", 1, 2, "4", [("2", "3")], id="bound_uneven"),
     ],
 )
-def test_allocate(visible: str | None, tasks: int, options: Any, expected: Any) -> None:
-    assert gpus_of_tasks(visible, tasks, **options) == expected
+def test_allocate(
+    visible: str | None, tasks: int, fullest: int, on_node: str | None, expected: Any
+) -> None:
+    """On a node that has no nvidia-smi."""
+    told = {"CUDA_VISIBLE_DEVICES": visible, "SLURM_GPUS_ON_NODE": on_node, "PATH": "/nonexistent"}
+    environ = {name: value for name, value in told.items() if value is not None}
+    assert [allocate(environ, n, tasks, fullest) for n in range(tasks)] == expected
 
 
 def test_allocate_counts_with_nvidia_smi_if_the_variable_is_not_set(tmp_path: Path) -> None:
     environ = fake_nvidia_smi(tmp_path, listing(4))
-    assert allocate(environ, local_index=1, tasks_on_node=2, tasks_on_fullest_node=2) == ("2", "3")
+    assert allocate(environ, 1, 2, 2) == ("2", "3")
+
+
+@pytest.mark.parametrize(
+    ("binding", "visible", "tasks", "is_refused"),
+    [
+        ("closest", "0,1", 4, True),
+        ("verbose,closest", "0,1", 2, True),
+        ("closest", "0,1,2,3", 4, False),  # all GPUs of the node: they are divided
+        ("closest", "0,1", 1, False),  # no other task on the node
+        ("closest", "", 4, False),
+        ("single:1", "0", 4, False),
+    ],
+)
+def test_gpus_that_other_tasks_may_see_are_no_tasks_own(
+    binding: str, visible: str, tasks: int, is_refused: bool
+) -> None:
+    environ = {"SLURM_GPU_BIND": binding, "SLURM_GPUS_ON_NODE": "4"}
+    environ["CUDA_VISIBLE_DEVICES"] = visible
+    if is_refused:
+        with pytest.raises(ClusterError, match="SLURM_GPU_BIND .* 2 GPUs"):
+            allocate(environ, 0, tasks, tasks)
+    else:
+        assert allocate(environ, 0, tasks, tasks) is not None
+
+
+@pytest.mark.parametrize(
+    ("visible", "on_node", "expected"),
+    [
+        ("0,1", "2", 2),
+        ("1", "2", 1),
+        ("", "2", 0),
+        ("NoDevFiles", "2", 0),
+        (None, "2", None),
+        ("0,1", None, None),
+        (None, None, None),
+    ],
+)
+def test_gpus_that_slurm_gives(
+    visible: str | None, on_node: str | None, expected: int | None
+) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": visible, "SLURM_GPUS_ON_NODE": on_node}
+    told = {name: value for name, value in environ.items() if value is not None}
+    assert gpus_given(told) == expected

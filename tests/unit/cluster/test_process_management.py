@@ -14,7 +14,7 @@ class Client:
     def __init__(self, address: str, rank: int) -> None:
         environ = process_management.variables(address, rank)
         host, port = environ["PMI_PORT"].split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket = socket.create_connection((host, int(port)), timeout=300)
         self.lines = self.socket.makefile("rw")
         assert self.ask(f"initack pmiid={environ['PMI_ID']}") == "cmd=initack rc=0"
         self.place = [self.lines.readline().strip() for _ in range(3)]
@@ -39,7 +39,7 @@ def test_two_jobs_on_this_machine_share_no_memory() -> None:
     assert len(names) == 2
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 def test_a_rank_that_waits_is_let_go_when_the_job_ends() -> None:
     with process_management.served(2) as address:
         client = Client(address, 0)

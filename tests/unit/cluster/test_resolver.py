@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.nodelist import expand_task_counts
 from tfscaling.cluster.resolver import Cluster, resolve
-from tfscaling.cluster.task_layout import ClusterError
 
 # No nvidia-smi, whatever this machine has.
 NO_GPU_TOOLS = {"PATH": "/nonexistent"}
@@ -114,14 +114,15 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "broken_task_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "2,x"}, {}, "TASKS_PER_NODE: "),
     "too_few_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "3"}, {}, "for 1 nodes, but there are 2"),
     "contradicting_number": (OK | {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS is '4'"),
-    "too_few_jobs": (OK, {"jobs": {"worker": 2}}, "in all 2 tasks, but the nodes run 3"),
-    "too_many_jobs": (OK, {"jobs": PS}, "in all 4 tasks, but the nodes run 3"),
-    "plane_of_no_tasks": (
-        OK | {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "0"}, {}, "PLANESIZE is 0"),
+    "too_few_jobs": (OK, {"jobs": {"worker": 2}}, "in all 2 tasks, but 3 tasks run"),
+    "too_many_jobs": (OK, {"jobs": PS}, "in all 4 tasks, but 3 tasks run"),
     "too_few_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "12000"}, {}, "--resv-ports=2"),
     "broken_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "a-b"}, {}, "RESV_PORTS is 'a-b'"),
     "broken_job_number": (OK | {"SLURM_JOB_ID": "x"}, {}, "SLURM_JOB_ID is 'x'"),
     "other_node": (OK | {"SLURM_NODEID": "1"}, {}, "SLURM_NODEID is '1'.*0 was expected"),
+    "cyclic_distribution": (
+        step(1, "a,b", "2(x2)", 4) | {"SLURM_NODEID": "1", "SLURM_DISTRIBUTION": "cyclic"}, {},
+        "SLURM_NODEID is '1'.*cyclic.*srun --distribution=block"),
     "other_position": (OK | {"SLURM_LOCALID": "1"}, {}, "SLURM_LOCALID is '1'.*0 was expected"),
     "shared_gpu": (
         OK | {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"}, {}, "2 tasks run on a node"),
@@ -129,8 +130,7 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
         OK | {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "4"}
         | {"SLURM_GPU_BIND": "closest"}, {}, "SLURM_GPU_BIND is 'closest'.*2 GPUs of 4"),
     "broken_tf_config": (OK | {"TF_CONFIG": "{"}, {}, "TF_CONFIG is '{'; expected JSON"),
-    "jobs_outside_slurm": (NO_GPU_TOOLS, {"jobs": PS}, "SLURM_PROCID is not set.*expected one"),
-    "no_number_outside_slurm": (NO_GPU_TOOLS, {"jobs": {"worker": "1"}}, "expected one task"),
+    "jobs_outside_slurm": (NO_GPU_TOOLS, {"jobs": PS}, "in all 4 tasks, but 1 tasks run"),
 }  # fmt: skip
 
 
@@ -199,3 +199,68 @@ def test_no_proxy_is_between_the_nodes(environ: dict[str, str], expected: str) -
 )
 def test_chief(jobs: Any, task: tuple[str, int], is_chief: bool) -> None:
     assert Cluster(jobs, *task, 0, None, "slurm").is_chief is is_chief
+
+
+CLUSTER = {"worker": ["b:2", "a:1"], "ps": ["c:1"]}
+
+
+def text(cluster: Any = CLUSTER, **other: Any) -> str:
+    return json.dumps({"cluster": cluster, **other})
+
+
+@pytest.mark.parametrize(
+    ("task", "rank"),
+    [
+        ({"type": "ps", "index": 0}, 0),
+        ({"type": "worker", "index": 0}, 1),
+        ({"type": "worker", "index": "1"}, 2),
+    ],
+)
+def test_tasks_of_tf_config(task: Any, rank: int) -> None:
+    environ = {"TF_CONFIG": text(task=task, rpc_layer="grpc")}
+    cluster = resolve(environ, jobs={"worker": 2, "ps": 1, "chief": 0})
+    assert cluster.jobs == {"ps": ("c:1",), "worker": ("b:2", "a:1")}
+    assert (cluster.job, cluster.index) == (task["type"], int(task["index"]))
+    assert cluster.rank == rank
+    with pytest.raises(ClusterError, match="{'worker': 3} tasks"):
+        resolve(environ, jobs={"worker": 3})
+
+
+def test_a_single_task_of_tf_config_needs_no_task() -> None:
+    cluster = resolve({"TF_CONFIG": text({"chief": ["[::1]:80"], "ps": []})})
+    assert (cluster.job, cluster.jobs) == ("chief", {"chief": ("[::1]:80",)})
+
+
+BROKEN = {
+    "no_json": ("{", "expected JSON"),
+    "huge_number": (f'{{"cluster": {"9" * 5000}}}', "expected JSON"),
+    "no_object": ("[]", 'an object with "cluster"'),
+    "empty_object": ("{}", 'an object with "cluster"'),
+    "cluster_is_a_list": (text([]), 'an object with "cluster"'),
+    "empty_cluster": (text({}), "at least one task"),
+    "empty_jobs": (text({"worker": []}), "at least one task"),
+    "job_is_no_list": (text({"worker": "a:1"}), "a list of \"host:port\" for job 'worker'"),
+    "no_port": (text({"worker": ["a"]}), 'a list of "host:port"'),
+    "no_host": (text({"worker": [":1"]}), 'a list of "host:port"'),
+    "port_zero": (text({"worker": ["a:0"]}), 'a list of "host:port"'),
+    "port_too_high": (text({"worker": ["a:65536"]}), 'a list of "host:port"'),
+    "address_is_no_text": (text({"worker": [1]}), 'a list of "host:port"'),
+    "address_twice": (text({"worker": ["a:1"], "ps": ["a:1"]}), "each address once"),
+    "no_task": (text(), 'a "task" with "type" and "index"'),
+    "task_is_no_object": (text(task=0), 'a "task" with "type" and "index"'),
+    "no_index": (text(task={"type": "worker"}), "index None"),
+    "negative_index": (text(task={"type": "worker", "index": -1}), "index -1"),
+    "index_is_no_number": (text(task={"type": "worker", "index": "x"}), "index 'x'"),
+    "index_too_high": (text(task={"type": "worker", "index": 2}), "'worker' with index 2"),
+    "no_type": (text(task={"index": 0}), "not type None"),
+    "unknown_type": (text(task={"type": "boss", "index": 0}), "not type 'boss'"),
+    "type_is_no_text": (text(task={"type": ["ps"], "index": 0}), "not type"),
+}
+
+
+@pytest.mark.parametrize(("broken", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_text_is_shown_with_what_was_expected(broken: str, message: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        resolve({"TF_CONFIG": broken})
+    assert str(caught.value).startswith(f"TF_CONFIG is {broken!r}; expected ")
+    assert message in str(caught.value)

@@ -102,7 +102,7 @@ def test_a_run_that_fills_the_disk_has_no_record_and_is_made_when_there_is_room(
     disk: Path,
 ) -> None:
     process = start(disk, FILLS)
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate(timeout=600)
     assert process.returncode == 1, said
     assert "No space left" in said
     folder = disk / "run"
@@ -111,7 +111,7 @@ def test_a_run_that_fills_the_disk_has_no_record_and_is_made_when_there_is_room(
     (disk / "fill").unlink()
     (disk / "room").touch()
     process = start(disk, FILLS)
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
     record = json.loads((folder / run_record.RECORD).read_text())
     assert record["attempt"] == 2 and record["validity"]["valid"]

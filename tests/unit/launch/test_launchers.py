@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ranks import run_tensorflow
-from tfscaling.cluster.task_layout import ClusterError
+from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import launchers
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.geometry import Geometry

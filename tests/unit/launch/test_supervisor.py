@@ -137,37 +137,45 @@ BEATING = (
     "heartbeat.INTERVAL_S = 0.2\n"
     "say('start', host='h' + sys.argv[2])\n"
     "heartbeat.Heart(pathlib.Path(sys.argv[1]), int(sys.argv[2]), lambda: os._exit(9)).start()\n"
-    "until = time.monotonic() + float(sys.argv[3])\n"
+    "def beats():\n"
+    "    beat = heartbeat.read_one(pathlib.Path(sys.argv[1]), int(sys.argv[2]))\n"
+    "    return beat.number if beat else 0\n"
+    "def wait_beats(number):\n"
+    "    while beats() < number: time.sleep(0.1)\n"
 )
+BEAT_S = 0.2
 #: A fifth of a CPU, ten times what counts as work.
-WORK = "while time.monotonic() < until: sum(range(500_000)); time.sleep(0.05)\nsay('end')"
-WAIT = "time.sleep(float(sys.argv[3]))\nsay('end')"
+WORK = "while beats() < int(sys.argv[3]): sum(range(500_000)); time.sleep(0.05)\nsay('end')"
+WAIT = "wait_beats(int(sys.argv[3]))\nsay('end')"
 
 
 def beating_rank(folder: Path, rank: int, doing: str, seconds: float) -> Command:
-    return python_rank(folder, rank, BEATING + doing, str(folder), str(rank), str(seconds))
+    """A rank that does this for as many heartbeats as a quiet machine has in these seconds."""
+    beats = str(round(seconds / BEAT_S))
+    return python_rank(folder, rank, BEATING + doing, str(folder), str(rank), beats)
 
 
-class WatchOfStarted(heartbeat.Watch):
-    """Time counts once all ranks beat: a busy machine may start them late."""
+class WatchByBeats(heartbeat.Watch):
+    """Its clock ticks with the heartbeats, once all ranks beat: a busy machine slows both."""
 
-    def __init__(self, timeout_s: float, now_s: float, ranks: int) -> None:
-        super().__init__(timeout_s, now_s, ranks)
-        self.missing, self.seen_s, self.late_s = set(range(ranks)), now_s, 0.0
+    def __init__(self, timeout_s: float, _: float, ranks: int) -> None:
+        super().__init__(timeout_s, 0.0, ranks)
+        self.missing, self.beats, self.beats_before = set(range(ranks)), 0, 0
 
-    def see(self, now_s: float, progress: object, beats: Mapping[int, Beat]) -> None:
+    def see(self, _: float, progress: object, beats: Mapping[int, Beat]) -> None:
         self.missing -= beats.keys()
-        self.late_s += now_s - self.seen_s if self.missing else 0.0
-        self.seen_s = now_s
-        super().see(now_s - self.late_s, progress, beats)
+        self.beats = max([self.beats, *(beat.number for beat in beats.values())])
+        if self.missing:
+            self.beats_before = self.beats
+        super().see(BEAT_S * (self.beats - self.beats_before), progress, beats)
 
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats are read as often as these ranks beat, and a second without one counts."""
-    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.4)
-    monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", 0.2)
-    monkeypatch.setattr(heartbeat, "Watch", WatchOfStarted)
+    monkeypatch.setattr(heartbeat, "INTERVAL_S", 2 * BEAT_S)
+    monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", BEAT_S)
+    monkeypatch.setattr(heartbeat, "Watch", WatchByBeats)
 
 
 @pytest.mark.usefixtures("often")
@@ -190,7 +198,7 @@ def test_ranks_that_beat_but_wait_for_each_other_are_ended(tmp_path: Path) -> No
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("doing", [WORK, WAIT], ids=["the other polls", "the other waits"])
 def test_a_stopped_rank_is_found_and_named(tmp_path: Path, doing: str) -> None:
-    stops = "time.sleep(1); os.kill(os.getpid(), signal.SIGSTOP); " + WAIT
+    stops = "wait_beats(5); os.kill(os.getpid(), signal.SIGSTOP); " + WAIT
     ranks = [beating_rank(tmp_path, 0, doing, 600), beating_rank(tmp_path, 1, stops, 600)]
     cause = Supervisor(ranks, tmp_path, 5.0, len(ranks)).run()
     assert cause is not None
@@ -199,10 +207,11 @@ def test_a_stopped_rank_is_found_and_named(tmp_path: Path, doing: str) -> None:
 
 
 #: As TensorFlow does while it looks for the other ranks: after some heartbeats a call keeps the
-#: lock of Python.
+#: lock of Python, here until rank 1 ends.
 MEET = (
-    "import ctypes\ntime.sleep(1)\nsay('imported')\n"
-    "ctypes.PyDLL(None).sleep(int(sys.argv[3]))\nsay('end')"
+    "import ctypes\nwait_beats(5)\nsay('imported')\n"
+    "until = f'until grep -q \\\"end\\\" {FOLDER}/rank-1.events.jsonl; do sleep 0.1; done'\n"
+    "ctypes.PyDLL(None).system(until.encode())\nsay('end')"
 )
 
 
@@ -219,7 +228,7 @@ def test_a_rank_without_heartbeat_in_the_rendezvous_waits_for_a_late_one(
 def test_a_rank_that_fails_is_the_cause_and_not_one_that_waits_for_it(tmp_path: Path) -> None:
     """With an error that a lost peer can cause, too."""
     fails = (
-        "wait_for(0, 'imported'); time.sleep(2)\n"
+        "wait_for(0, 'imported'); wait_beats(beats() + 10)\n"
         "say('failed', error='InternalError', message='no GPU'); sys.exit(1)"
     )
     ranks = [beating_rank(tmp_path, 0, MEET, 600), beating_rank(tmp_path, 1, fails, 600)]
@@ -384,7 +393,7 @@ def test_ranks_of_srun_are_asked_by_their_step(
     answer: str, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """srun kills them when it is asked; where Slurm does not answer, it is."""
-    monkeypatch.setattr(supervisor, "GRACE_S", 40.0)  # it ends before
+    monkeypatch.setattr(supervisor, "GRACE_S", 300.0)  # it ends before
     srun = """trap 'echo killed >ended; exit 1' INT
         sh -c 'trap "echo saved >ended; exit 1" TERM; echo $$ >up; while :; do sleep 0.1; done' &
         trap 'kill -KILL $(cat up); echo killed >ended; exit 1' TERM; wait

@@ -299,7 +299,7 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
         "print('waiting')\n"
         "wait()\n"
     )
-    cause = cause_of(tmp_path, code, nodes=2, stall_timeout_s=8)
+    cause = cause_of(tmp_path, code, nodes=2, stall_timeout_s=15)
     assert (cause["kind"], cause["reached"]) == ("stalled", "program_start")
     assert "user.py:5 in wait" in cause["message"]
     assert f"log: run/attempt=1/rank-{cause['rank']}.log" in cause["message"]

@@ -62,9 +62,9 @@ def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
                 axes=run.spec.axes, attempt=attempt, cause=cause, wall_time_s=wall_time_s
             )
             attempts.write_failure(folder, failure)
-    failed = plan_of(config, tmp_path).failed
+    spent = plan_of(config, tmp_path).spent
     # on one and on two nodes
-    assert (failed.attempts, failed.node_hours) == (4, 1.5)
+    assert (spent.attempts, spent.lost_node_hours, spent.node_hours) == (4, 1.5, 1.5)
 
 
 def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:

@@ -17,25 +17,43 @@ from tfscaling.record.clock import Offset
 
 #: A process whose wall clock is `sys.argv[1]` seconds ahead when this says so.
 AHEAD = "import sys, time; real = time.time; time.time = lambda: real() + float(sys.argv[1])\n"
-MEASURE = "print(clock.measure({clock.VARIABLE: sys.argv[2]}).offset_s)"
+IMPORT = "from tfscaling.record import clock\nclock._TIMEOUT_S = 300.0\n"
+#: Prints the offset and its uncertainty.
+MEASURE = (
+    "found = clock.measure({clock.VARIABLE: sys.argv[2]})\n"
+    "print(found.offset_s, found.uncertainty_s)"
+)
+#: Two processes of one host read its clock less precisely than the clock measures the offset.
+READING_S = 0.05
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may answer late."""
+    monkeypatch.setattr(clock, "_TIMEOUT_S", 300.0)
+
+
+def is_off(found: Offset | None, offset_s: float) -> bool:
+    """Whether the offset is this one, as precisely as it says itself."""
+    return found is not None and abs(found.offset_s - offset_s) <= found.uncertainty_s + READING_S
 
 
 @pytest.mark.parametrize("ahead_s", [-3600.0, 0.25, 12.0])
 def test_a_clock_that_is_off_is_measured(ahead_s: float) -> None:
-    code = AHEAD + "from tfscaling.record import clock\n" + MEASURE
     with clock.served("127.0.0.1") as address:
-        done = run_python(code, str(ahead_s), address)
-    assert float(done.stdout) == pytest.approx(-ahead_s, abs=0.24), done.stderr
+        done = run_python(AHEAD + IMPORT + MEASURE, str(ahead_s), address)
+    assert is_off(Offset(*map(float, done.stdout.split())), -ahead_s), done.stderr
 
 
 def test_a_wall_clock_that_is_set_after_the_start_changes_neither_time_nor_offset() -> None:
-    code = "from tfscaling.record import clock\nfirst = clock.now()\n" + AHEAD
-    code += "print(clock.now() - first, clock.measure({clock.VARIABLE: sys.argv[2]}).offset_s)"
+    code = IMPORT + "import time\nbegun = time.monotonic()\nfirst = clock.now()\n" + AHEAD
+    code += "print(clock.now() - first, time.monotonic() - begun)\n" + MEASURE
     with clock.served("127.0.0.1") as address:
         done = run_python(code, "120", address)
-    passed_s, offset_s = map(float, done.stdout.split())
-    assert 0 <= passed_s < 60, done.stderr
-    assert abs(offset_s) < 1
+    times, offset = done.stdout.splitlines()
+    passed_s, passed_at_most_s = map(float, times.split())
+    assert 0 <= passed_s <= passed_at_most_s, done.stderr
+    assert is_off(Offset(*map(float, offset.split())), 0.0)
 
 
 def test_a_wall_clock_of_the_launcher_that_is_set_changes_no_offset(
@@ -45,7 +63,7 @@ def test_a_wall_clock_of_the_launcher_that_is_set_changes_no_offset(
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() + 120)
         found = clock.measure({clock.VARIABLE: address})
-    assert found is not None and abs(found.offset_s) < 1
+    assert is_off(found, 0.0)
 
 
 def test_times_of_the_monotonic_clock_are_told_in_this_processs_time() -> None:
@@ -74,7 +92,7 @@ def test_without_a_clock_the_offset_is_unknown() -> None:
 def measured_from(answer: Callable[[socket.socket], object]) -> Offset | None:
     """What a rank measures from a server that treats each connection so, and then hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(5)
+        listener.settimeout(300)
 
         def serve() -> None:
             connection, _ = listener.accept()
@@ -84,7 +102,7 @@ def measured_from(answer: Callable[[socket.socket], object]) -> Offset | None:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         found = clock.measure({clock.VARIABLE: f"127.0.0.1:{listener.getsockname()[1]}"})
-        thread.join(5)
+        thread.join()
     return found
 
 
@@ -113,8 +131,7 @@ def test_a_time_that_no_clock_has_is_not_believed(shift_s: float) -> None:
 
 
 def test_only_an_answer_to_the_own_question_counts() -> None:
-    found = measured_from(replies(5.0))
-    assert found is not None and found.offset_s == pytest.approx(5.0, abs=0.5)
+    assert is_off(measured_from(replies(5.0)), 5.0)
     assert measured_from(replies(5.0, right=False)) is None
 
 

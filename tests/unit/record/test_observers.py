@@ -28,19 +28,6 @@ def step(time_s: float, steps: int, **more: Any) -> dict[str, Any]:
 EPOCH = {"event": "epoch", "time_s": 120, "epoch": 1, "steps": 9, "metrics": {}}
 
 
-def ml(time_s: float, key: str, value: Any = None, **metadata: Any) -> str:
-    """A line as mlperf-logging writes it, with a launcher's prefix."""
-    entry = {
-        "namespace": "",
-        "time_ms": int(time_s * 1000),
-        "event_type": "POINT_IN_TIME",
-        "key": key,
-        "value": value,
-        "metadata": {"file": "train.py", "lineno": 7, **metadata},
-    }
-    return f"0: :::MLLOG {json.dumps(entry)}"
-
-
 def test_events(tmp_path: Path) -> None:
     lines = [
         {"event": "imported", "time_s": 100},
@@ -76,73 +63,6 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     assert (seen.steps, len(seen.epochs), len(seen.evaluations)) == (9, 1, 1)
 
 
-def test_epochs_and_evaluations_of_mllog(tmp_path: Path) -> None:
-    lines = [
-        "some other output",
-        ml(1, "submission_benchmark", "resnet"),
-        ml(2, "global_batch_size", 256),
-        ml(3, "init_stop"),
-        ml(4, "epoch_start", epoch_num=1),
-        ml(9, "train_loss", 0.5, samples_count=512),
-        ml(10, "epoch_stop", epoch_num=1, step_num=4),
-        ml(10, "eval_start", epoch_num=1),
-        ml(11, "eval_samples", 100),
-        ml(12, "eval_accuracy", 0.25, epoch_num=1),
-        ml(13, "eval_stop", epoch_num=1),
-        ml(13, "epoch_start", epoch_num=2),
-        ml(19, "train_loss", float("nan"), samples_count=1024),
-        ml(20, "epoch_stop", epoch_num=2, step_num=8),
-        ml(21, "eval_error", 0.125),
-    ]
-    seen = read(tmp_path, "mllog", lines)
-    assert (seen.imported_s, seen.last_step_s) == (3, 20)
-    assert (seen.steps, seen.examples, seen.examples_of_all_ranks) == (8, None, 1024)
-    assert [(e.epoch, e.time_s, e.metrics) for e in seen.epochs] == [
-        (1, 10, {"loss": 0.5}),
-        (2, 20, {"loss": None}),
-    ]
-    assert [(e.epoch, e.begin_s, e.time_s, e.metrics) for e in seen.evaluations] == [
-        (1, 10, 13, {"accuracy": 0.25}),
-        (2, 21, 21, {"error": 0.125}),
-    ]
-
-
-def test_blocks_of_mllog_take_the_place_of_epochs(tmp_path: Path) -> None:
-    block = {"first_epoch_num": 1, "epoch_count": 4}
-    lines = [ml(1, "block_start", **block), ml(5, "block_stop", **block)]
-    seen = read(tmp_path, "mllog", [*lines, ml(6, "eval_accuracy", 0.5)])
-    assert [(e.epoch, e.time_s) for e in seen.epochs] == [(4, 5)]
-    assert seen.evaluations[0].epoch == 4
-
-
-def test_evaluations_are_of_the_epoch_that_they_name_or_of_the_one_under_way(
-    tmp_path: Path,
-) -> None:
-    lines = [
-        ml(1, "eval_accuracy", 0.1),
-        ml(2, "epoch_start", epoch_num=1),
-        ml(3, "eval_accuracy", 0.7, epoch_num=0.5),
-        ml(4, "eval_accuracy", 0.8, epoch_num=0.9),
-        ml(5, "epoch_stop", epoch_num=1),
-        ml(6, "eval_accuracy", 0.81, epoch_num=1),
-        ml(7, "epoch_start", epoch_num=2),
-        ml(8, "eval_accuracy", 0.9),
-        ml(9, "epoch_stop", epoch_num=2),
-    ]
-    seen = read(tmp_path, "mllog", lines)
-    found = [(each.epoch, each.metrics["accuracy"]) for each in seen.evaluations]
-    assert found == [(0, 0.1), (1, 0.7), (1, 0.8), (1, 0.81), (2, 0.9)]
-
-
-def test_mllog_in_the_one_file_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "other.log").write_text("nothing")
-    with pytest.raises(ObservationError, match="none, expected one"):
-        OBSERVERS["mllog"].read(tmp_path)
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "result.txt").write_text(ml(1, "loss", 0.5) + "\n" + ml(2, "epoch_stop"))
-    assert OBSERVERS["mllog"].read(tmp_path).epochs[0].metrics == {"loss": 0.5}
-
-
 OUTPUT = """\
 Epoch 1: loss=0.75, 100 steps
 Epoch 2: loss=nan, 200 steps
@@ -170,10 +90,6 @@ val acc 0.75
         ("events", [{"event": "imported", "time_s": 100}], "no step"),
         ("events", [step(110, 0)], "no step"),
         ("events", [], "no step"),
-        ("mllog", [], "no line with :::MLLOG"),
-        ("mllog", ["", ":::MLLOG {"], "line 2: no :::MLLOG line"),
-        ("mllog", [':::MLLOG {"time_ms": 1}'], "line 1: no :::MLLOG line.*key"),
-        ("mllog", [ml(2, "run_start"), ml(1, "run_stop")], "line 2: time_ms .* 2000"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, way: str, lines: list[Any], message: str) -> None:
@@ -186,7 +102,6 @@ def test_what_is_refused(tmp_path: Path, way: str, lines: list[Any], message: st
     ("way", "message"),
     [
         ("events", "wrote no events"),
-        ("mllog", "no output"),
         ("output", "no output"),
         ("tensorboard", "no event files"),
     ],

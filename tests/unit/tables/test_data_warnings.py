@@ -254,7 +254,7 @@ def test_every_output_has_every_warning_about_its_data(
     ]  # fmt: skip
     assert {Path(name).name for name in texts} >= {
         "comparison.md", "comparison.tex", "comparison.html", "laptop.md", "cluster.md",
-        "decision.md", "findings.md", "clouds.md", "published.md", "scaling.md", "methodology.md",
+        "decision.md", "findings.md", "clouds.md", "published.md", "forecast.md", "methodology.md",
         "communication.md", "report.html", *(f"{name}.svg" for name in DRAWN),
     }  # fmt: skip
     read = [

@@ -141,7 +141,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
             for rank in range(RANKS)
         ]
         try:
-            codes = [process.wait(timeout=120) for process in processes]
+            codes = [process.wait(timeout=600) for process in processes]
         finally:
             for process in processes:
                 process.kill()

@@ -19,7 +19,7 @@ from tfscaling.train.strategies import STRATEGIES
 CONFIGURE = """
 import json
 import tensorflow as tf
-from tfscaling.cluster.slurm_environment import gpu_variables
+from tfscaling.cluster.gpu_allocation import gpu_variables
 from tfscaling.train import strategies
 try:
     strategies.configure(2, "physical", 1)

@@ -25,7 +25,6 @@ STAGES = {
     "proposal": ("write_proposal", "run"),
     "regressions": ("for_programs", "regressions"),
     "report": ("write_page", "page"),
-    "tensorboard": ("for_programs", "tensorboard"),
 }
 
 

@@ -12,5 +12,4 @@ __all__ = [
     "process_management",
     "resolver",
     "slurm_environment",
-    "task_layout",
 ]

@@ -5,16 +5,23 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-from tfscaling.cluster.task_layout import ClusterError
 
 #: The variable that tells CUDA which GPUs a process may use.
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+#: Slurm's number of GPUs of the step on this node, which no binding to tasks changes.
+_GPUS_ON_NODE = "SLURM_GPUS_ON_NODE"
 _DEVICE = re.compile(r"[0-9]+|(GPU|MIG)-.+")
 _TIMEOUT_S = 60
 _QUERY = ("--query-gpu=name,uuid,driver_version", "--format=csv,noheader")
+
+
+class ClusterError(ValueError):
+    """The environment does not describe a cluster.
+
+    The message names the variable or argument, its value, and what was expected.
+    """
 
 
 class NvidiaSmiError(ClusterError):
@@ -86,34 +93,20 @@ def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def allocate(
-    environ: Mapping[str, str],
-    *,
-    local_index: int,
-    tasks_on_node: int,
-    tasks_on_fullest_node: int,
-    bound: bool | None = None,
+    environ: Mapping[str, str], local_index: int, tasks_on_node: int, tasks_on_fullest_node: int
 ) -> tuple[str, ...] | None:
     """Return what CUDA_VISIBLE_DEVICES of one task shall list; None if no GPU is known of.
 
-    The GPUs of the node are those that CUDA_VISIBLE_DEVICES lists, or else those that nvidia-smi
-    lists.  All tasks get the same number, in order: GPUs per node // tasks of the fullest node.
-
-    Args:
-        environ: CUDA_VISIBLE_DEVICES, and PATH to find nvidia-smi.
-        local_index: position of this task among the tasks of its node.
-        tasks_on_node: number of tasks of its node.
-        tasks_on_fullest_node: number of tasks of the node that has most.
-        bound: whether Slurm gave this task its own GPUs, and it sees no others; None: yes if it
-            sees fewer than its node has tasks.
+    A task that Slurm shows only its own GPUs keeps them. Otherwise the node's GPUs, which
+    CUDA_VISIBLE_DEVICES or else nvidia-smi lists, are divided in order: each task of the step gets
+    GPUs per node // tasks of the fullest node. `local_index` counts the tasks of this node.
 
     Raises:
-        ClusterError: the node has fewer GPUs than tasks.
+        ClusterError: the node has fewer GPUs than tasks, or shows this task a part that other
+            tasks see as well.
     """
-    visible = visible_gpus(environ)
-    if visible and (len(visible) < tasks_on_node if bound is None else bound):
-        return visible
-    on_node = visible if visible is not None else gpus_here(environ)
-    if not on_node:
+    on_node = gpus_here(environ)
+    if not on_node or (VISIBLE_GPUS in environ and _are_own(environ, on_node, tasks_on_node)):
         return on_node
     # Nodes may have been given fewer GPUs where they run fewer tasks.
     tasks = tasks_on_fullest_node if len(on_node) >= tasks_on_fullest_node else tasks_on_node
@@ -124,3 +117,34 @@ def allocate(
             f" nvidia-smi list); expected at least {tasks} GPUs"
         )
     return on_node[local_index * each : (local_index + 1) * each]
+
+
+def _are_own(environ: Mapping[str, str], visible: Sequence[str], tasks_on_node: int) -> bool:
+    """Whether Slurm shows a task only its own GPUs, by the number of GPUs of the step on its node.
+
+    Without this number they are its own if there are fewer than tasks.
+    """
+    on_node, binding = environ.get(_GPUS_ON_NODE, ""), environ.get("SLURM_GPU_BIND", "")
+    is_part = not on_node.isdecimal() or len(visible) < int(on_node)
+    if "closest" in binding and is_part and tasks_on_node > 1:
+        raise ClusterError(
+            f"SLURM_GPU_BIND is {binding!r}, and this task sees {len(visible)} GPUs of"
+            f" {on_node or 'an unknown number'} on its node, which the other tasks near them see as"
+            " well; expected --gpu-bind=none or single:<n>, which tell a task's own GPUs"
+        )
+    return is_part if on_node.isdecimal() else len(visible) < tasks_on_node
+
+
+def gpus_given(environ: Mapping[str, str]) -> int | None:
+    """Number of GPUs that Slurm lets this task see, to ask before the task takes its share.
+
+    None if the step has no GPUs, or none that CUDA_VISIBLE_DEVICES names.
+    """
+    visible = visible_gpus(environ)
+    return None if visible is None or not environ.get(_GPUS_ON_NODE) else len(visible)
+
+
+def gpu_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """What says which GPUs this task has, for a message; None: not set."""
+    names = (VISIBLE_GPUS, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", _GPUS_ON_NODE)
+    return {name: environ.get(name) for name in names}

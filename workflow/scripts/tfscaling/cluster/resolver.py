@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tfscaling.cluster import slurm_environment as slurm
-from tfscaling.cluster import task_layout
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, allocate, visible_gpus
-from tfscaling.cluster.task_layout import ClusterError, Slot
-from tfscaling.cluster.tf_config import read_tf_config
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, allocate
+
+_ADDRESS = re.compile(r".+:([0-9]{1,5})")
+_INDEX = re.compile(r"[0-9]{1,18}")
 
 #: Hosts that gRPC reaches without a proxy, and where it looks if that is not set.
 _NO_GRPC_PROXY, _NO_PROXY = "no_grpc_proxy", "no_proxy"
@@ -103,48 +104,106 @@ def resolve(
         ClusterError: the variables are missing, broken, or contradict each other or the arguments.
     """
     if environ.get("TF_CONFIG", "").strip():
-        config = read_tf_config(environ["TF_CONFIG"], jobs)
-        return Cluster(config.jobs, config.job, config.index, config.rank, None, "TF_CONFIG")
+        return _read_tf_config(environ["TF_CONFIG"], jobs)
     if not slurm.is_slurm(environ):
         return _single(jobs)
     tasks_on_host, rank = slurm.tasks_on_hosts(environ), slurm.own_rank(environ)
-    slots = task_layout.place_tasks(tasks_on_host, *slurm.distribution(environ))
-    if not 0 <= rank < len(slots):
+    # block distribution: ranks fill one node after the other
+    places = [
+        (node, host, local)
+        for node, (host, tasks) in enumerate(tasks_on_host.items())
+        for local in range(tasks)
+    ]
+    if rank >= len(places):
         raise ClusterError(
-            f"SLURM_PROCID is {rank}; expected 0 to {len(slots) - 1} for {len(slots)} tasks"
+            f"SLURM_PROCID is {rank}; expected 0 to {len(places) - 1} for {len(places)} tasks"
         )
-    slurm.check_place(environ, slots[rank])
-    tasks = task_layout.tasks_of_jobs(jobs or {"worker": len(slots)}, len(slots))
-    ports = slurm.ports(environ, max(tasks_on_host.values()))
+    node_index, own_host, local_index = places[rank]
+    slurm.check_place(environ, node_index, local_index)
+    tasks = _tasks_of_jobs(jobs or {"worker": len(places)}, len(places))
+    fullest = max(tasks_on_host.values())
+    ports = slurm.ports(environ, fullest)
     addresses: dict[str, list[str]] = {}
-    for (job, _), address in zip(tasks, task_layout.addresses(slots, ports), strict=True):
-        addresses.setdefault(job, []).append(address)
-    own = _gpus(environ, slots, rank) if gpus else None if gpus is None else ()
+    for (job, _), (_, host, local) in zip(tasks, places, strict=True):
+        addresses.setdefault(job, []).append(f"{host}:{ports[local]}")
+    own: tuple[str, ...] | None = None if gpus is None else ()
+    if gpus:
+        own = allocate(environ, local_index, tasks_on_host[own_host], fullest)
     job_addresses = {job: tuple(found) for job, found in addresses.items()}
     return Cluster(job_addresses, *tasks[rank], rank, own, "slurm")
 
 
-def _gpus(environ: Mapping[str, str], slots: list[Slot], rank: int) -> tuple[str, ...] | None:
-    """The GPUs of a rank that shares the GPUs of its node with the other tasks there."""
-    tasks_on_host = Counter(slot.host for slot in slots)
-    slot, visible = slots[rank], len(visible_gpus(environ) or ())
-    slurm.check_gpu_sharing(environ, visible, tasks_on_host[slot.host])
-    return allocate(
-        environ,
-        local_index=slot.local_index,
-        tasks_on_node=tasks_on_host[slot.host],
-        tasks_on_fullest_node=max(tasks_on_host.values()),
-        bound=slurm.gpus_are_bound(environ, visible),
-    )
+def _tasks_of_jobs(jobs: Mapping[str, int], num_tasks: int) -> list[tuple[str, int]]:
+    """Return job and index of each rank, shape [tasks].
+
+    Ranks go to the jobs in the order of TensorFlow's resolver: by name, so chief < ps < worker.
+    """
+    if sum(jobs.values()) != num_tasks:
+        raise ClusterError(
+            f"jobs is {dict(jobs)!r}, in all {sum(jobs.values())} tasks, but {num_tasks} tasks run"
+            " (SLURM_STEP_TASKS_PER_NODE; without TF_CONFIG and a Slurm step, where SLURM_PROCID is"
+            " not set, one); expected equal numbers"
+        )
+    return [(job, index) for job in sorted(jobs) for index in range(jobs[job])]
 
 
 def _single(jobs: Mapping[str, int] | None) -> Cluster:
-    if jobs is not None and list(filter(None, jobs.values())) != [1]:
-        raise ClusterError(
-            f"jobs is {dict(jobs)!r}, but neither TF_CONFIG nor a Slurm step exists (SLURM_PROCID"
-            " is not set), so this is the only task; expected one task, or a start with srun"
-        )
-    ((job, _),) = task_layout.tasks_of_jobs({"worker": 1} if jobs is None else jobs, 1)
+    ((job, _),) = _tasks_of_jobs({"worker": 1} if jobs is None else jobs, 1)
     # Nobody else has to know this port; by process, as several such runs may share a machine.
     port = 20000 + os.getpid() % 10000
     return Cluster({job: (f"localhost:{port}",)}, job, 0, 0, None, "single")
+
+
+def _read_tf_config(text: str, jobs: Mapping[str, int] | None) -> Cluster:
+    """Read and check the JSON text of TF_CONFIG; a cluster of one task needs no ``task``.
+
+    Source: the TensorFlow guide "Distributed training", section on setting up TF_CONFIG.
+    """
+    try:
+        config = json.loads(text)
+    except ValueError as cause:  # JSONDecodeError, or a number of thousands of digits
+        raise _error(text, f"JSON ({cause})") from cause
+    if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
+        raise _error(text, 'an object with "cluster" and "task"')
+    cluster = _read_cluster(text, config["cluster"])
+    sizes = {name: len(tasks) for name, tasks in cluster.items()}
+    if jobs is not None and sizes != {name: count for name, count in jobs.items() if count}:
+        raise _error(text, f"a cluster of {dict(jobs)!r} tasks, as jobs says, not of {sizes!r}")
+
+    all_tasks = [address for tasks in cluster.values() for address in tasks]
+    task = config.get("task")
+    if task is None and len(all_tasks) == 1:
+        task = {"type": next(iter(cluster)), "index": 0}
+    if not isinstance(task, dict):
+        raise _error(text, 'a "task" with "type" and "index"')
+    job, given = task.get("type"), task.get("index")
+    # TensorFlow takes an index written as text, too
+    index = int(str(given)) if _INDEX.fullmatch(str(given)) else -1
+    if not isinstance(job, str) or index not in range(len(cluster.get(job, ()))):
+        raise _error(text, f"a task of its cluster, not type {job!r} with index {given!r}")
+    rank = all_tasks.index(cluster[job][index])
+    return Cluster(cluster, job, index, rank, None, "TF_CONFIG")
+
+
+def _read_cluster(text: str, cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    result: dict[str, tuple[str, ...]] = {}
+    for name, tasks in sorted(cluster.items()):
+        if not isinstance(tasks, list) or not all(map(_is_address, tasks)):
+            raise _error(text, f'a list of "host:port" for job {name!r}, not {tasks!r}')
+        if tasks:
+            result[name] = tuple(tasks)
+    addresses = [address for tasks in result.values() for address in tasks]
+    if not addresses:
+        raise _error(text, "at least one task in its cluster")
+    if len(set(addresses)) != len(addresses):
+        raise _error(text, "each address once")
+    return result
+
+
+def _is_address(value: object) -> bool:
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and 1 <= int(match[1]) <= 65535
+
+
+def _error(text: str, expected: str) -> ClusterError:
+    return ClusterError(f"TF_CONFIG is {text!r}; expected {expected}")

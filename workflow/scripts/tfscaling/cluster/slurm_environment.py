@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from tfscaling.cluster.gpu_allocation import visible_gpus
+from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
-from tfscaling.cluster.task_layout import ClusterError, Slot
 
 # Between the ports of Slurm's own daemons (6817-6830) and the ephemeral ports that the kernel
 # hands out (from 32768).  A node runs at most 64 tasks before two slots touch.
@@ -96,6 +95,9 @@ def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
 
     They are the ports of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), ranges such as
     ``12000-12003,12007``, or else follow from the numbers of job and step.
+
+    Raises:
+        ClusterError: the reserved ports cannot be read, or are fewer than the tasks.
     """
     name = "SLURM_STEP_RESV_PORTS"
     text = environ.get(name, "").strip()
@@ -103,11 +105,17 @@ def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
         base = job_port_base(environ)
         return list(range(base, base + tasks_on_a_node))
     try:
-        return [int(port) for port in expand(f"[{text.strip('[]')}]")]
+        found = [int(port) for port in expand(f"[{text.strip('[]')}]")]
     except NodeListError as error:
         raise ClusterError(
             f"{name} is {text!r}; expected ranges of ports such as 12000-12003"
         ) from error
+    if len(found) < tasks_on_a_node:
+        raise ClusterError(
+            f"{name} is {text!r}, {len(found)} ports, but a node runs {tasks_on_a_node} tasks;"
+            f" expected one port per task: srun --resv-ports={tasks_on_a_node}"
+        )
+    return found
 
 
 def job_port_base(environ: Mapping[str, str]) -> int:
@@ -121,25 +129,7 @@ def job_port_base(environ: Mapping[str, str]) -> int:
     return _FIRST_PORT + _PORTS_PER_SLOT * ((job + _STEP_STRIDE * step) % _SLOTS)
 
 
-def distribution(environ: Mapping[str, str]) -> tuple[str, int]:
-    """Return how ``srun`` dealt tasks to nodes: ``block``, ``cyclic`` or ``plane``, and its size.
-
-    SLURM_DISTRIBUTION may carry levels below the node (``cyclic:block``), which do not matter
-    here.  What it does not tell (``arbitrary``) is taken as ``block``, which `check_place` tests.
-    """
-    name = environ.get("SLURM_DISTRIBUTION", "").strip().lower()
-    method = re.split(r"[:,=]", name)[0]
-    if method != "plane":
-        return ("cyclic", 1) if method == "cyclic" else ("block", 1)
-    size = environ.get("SLURM_DIST_PLANESIZE") or re.split("[:,=]", f"{name}=")[1]
-    if not re.fullmatch("[0-9]{1,9}", size):
-        raise ClusterError(
-            f"SLURM_DISTRIBUTION is {name!r} without SLURM_DIST_PLANESIZE; expected a plane size"
-        )
-    return "plane", int(size)
-
-
-def check_place(environ: Mapping[str, str], slot: Slot) -> None:
+def check_place(environ: Mapping[str, str], node_index: int, local_index: int) -> None:
     """Check the place that was worked out for this task against Slurm's variables.
 
     A rank on a node that is not in its address would wait for its peers forever.
@@ -147,92 +137,15 @@ def check_place(environ: Mapping[str, str], slot: Slot) -> None:
     Raises:
         ClusterError: SLURM_NODEID or SLURM_LOCALID is set and differs.
     """
-    places = {"SLURM_NODEID": slot.node_index, "SLURM_LOCALID": slot.local_index}
-    for name, worked_out in places.items():
+    for name, worked_out in (("SLURM_NODEID", node_index), ("SLURM_LOCALID", local_index)):
         if environ.get(name) and _number(environ, name) != worked_out:
             raise ClusterError(
-                f"{name} is {environ[name]!r}, but with SLURM_DISTRIBUTION="
-                f"{environ.get('SLURM_DISTRIBUTION', '')!r} and"
-                f" SLURM_STEP_TASKS_PER_NODE={environ.get('SLURM_STEP_TASKS_PER_NODE', '')!r}"
-                f" {worked_out} was expected for SLURM_PROCID={environ.get('SLURM_PROCID', '')};"
+                f"{name} is {environ[name]!r}, but {worked_out} was expected for SLURM_PROCID="
+                f"{environ.get('SLURM_PROCID', '')} with SLURM_STEP_TASKS_PER_NODE="
+                f"{environ.get('SLURM_STEP_TASKS_PER_NODE', '')!r} and SLURM_DISTRIBUTION="
+                f"{environ.get('SLURM_DISTRIBUTION', '')!r};"
                 " start the step with srun --distribution=block"
             )
-
-
-def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
-    """Whether each task sees only its own GPUs, by Slurm's variables; None: they do not tell.
-
-    SLURM_GPUS_ON_NODE counts the GPUs of the step on this node, whereas SLURM_STEP_GPUS is cut
-    down to the task's GPUs, just as CUDA_VISIBLE_DEVICES is (Slurm's gres_common.c).
-
-    Args:
-        visible: number of GPUs that this task sees.
-    """
-    binding = _gpu_binding(environ)
-    if binding.startswith("none"):
-        return False
-    on_node = "SLURM_GPUS_ON_NODE"
-    if binding == "closest":
-        if _were_more(environ, visible):
-            return True
-        # tasks near the same GPUs see all of these: fewer than the node's are not one task's own
-        return False if environ.get(on_node) and visible >= _number(environ, on_node) else None
-    if environ.get(on_node) and visible < _number(environ, on_node):
-        return True
-    if binding or environ.get("SLURM_NTASKS_PER_GPU"):
-        return True
-    # "2" or "v100:2".  Where Slurm does not bind, a task sees the GPUs of the other tasks, too.
-    if environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2] == str(visible):
-        return True
-    return False if environ.get(on_node) else None
-
-
-def check_gpu_sharing(environ: Mapping[str, str], visible: int, tasks_on_node: int) -> None:
-    """Refuse a binding under which a task cannot tell which of its GPUs others see as well.
-
-    Raises:
-        ClusterError: ``--gpu-bind=closest`` shows this task a part of the node's GPUs, and the
-            node runs other tasks.
-    """
-    on_node = environ.get("SLURM_GPUS_ON_NODE")
-    if _gpu_binding(environ) != "closest" or tasks_on_node == 1 or not visible:
-        return
-    if _were_more(environ, visible):
-        return
-    if on_node is None or visible < _number(environ, "SLURM_GPUS_ON_NODE"):
-        raise ClusterError(
-            f"SLURM_GPU_BIND is {environ['SLURM_GPU_BIND']!r}, and this task sees {visible} GPUs of"
-            f" {on_node or 'an unknown number'} on its node, which the other tasks near them see as"
-            " well; expected --gpu-bind=none or single:<n>, which tell a task's own GPUs"
-        )
-
-
-def _were_more(environ: Mapping[str, str], visible: int) -> bool:
-    """Whether this task was shown more GPUs, and has taken its own from them since.
-
-    SLURM_STEP_GPUS keeps what Slurm showed it.
-    """
-    return visible < len(list(filter(None, environ.get("SLURM_STEP_GPUS", "").split(","))))
-
-
-def _gpu_binding(environ: Mapping[str, str]) -> str:
-    """Return the binding of SLURM_GPU_BIND, such as ``closest`` or ``single:1``; empty: not set."""
-    return environ.get("SLURM_GPU_BIND", "").strip().lower().removeprefix("verbose,")
-
-
-def gpu_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """What says which GPUs this task has, for a message; None: not set."""
-    names = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")
-    return {name: environ.get(name) for name in names}
-
-
-def gpus_given(environ: Mapping[str, str]) -> int | None:
-    """Number of GPUs that Slurm lets this task see, to ask before the task takes its share.
-
-    None if the step has no GPUs (SLURM_GPUS_ON_NODE), or none that CUDA_VISIBLE_DEVICES names.
-    """
-    visible = visible_gpus(environ)
-    return None if visible is None or not environ.get("SLURM_GPUS_ON_NODE") else len(visible)
 
 
 def _required(environ: Mapping[str, str], name: str) -> str:

@@ -126,22 +126,12 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "with the same "
         "training; loss and accuracy of all runs of the same training, on any platform.",
     ),
-    "scaling": Conclusion(
-        "scaling_laws",
-        "Scaling laws",
-        "Amdahl's law and the Universal Scalability Law fitted to every line of configurations "
-        "that differ "
-        "in the number of replicas only, with 95 % intervals. A law is refused, with the reason, "
-        "where the configurations do not determine it or do not follow it; there are no statements "
-        "outside the measured range.",
-    ),
     "forecast": Conclusion(
         "forecast",
         "Forecast of configurations that were not run",
         "The time on the numbers of nodes that `forecast` names, from start-up, computation and "
-        "all-reduce as far as they were measured, next to Amdahl's law and the Universal "
-        "Scalability Law: with the error on configurations left out, refused where that is too "
-        "large. Never part of a decision.",
+        "all-reduce: with the error on configurations left out, refused where that is too large. "
+        "Never part of a decision.",
     ),
     "projection": Conclusion(
         "projection",

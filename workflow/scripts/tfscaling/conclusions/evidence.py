@@ -1,7 +1,7 @@
 """Evidence for conclusions: tables, plan, and which configurations may be compared.
 
 A configuration that trained another number of examples than the others, or half of whose runs or
-more diverged, is excluded from decisions, findings, scaling laws and clouds. A configuration with
+more diverged, is excluded from decisions, findings, forecasts and clouds. A configuration with
 fewer diverged runs, or with failed runs, is included, and every sentence that recommends it says
 so.
 """

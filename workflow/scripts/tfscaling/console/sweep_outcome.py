@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tfscaling.console import text_lines
 from tfscaling.files import atomic
+from tfscaling.record import attempts
 from tfscaling.record.run_states import RERUN_STALE, RunState, words
 from tfscaling.spec.manifest import Manifest
 
@@ -154,16 +155,12 @@ def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
     """How many runs are valid, and the node-hours of all attempts, failed ones too."""
     if not rows:
         return []
-    valid = sum(row["status"] == RunState.OK for row in rows)
-    times = {
-        name: sum(float(row.get(name) or 0) * int(row["nodes"]) for row in rows) / 3600.0
-        for name in ("wall_time_s", "lost_time_s")
-    }
+    valid, found = sum(row["status"] == RunState.OK for row in rows), attempts.spent(rows)
     line = f"{valid} of {text_lines.count(len(rows), 'run')} valid"
-    line += f"; {text_lines.node_hours(sum(times.values()))} spent"
-    if failed := sum(int(row.get("failed_attempts") or 0) for row in rows):
-        lost = text_lines.node_hours(times["lost_time_s"])
-        line += f", {lost} in {text_lines.count(failed, 'failed attempt')}"
+    line += f"; {text_lines.node_hours(found.node_hours)} spent"
+    if found.attempts:
+        lost = text_lines.node_hours(found.lost_node_hours)
+        line += f", {lost} in {text_lines.count(found.attempts, 'failed attempt')}"
     return [f"{line}."]
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import restarts
-from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.files import atomic
 from tfscaling.launch import (
     failures,

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.cluster import process_management
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
-from tfscaling.cluster.task_layout import ClusterError
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, gpus_here
 from tfscaling.launch.rank_files import rank_log
 from tfscaling.spec.geometry import Geometry
 

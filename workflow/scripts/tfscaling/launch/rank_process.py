@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from tfscaling.cluster import resolver
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_given
 from tfscaling.cluster.resolver import Cluster
-from tfscaling.cluster.slurm_environment import gpus_given, step_id
+from tfscaling.cluster.slurm_environment import step_id
 from tfscaling.launch import heartbeat, provenance, rank_files, resource_use
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.record import clock, crashes

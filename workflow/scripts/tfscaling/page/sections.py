@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from tfscaling.record import attempts
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, meanings, of_quality
 from tfscaling.record.run_states import RESULTS, words
 from tfscaling.spec.config import AXES, POINT_AXES, Platform, Quality
 from tfscaling.spec.platforms import SHOWN
-from tfscaling.tables import runs_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
@@ -282,13 +282,13 @@ def samples(comparison: pd.DataFrame) -> str:
 
 def spent(runs: pd.DataFrame) -> list[str]:
     """What failed attempts cost, if there were any: a note."""
-    failed = runs_table.failed_attempts(runs)
-    if not failed.attempts:
+    found = attempts.spent(runs.to_dict("records"))
+    if not found.attempts:
         return []
-    usd = "no price" if failed.cost_usd is None else f"{failed.cost_usd:.2f} US dollars"
-    cost = f"{failed.node_hours:.3f} node-hours, {usd}"
+    usd = "no price" if found.lost_cost_usd is None else f"{found.lost_cost_usd:.2f} US dollars"
+    cost = f"{found.lost_node_hours:.3f} node-hours, {usd}"
     return [
-        f"{count(failed.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
+        f"{count(found.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
         "in its folder, attempt=<n>."
     ]
 

@@ -3,7 +3,6 @@
 #: Modules that other packages may import.
 __all__ = [
     "costed_plan",
-    "drivers",
     "extra_repeats",
     "local_checks",
     "merging",

@@ -16,7 +16,8 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.record import benchmark_record, run_record, step_estimates
+from tfscaling.record import attempts, benchmark_record, run_record, step_estimates
+from tfscaling.record.attempts import Spent
 from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import platforms, variants
@@ -119,14 +120,6 @@ class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PointRow.__struct_fields__)))
 
 
-class FailedSum(NamedTuple):
-    """Attempts that failed so far; `cost_usd` is None if one has no price."""
-
-    attempts: int = 0
-    node_hours: float = 0.0
-    cost_usd: float | None = 0.0
-
-
 @dataclass(frozen=True)
 class Total:
     """Sums over runs; `cost_usd` is of those with a price, `unpriced` are the other platforms."""
@@ -160,8 +153,8 @@ class Plan:
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     `benchmarks` still to do are no rows of the plan, nor are runs that a search no longer needs.
-    `stale` runs of other code or data are rerun only with `rerun: stale`. `failed`
-    attempts at any of the runs are paid for.
+    `stale` runs of other code or data are rerun only with `rerun: stale`. `spent` is what was
+    paid for so far, failed attempts at any of the runs included.
     """
 
     rows: list[PlanRow]
@@ -169,7 +162,7 @@ class Plan:
     elsewhere: int
     benchmarks: list[BenchmarkRow] = field(default_factory=list)
     stale: int = 0
-    failed: FailedSum = field(default_factory=FailedSum)
+    spent: Spent = field(default_factory=Spent)
     searches: list[SearchCost] = field(default_factory=list)
 
     @property
@@ -250,7 +243,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         len(planned.runs) - len(selected),
         [_benchmark_row(each, config) for each in benchmarks if is_selected(each.point)],
         kept,
-        FailedSum(*runs_table.failed_attempts(table)),
+        attempts.spent(table.to_dict("records")),
         [_cost_of(search, due, takes) for search in searches],
     )
 

@@ -20,5 +20,4 @@ __all__ = [
     "run_results",
     "run_states",
     "step_estimates",
-    "tensorboard",
 ]

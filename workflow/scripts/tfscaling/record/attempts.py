@@ -9,12 +9,13 @@ attempts and are deleted when the run has its record.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -246,6 +247,36 @@ def failed_too_often(folder: Path, parameters_hash: str) -> bool:
     """Whether ATTEMPTS_MAX attempts with these parameters failed; cancelled ones do not count."""
     own = [f for f in _failures(folder) if f is not None and f.parameters_hash == parameters_hash]
     return sum(failure.cause.kind != "cancelled" for failure in own) >= ATTEMPTS_MAX
+
+
+class Spent(NamedTuple):
+    """Node-hours of all attempts at runs, and what failed ones took of them.
+
+    `lost_cost_usd` is None if a failed attempt has no price.
+    """
+
+    attempts: int = 0
+    node_hours: float = 0.0
+    lost_node_hours: float = 0.0
+    lost_cost_usd: float | None = 0.0
+
+
+def spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
+    """The sums over rows of runs.csv, with numbers or their texts; unknown times count nothing."""
+    failed, hours, lost_hours, lost_usd = 0, 0.0, 0.0, 0.0
+    for run in runs:
+        nodes, lost_s = _amount(run, "nodes"), _amount(run, "lost_time_s")
+        own = int(_amount(run, "failed_attempts"))
+        failed += own
+        lost_hours += nodes * lost_s / 3600
+        hours += nodes * (lost_s + _amount(run, "wall_time_s")) / 3600
+        lost_usd += _amount(run, "lost_cost_usd", math.nan) if own else 0.0
+    return Spent(failed, hours, lost_hours, None if math.isnan(lost_usd) else lost_usd)
+
+
+def _amount(run: Mapping[Any, Any], name: str, unknown: float = 0.0) -> float:
+    value = float(run.get(name) or "nan")
+    return unknown if math.isnan(value) else value
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):

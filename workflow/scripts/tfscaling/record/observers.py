@@ -1,11 +1,11 @@
 """Observers: readers of what a program left about its training, one for each way to observe.
 
-docs/observe.md has the ways and their formats. TensorBoard's files have a separate module.
+docs/observe.md has the ways and their formats.
 """
 
 from __future__ import annotations
 
-import json
+import bisect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tfscaling.files import strict_json
-from tfscaling.record import tensorboard
 from tfscaling.record.rank_report import (
     Amount,
     FromZero,
@@ -222,162 +221,105 @@ class _Events:
         )
 
 
-# MLPerf's log lines. Source: MLCommons' training rules and the package mlperf-logging.
+# TensorBoard's scalars: event files below a folder, read by TensorFlow.
 
-_MLLOG = ":::MLLOG"
-#: Keys of sizes, which are no metrics.
-_NO_METRICS = {"eval_samples", "eval_start", "eval_stop", "train_samples"}
-#: Prefixes of metrics; `loss` is a metric of the training without a prefix.
-_OF_TRAINING, _OF_EVALUATION = "train_", "eval_"
-
-
-class _MlLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A log line; further fields (namespace, event_type) are not needed."""
-
-    time_ms: float
-    key: str
-    value: Any = None
-    metadata: dict[str, Any] = {}
-
-    @property
-    def time_s(self) -> float:
-        return self.time_ms / 1000
-
-    @property
-    def number(self) -> float | None:
-        """The value; None if it is not finite."""
-        return float(self.value) if math.isfinite(self.value) else None
-
-    def count(self, key: str) -> int | None:
-        """A whole number of the metadata; None if it is missing."""
-        found: Any = self.metadata.get(key)
-        return int(found) if _is_number(found) else None
+#: What Keras's TensorBoard callback writes after an epoch, in folders `train` and `validation`.
+_OF_EPOCH = "epoch_"
+#: Parts of tags, or folders, that name the examples of the values.
+_TRAINING = {"train", "training"}
+_HELD_OUT = {"validation", "val", "valid", "test", "eval", "evaluation"}
 
 
-def _read_mllog(path: Path, _: Mapping[str, str]) -> Observed:
-    """Read MLPerf's lines in a log, or in the one file of a folder that has such lines.
+class _Scalar(NamedTuple):
+    """A value of a tag, in lower case; `folder` is the folder of its file."""
 
-    `epoch_stop`, or else `block_stop`, ends an epoch; `eval_start` and `eval_stop` enclose an
-    evaluation; `train_…` and `loss` are metrics of the current epoch, `eval_…` of the evaluation.
-    `samples_count` counts the examples of all ranks, `step_num` steps.
+    tag: str
+    folder: str
+    step: int
+    time_s: float
+    value: float
+
+
+def _read_tensorboard(path: Path, _: Mapping[str, str]) -> Observed:
+    """Read the event files below a folder: the values of successive steps are epochs.
+
+    A metric's name is its tag with `_` for `/`, without parts that name the examples. If there are
+    tags `epoch_…`, as Keras writes them, they alone count.
     """
-    if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-        having = [file for file in files if _MLLOG.encode() in file.read_bytes()]
-        if len(having) != 1:
-            names = ", ".join(file.name for file in having) or "none"
-            raise ValueError(f"files with {_MLLOG}: {names}, expected one")
-        (path,) = having
-    found = _MlLog()
-    lines = [(n, text) for n, text in enumerate(_output_lines(path), 1) if _MLLOG in text]
-    if not lines:
-        raise ObservationError(path, f"no line with {_MLLOG}")
-    _each_line(path, lines, found.add)
-    return found.observed()
+    found = _scalars(path)
+    found = [scalar for scalar in found if scalar.tag.startswith(_OF_EPOCH)] or found
+    if not found:
+        raise ValueError("event files of TensorBoard, but no scalar in them")
+    times_s: dict[tuple[bool, int], float] = {}
+    metrics: dict[tuple[bool, int], dict[str, float | None]] = {}
+    for scalar in found:
+        name, held_out = _metric(scalar)
+        key = (held_out, scalar.step)
+        times_s[key] = max(times_s.get(key, 0.0), scalar.time_s)
+        value = scalar.value if math.isfinite(scalar.value) else None
+        metrics.setdefault(key, {})[name] = value
+    trained = [key for key in sorted(metrics) if not key[0]]
+    evaluated = [key for key in sorted(metrics) if key[0]]
+    steps = [step for _, step in trained or evaluated]
+    return Observed(
+        epochs=tuple(
+            ObservedEpoch(epoch=number, time_s=times_s[key], metrics=metrics[key])
+            for number, key in enumerate(trained, 1)
+        ),
+        evaluations=tuple(
+            ObservedEvaluation(
+                epoch=bisect.bisect_right(steps, key[1]),
+                begin_s=None,
+                time_s=times_s[key],
+                metrics=metrics[key],
+            )
+            for key in evaluated
+        ),
+    )
 
 
-class _MlLog:
-    """The lines so far."""
+def _metric(scalar: _Scalar) -> tuple[str, bool]:
+    """The metric's name, and whether it is of held-out examples."""
+    tag = scalar.tag.removeprefix(_OF_EPOCH)
+    said = {*tag.split("/"), scalar.folder}
+    words = [part for part in tag.split("/") if part not in _TRAINING | _HELD_OUT]
+    name = "_".join(words) or tag
+    if (plain := held_out_name(name)) is not None and not said & _TRAINING:
+        return plain, True
+    return name, bool(said & _HELD_OUT)
 
-    def __init__(self) -> None:
-        self._time_ms = 0.0
-        self._imported_s: float | None = None
-        self._ended_s: float | None = None
-        self._steps: int | None = None
-        self._samples: int | None = None
-        self._metrics: dict[str, float | None] = {}
-        self._epochs: list[ObservedEpoch] = []
-        self._blocks: list[ObservedEpoch] = []
-        self._evaluations: list[ObservedEvaluation] = []
-        #: Whether an evaluation, an epoch has begun and not ended.
-        self._evaluates, self._trains = False, False
 
-    def add(self, text: str) -> None:
+def _scalars(folder: Path) -> list[_Scalar]:
+    """The scalars of all event files; a record that is cut, from a killed program, is left out."""
+    paths = sorted(folder.rglob("*tfevents*"))
+    if not paths:
+        raise ValueError("no event files of TensorBoard (*tfevents*)")
+    import tensorflow as tf  # ranks of other programs do without it
+
+    tf.config.set_visible_devices([], "GPU")
+    found = []
+    for path in paths:
+        place = "" if path.parent == folder else path.parent.name.lower()
         try:
-            # Python's json, with which programs write these lines, reads NaN as a number
-            line = msgspec.convert(json.loads(text.partition(_MLLOG)[2]), _MlLine)
-        except (ValueError, msgspec.ValidationError) as error:
-            raise ValueError(f"no {_MLLOG} line: {error}") from error
-        if line.time_ms < self._time_ms:
-            raise ValueError(f"time_ms goes back from {self._time_ms:.0f} to {line.time_ms:.0f}")
-        self._time_ms = line.time_ms
-        self._steps = _higher(self._steps, line.count("step_num"))
-        self._samples = _higher(self._samples, line.count("samples_count"))
-        if line.key == "init_stop":
-            self._imported_s = line.time_s
-        elif line.key == "epoch_stop":
-            self._end_epoch(self._epochs, line.count("epoch_num"), line.time_s)
-        elif line.key == "block_stop":
-            first, count = line.count("first_epoch_num"), line.count("epoch_count")
-            last = None if first is None or count is None else first + count - 1
-            self._end_epoch(self._blocks, last, line.time_s)
-        elif line.key in ("epoch_start", "block_start"):
-            self._trains = True
-        elif line.key == "eval_start":
-            self._evaluate(line)
-            self._evaluates = True
-        elif line.key == "eval_stop":
-            if self._evaluates:
-                last_one = self._evaluations.pop()
-                self._evaluations.append(msgspec.structs.replace(last_one, time_s=line.time_s))
-            self._evaluates = False
-        elif _is_number(line.value) and line.key not in _NO_METRICS:
-            self._measure(line)
-
-    def _measure(self, line: _MlLine) -> None:
-        if line.key == "loss" or line.key.startswith(_OF_TRAINING):
-            self._metrics[line.key.removeprefix(_OF_TRAINING)] = line.number
-        elif line.key.startswith(_OF_EVALUATION):
-            name = line.key.removeprefix(_OF_EVALUATION)
-            last = self._evaluations[-1] if self._evaluations else None
-            # the value may come after `eval_stop`
-            if last is None or (
-                not self._evaluates and (last.epoch < self._ended or name in last.metrics)
-            ):
-                self._evaluate(line)
-            self._evaluations[-1].metrics[name] = line.number
-
-    @property
-    def _ended(self) -> int:
-        """The last epoch that has ended, 0 before the first."""
-        ends = self._epochs or self._blocks
-        return ends[-1].epoch if ends else 0
-
-    def _end_epoch(self, ends: list[ObservedEpoch], number: int | None, time_s: float) -> None:
-        following = ends[-1].epoch + 1 if ends else 1
-        # some programs number from 0, or count examples: then it is the order that counts
-        epoch = number if number is not None and number >= following else following
-        metrics = dict(self._metrics)
-        ends.append(ObservedEpoch(epoch=epoch, time_s=time_s, metrics=metrics, steps=self._steps))
-        self._ended_s, self._trains = time_s, False
-
-    def _evaluate(self, line: _MlLine) -> None:
-        """Begin an evaluation: of the epoch that the line names, else of the one under way."""
-        epoch, named = self._ended + self._trains, line.metadata.get("epoch_num")
-        number = math.ceil(named) if isinstance(named, int | float) else 0
-        if max(1, self._ended) <= number <= self._ended + 1:
-            epoch = number
-        self._evaluations.append(
-            ObservedEvaluation(epoch=epoch, begin_s=line.time_s, time_s=line.time_s, metrics={})
-        )
-
-    def observed(self) -> Observed:
-        return Observed(
-            imported_s=self._imported_s,
-            last_step_s=self._ended_s,
-            steps=self._steps,
-            examples_of_all_ranks=self._samples,
-            epochs=tuple(self._epochs or self._blocks),
-            evaluations=tuple(self._evaluations),
-        )
+            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                event = tf.compat.v1.Event.FromString(record)
+                for each in event.summary.value:
+                    value = _number(tf.make_ndarray, each)
+                    if value is not None:
+                        time_s = event.wall_time
+                        found.append(_Scalar(each.tag.lower(), place, event.step, time_s, value))
+        except tf.errors.DataLossError as error:
+            if "truncated" not in error.message:
+                raise ValueError(f"{path.name} is broken: {error.message}") from error
+    return found
 
 
-def _higher(highest: int | None, value: int | None) -> int | None:
-    return highest if value is None else max(value, highest or 0)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number(array_of: Callable[[Any], Any], value: Any) -> float | None:
+    """The number of a summary's value; None unless it is a scalar."""
+    if not value.HasField("tensor"):
+        return value.simple_value if value.HasField("simple_value") else None
+    array = array_of(value.tensor)
+    return float(array) if array.ndim == 0 and array.dtype.kind in "fiu" else None
 
 
 # Output, searched for patterns: regular expressions with one group, the value. It has no times.
@@ -530,7 +472,6 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
 OBSERVERS: dict[str, Observer] = {
     "fit": Observer(_read_events, "events"),
     "events": Observer(_read_events, "events"),
-    "mllog": Observer(_read_mllog, "output"),
-    "tensorboard": Observer(lambda path, _: tensorboard.observed(path), "log_folder"),
+    "tensorboard": Observer(_read_tensorboard, "log_folder"),
     "output": Observer(_read_output, "output"),
 }

@@ -449,8 +449,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     #: Of this rank alone.
     examples: int | None = None
-    #: Of all ranks together, where the program counts so (MLPerf's `samples_count`).
-    examples_of_all_ranks: int | None = None
     input_wait_s: float | None = None
     epochs: tuple[ObservedEpoch, ...] = ()
     evaluations: tuple[ObservedEvaluation, ...] = ()

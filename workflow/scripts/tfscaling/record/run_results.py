@@ -452,8 +452,6 @@ def _input_wait_s(reports: Sequence[RankReport]) -> float | None:
 
 def program_examples(reports: Sequence[RankReport]) -> int | None:
     """Examples that the programs of all ranks together report; None if none reports any."""
-    if (of_all := first_observed(reports).examples_of_all_ranks) is not None:
-        return of_all
     return sum(report.seen.examples or 0 for report in of_programs(reports)) or None
 
 

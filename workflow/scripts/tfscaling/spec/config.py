@@ -433,16 +433,16 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """The program runs in this virtual environment, a folder with `bin/python`: its `bin` is first
     on PATH, so that `python` in `program` is its Python. A relative path starts in the folder in
     which snakemake runs. null takes what is on PATH."""
-    observe: Literal["nothing", "fit", "events", "mllog", "tensorboard", "output"] = "nothing"
+    observe: Literal["nothing", "fit", "events", "tensorboard", "output"] = "nothing"
     """The steps, epochs and quality of the program are read from this: nothing, the calls of
-    Keras's `fit`, the events that the program writes, MLPerf's log lines, TensorBoard scalars, or
-    patterns on its output."""
+    Keras's `fit`, the events that the program writes, TensorBoard scalars, or patterns on its
+    output."""
     patterns: dict[Name, NotEmpty] = {}
     """With `observe: output`: name of a metric, and the regular expression whose one group is its
     value in a line of the output."""
     log_folder: NotEmpty | None = None
-    """The program writes TensorBoard's or MLPerf's logs into this folder; it may have the
-    placeholders of `program`. null reads MLPerf's lines in the output."""
+    """With `observe: tensorboard`: the program writes TensorBoard's logs into this folder; it may
+    have the placeholders of `program`."""
     train_examples: Examples | None = None
     """An epoch of the program has this many examples: a run that claims more fails. null checks
     nothing."""

@@ -68,7 +68,7 @@ TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {
 WITHOUT_TIMES = ("nothing", "output")
 _DEFAULTS = Recipe(epochs=1)
 #: Key → the ways to observe that read it.
-_READ_BY = {"patterns": ("output",), "log_folder": ("tensorboard", "mllog")}
+_READ_BY = {"patterns": ("output",), "log_folder": ("tensorboard",)}
 #: A word that names a script: a path without placeholders.
 _SCRIPT = re.compile(r"[^{}=]+\.(py|sh)")
 #: Repetitions of a group, which may take exponential time; texts of this length show it.

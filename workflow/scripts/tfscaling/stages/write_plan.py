@@ -220,11 +220,11 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
-    if made.failed.attempts:
-        usd = made.failed.cost_usd
+    if made.spent.attempts:
+        usd = made.spent.lost_cost_usd
         cost = "unknown" if usd is None else f"{usd:.2f}"
         found.append(
-            f"Attempts that failed so far: {made.failed.attempts}, {made.failed.node_hours:.3f} "
+            f"Attempts that failed so far: {made.spent.attempts}, {made.spent.lost_node_hours:.3f} "
             f"node-hours, {cost} US dollars; not in the sums."
         )
     if refused := len(made.runs) - len(accepted(made, points)):

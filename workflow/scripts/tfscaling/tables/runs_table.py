@@ -375,20 +375,3 @@ def why_no_record(folder: Path, parameters_hash: str) -> NoRecord:
     if failure is None and any(folder.glob("attempt=*")):
         return NoRecord(RunState.UNFINISHED, "still running, or killed before it could report")
     return NoRecord(RunState.MISSING, "not run yet")
-
-
-class FailedAttempts(NamedTuple):
-    """Attempts that failed; `cost_usd` is None if one has no price."""
-
-    attempts: int = 0
-    node_hours: float = 0.0
-    cost_usd: float | None = 0.0
-
-
-def failed_attempts(runs: pd.DataFrame) -> FailedAttempts:
-    """The sums over the failed attempts of a table of runs."""
-    if "failed_attempts" not in runs or not (number := int(runs["failed_attempts"].sum())):
-        return FailedAttempts()
-    node_hours = float((runs["lost_time_s"] * runs["nodes"]).sum()) / 3600.0
-    usd = runs.loc[runs["failed_attempts"] > 0, "lost_cost_usd"]
-    return FailedAttempts(number, node_hours, float(usd.sum()) if usd.notna().all() else None)

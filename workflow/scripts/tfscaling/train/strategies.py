@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tfscaling.cluster import resolver
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
-from tfscaling.cluster.slurm_environment import gpu_variables
+from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpu_variables
 from tfscaling.launch.failures import WAYS_OUT
 from tfscaling.spec.config import MPI_STRATEGY, OWN_STRATEGY
 from tfscaling.spec.geometry import Geometry
