@@ -1,0 +1,299 @@
+"""Executor plugin of Snakemake: a sweep inside one Slurm allocation, each job a step of it.
+
+It extends the executor `slurm-sweep`. The first job submits an allocation as large as the largest
+job; started inside a Slurm job, Snakemake uses this job instead. Each job runs on its part of the
+nodes, several on disjoint parts at the same time. A job starts only if its `runtime` ends before
+the allocation does: what is left continues in the next allocation.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import snakemake_executor_plugin_slurm_sweep as sweep
+from snakemake_executor_plugin_slurm import common_settings
+from snakemake_executor_plugin_slurm_sweep import output_of
+from snakemake_executor_plugin_slurm_sweep.queue import PENDING
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from .rotation import Rotation
+
+__all__ = ["Executor", "ExecutorSettings", "common_settings"]
+
+#: The environment variable with the nodes of a job, which its own srun uses.
+NODES = "TFSCALING_NODES"
+#: The name by which a next start finds an allocation; its comment is the working directory.
+_NAME = "tfscaling-allocation"
+#: Seconds between two looks at allocation and steps.
+_PERIOD_S = 2
+#: Seconds of an allocation before its end in which no job may run.
+_MARGIN_S = 20
+#: Seconds after which an allocation without jobs is returned.
+_IDLE_S = 120
+_RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
+
+
+@dataclass
+class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstream has no types
+    """Settings of `slurm`, and how large an allocation is and what runs in it."""
+
+    allocation_min: int | None = field(
+        default=None,
+        metadata={
+            "help": "Minutes of an allocation; by default the time that all jobs need, if each "
+            "takes its runtime.",
+            "env_var": False,
+            "required": False,
+        },
+    )
+    pack: bool = field(
+        default=True,
+        metadata={
+            "help": "Run jobs on disjoint nodes at the same time (--no-pack: one after the other, "
+            "where jobs would disturb each other on the network).",
+            "env_var": False,
+            "required": False,
+        },
+    )
+
+
+@dataclass
+class Step:
+    """A job of Snakemake in an allocation. `process` is its srun; None before, or if adopted."""
+
+    name: str
+    job: Any
+    command: str
+    log: Path
+    nodes: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+    state: str = PENDING
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return int(self.job.resources.get("nodes", 1))
+
+    @property
+    def runtime_s(self) -> float:
+        """The longest time that the job may take."""
+        return 60.0 * float(self.job.resources.get("runtime", 60))
+
+
+@dataclass
+class Allocation:
+    """A job of Slurm that holds nodes. It `is_own` if this sweep submitted it."""
+
+    number: str
+    is_own: bool = True
+    state: str = PENDING
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    end_s: float = math.inf
+    idle_since_s: float | None = None
+
+    def look(self) -> None:
+        """Update state, nodes and end by squeue; no answer changes nothing."""
+        fields = ("--format=%T|%N|%e|%r", "--noheader", "--states=all", f"--jobs={self.number}")
+        environ = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+        done = subprocess.run(["squeue", *fields], capture_output=True, text=True, env=environ)
+        if done.returncode:
+            self.state = _FAILED if "Invalid job id" in done.stderr else self.state
+            return
+        self.state, nodes, end, self.reason = (done.stdout.strip() or f"{_FAILED}|||").split("|", 3)
+        if self.state == _RUNNING:
+            self.nodes = _expanded(nodes) or self.nodes
+            self.end_s = float(end) if end.isdecimal() else math.inf
+
+    @property
+    def remaining_s(self) -> float:
+        """The time until Slurm ends it, less a margin."""
+        return self.end_s - time.time() - _MARGIN_S
+
+    def release(self) -> None:
+        """Return the nodes to Slurm, if the sweep submitted the allocation."""
+        if self.is_own:
+            subprocess.run(["scancel", self.number], capture_output=True)
+
+
+class Executor(sweep.Executor):
+    """The executor `slurm-sweep`, with steps of an allocation in place of Slurm's jobs."""
+
+    def __post_init__(self, test_mode: bool = False) -> None:
+        super().__post_init__(test_mode)
+        self._steps: dict[str, Step] = {}
+        #: Allocations by what Slurm needs to know but the numbers of nodes.
+        self._allocations: dict[tuple[str, ...], Allocation] = {}
+        self._rotation = Rotation()
+
+    # Jobs become steps
+
+    def _submit(self, job: Any) -> SubmittedJobInfo | None:
+        """Queue the job; it starts when its allocation has nodes for it."""
+        name = f"tfscaling-{abs(hash(str(output_of(job)))) % 10**12:012d}"
+        log = self._log(job, name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._steps[name] = Step(name, job, self.format_job_exec(job), log)
+        return SubmittedJobInfo(job, external_jobid=name, aux={"slurm_logfile": log})
+
+    async def _states(self) -> dict[str, str] | None:
+        """Start what can start; state and reason of each job, by its name."""
+        due: dict[tuple[str, ...], list[Step]] = {}
+        for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):
+            due.setdefault(_request(step.job), []).append(step)
+        for request, steps in due.items():
+            self._advance(request, steps)
+        self.next_seconds_between_status_checks = _PERIOD_S
+        found = {step.name: f"{step.state} {self._reason(step)}" for step in self._steps.values()}
+        for name in [s.name for s in self._steps.values() if s.state in (_COMPLETED, _FAILED)]:
+            del self._steps[name]
+        return found
+
+    def _reason(self, step: Step) -> str:
+        allocation = self._allocations.get(_request(step.job))
+        is_waiting = allocation is not None and allocation.state == PENDING
+        return allocation.reason if allocation is not None and is_waiting else "None"
+
+    def _advance(self, request: tuple[str, ...], steps: Sequence[Step]) -> None:
+        for step in steps:
+            if step.process is not None and (code := step.process.poll()) is not None:
+                step.state = _FAILED if code else _COMPLETED
+        waiting = [step for step in steps if step.state == PENDING]
+        running = [step for step in steps if step.state == _RUNNING]
+        allocation = self._allocations.get(request)
+        if allocation is None and waiting:
+            allocation = self._allocations[request] = self._allocate(request, waiting)
+        if allocation is None:
+            return
+        allocation.look()
+        if allocation.state not in (PENDING, _RUNNING):
+            del self._allocations[request]
+        elif allocation.state == _RUNNING:
+            started = [step for step in waiting if self._start(allocation, step, running)]
+            if running or started:
+                allocation.idle_since_s = None
+            elif allocation.is_own and (waiting or self._is_idle(allocation)):
+                # nothing that waits ends before the allocation does, or nothing waits
+                allocation.release()
+                del self._allocations[request]
+
+    @staticmethod
+    def _is_idle(allocation: Allocation) -> bool:
+        allocation.idle_since_s = allocation.idle_since_s or time.monotonic()
+        return time.monotonic() - allocation.idle_since_s > _IDLE_S
+
+    def _start(self, allocation: Allocation, step: Step, running: list[Step]) -> bool:
+        """Start the step if it has nodes and time; it is one of `running` then."""
+        if running and not self.workflow.executor_settings.pack:
+            return False
+        busy = {node for each in running for node in each.nodes}
+        unfit = set(self._sweep.unfit_nodes(output_of(step.job)))
+        free = [node for node in allocation.nodes if node not in busy | unfit]
+        if step.size > len(free) or step.runtime_s > allocation.remaining_s:
+            return False
+        step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
+        argv = (
+            *("srun", f"--jobid={allocation.number}", "--overlap", "--nodes=1", "--ntasks=1"),
+            *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
+            *(f"--output={step.log}", "sh", "-c", step.command),
+        )
+        environ = {**os.environ, NODES: ",".join(step.nodes)}
+        # a session of its own: a signal to the driver does not end the step
+        step.process = subprocess.Popen(
+            argv,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        step.state = _RUNNING
+        running.append(step)
+        return True
+
+    # Allocations
+
+    def _allocate(self, request: tuple[str, ...], steps: Sequence[Step]) -> Allocation:
+        """The given allocation, one of an earlier start, or a new one for these steps."""
+        if number := os.environ.get("SLURM_JOB_ID"):
+            return Allocation(number, is_own=False)
+        comment = f"{self.workflow.workdir_init} {' '.join(request)}"
+        mine = ("--noheader", f"--name={_NAME}", "--format=%i|%k", "--me")
+        known = subprocess.run(["squeue", *mine], capture_output=True, text=True).stdout
+        for number, _, said in (line.partition("|") for line in known.splitlines()):
+            if said == comment:
+                return Allocation(number)
+        nodes = max(step.size for step in steps)
+        cpus = max(_cpus_per_node(step.job) for step in steps)
+        gpus = max(_gpus_per_node(step.job) for step in steps)
+        needed_s = sum(step.runtime_s * step.size for step in steps) / nodes
+        minutes = self.workflow.executor_settings.allocation_min or math.ceil(
+            (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
+        )
+        call = (
+            *("sbatch", "--parsable", f"--job-name={_NAME}", f"--comment={comment}", "--no-kill"),
+            *(f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
+            *(f"--time={minutes}", "--output=/dev/null", *request),
+            *([f"--gres={_gres(steps[0].job)}:{gpus}"] if gpus else []),
+            "--wrap=exec sleep infinity",
+        )
+        done = subprocess.run(call, capture_output=True, text=True, check=True)
+        number = done.stdout.strip().partition(";")[0]
+        self.logger.info(f"Allocation {number}: {nodes} nodes for at most {minutes} minutes.")
+        return Allocation(number)
+
+    # Ends
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        for info in active_jobs:
+            step = self._steps.get(str(info.external_jobid))
+            if step is not None and step.process is not None:
+                step.process.terminate()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        for allocation in self._allocations.values():
+            allocation.release()
+        self._allocations.clear()
+
+
+def _request(job: Any) -> tuple[str, ...]:
+    """What sbatch needs to know but numbers: jobs that agree in it share an allocation."""
+    names = {
+        "slurm_partition": "partition",
+        "slurm_account": "account",
+        "qos": "qos",
+        "constraint": "constraint",
+        "clusters": "clusters",
+        "mem_mb": "mem",
+    }
+    options = [f"--{option}={job.resources[n]}" for n, option in names.items() if job.resources.get(n)]
+    extra = shlex.split(str(job.resources.get("slurm_extra") or ""))
+    return (*options, *(word for word in extra if not word.startswith("--ntasks-per-node=")))
+
+
+def _cpus_per_node(job: Any) -> int:
+    tasks = math.ceil(int(job.resources.get("tasks", 1)) / int(job.resources.get("nodes", 1)))
+    return tasks * int(job.resources.get("cpus_per_task", 1))
+
+
+def _gres(job: Any) -> str:
+    return str(job.resources.get("gres") or "gpu:0").rpartition(":")[0]
+
+
+def _gpus_per_node(job: Any) -> int:
+    return int(str(job.resources.get("gres") or "gpu:0").rpartition(":")[2])
+
+
+def _expanded(nodes: str) -> tuple[str, ...]:
+    """The nodes of Slurm's list, in Slurm's order."""
+    call = ["scontrol", "show", "hostnames", nodes]
+    return tuple(subprocess.run(call, capture_output=True, text=True).stdout.split())
