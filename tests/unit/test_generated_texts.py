@@ -60,7 +60,7 @@ def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:
     assert (
         schema["properties"]["plots"]["additionalProperties"]["properties"]["dpi"]["minimum"] == 50
     )
-    row = "| `dpi` | integer | dpi | `100` | ≥ 50 | This is the resolution. |"
+    row = "| `dpi` | dpi, ≥ 50 | `100` | This is the resolution. |"
     assert row in (tmp_path / "config/README.md").read_text().splitlines()
 
 

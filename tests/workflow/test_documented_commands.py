@@ -117,7 +117,7 @@ def test_the_virtual_cluster_takes_the_command(command: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project as a reader has it, after `make own` and the example of config/README.md."""
+    """A project as a reader has it, after `make own` and the files that the pages show."""
     folder = Project(tmp_path_factory.mktemp("reader")).folder
     for name in ("Snakefile", "workflow", "profiles", "examples", "benchmarks"):
         (folder / name).symlink_to(REPOSITORY / name)
@@ -131,7 +131,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     (folder / "train.py").touch()  # the reader's script of README.md
-    for page in ("README.md", "config/README.md", "docs/clouds/aws.md"):
+    pages = ("docs/how-to.md", "docs/configuration/own-model.md", "docs/clouds/aws.md")
+    for page in ("README.md", *pages):
         for fence in documents.fences((REPOSITORY / page).read_text()):
             if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
                 (folder / name[1]).write_text(fence.text)

@@ -1,4 +1,4 @@
-"""A model and a dataset of the user's own: the example of config/README.md, run as it stands."""
+"""A user's model and dataset: the example of docs/configuration/own-model.md, run unchanged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import yaml
 from project import REPOSITORY, Project, axis
 
 SECTION = (
-    (REPOSITORY / "config/README.md")
+    (REPOSITORY / "docs/configuration/own-model.md")
     .read_text()
-    .split("## Your own model or dataset\n")[1]
+    .split("## Example\n")[1]
     .split("\n## ")[0]
 )
 #: File → content, of the blocks whose first line is a comment with the file's name.

@@ -2,8 +2,8 @@
 """Write the schemas in this folder and the tables of the reference from the types.
 
 The tables are between the markers `<!-- table of NAME -->` and `<!-- end of table -->` of
-config/README.md (keys), docs/reference-tables.md (columns), docs/reference-record.md (records) and
-docs/glossary.md (the words of the page).
+config/README.md and docs/configuration (keys), docs/reference-tables.md (columns),
+docs/reference-record.md (records) and docs/glossary.md (the words of the page).
 
 `make schemas` runs it, and `make lint` runs it with --check.
 """
@@ -23,6 +23,7 @@ import yaml
 FOLDER = Path(__file__).resolve().parent
 PROJECT = FOLDER.parents[1]
 README = PROJECT / "config/README.md"
+KEYS = (README, *sorted((PROJECT / "docs/configuration").glob("*.md")))
 COLUMNS = PROJECT / "docs/reference-tables.md"
 RECORD = PROJECT / "docs/reference-record.md"
 WORDS = PROJECT / "docs/glossary.md"
@@ -48,6 +49,30 @@ from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 CONFIGURATION = {"config": config.Config, "platform": config.Platform, "recipe": config.Recipe}
 #: They only choose axes, which the table of `Block` explains.
 WITHOUT_TABLE = (config.Exclusion, config.Baseline)
+#: The keys that most configurations set. The table `NAME_advanced` has the other keys of a type.
+BASIC: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    config.Config: ("study", "grid", "recipes", "platforms", "question", "search", "budget"),
+    config.Block: (
+        *("platform", "model", "strategy", "recipe", "nodes"),
+        *("gpus_per_node", "tasks_per_node", "repeats"),
+    ),
+    config.Recipe: (
+        *("per_replica_batch_size", "global_batch_size", "dataset", "optimizer", "learning_rate"),
+        *("epochs", "precision", "quality", "program", "environment", "observe", "parameters"),
+    ),
+    config.Quality: ("metric", "direction"),
+    config.Platform: (
+        *("launcher", "partition", "account", "nodes_max", "cpus_per_node", "gpus_per_node_max"),
+        *("gpu_type", "runtime_min", "setup", "usd_per_node_hour"),
+    ),
+    config.Question: ("goal", "limits"),
+    config.Limit: ("at_most", "at_least"),
+    config.Budget: ("usd", "node_hours"),
+}
+#: Ends of columns that belong to a metric: range and interval.
+OF_METRIC = ("_min", "_max", "_low", "_high")
+#: A bound from here on protects the workflow; tables do not show it.
+LARGE = 100_000
 _TABLE = re.compile(r"(<!-- table of (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -122,20 +147,39 @@ def _of_configuration(kind: type[msgspec.Struct]) -> Schema:
 
 
 def tables_of_pages() -> dict[Path, dict[str, str]]:
-    """Each page with its tables by name; every type of configuration and record has one."""
-    kinds = set(configuration.structs(config.Config)) - set(WITHOUT_TABLE)
-    keys = {kind.__name__: table_of_keys(kind) for kind in kinds}
-    keys |= {"METRICS": table_of_metrics(), "PLOTS": table_of_plots()}
-    keys |= {"MODELS": table_of_models(), "DATASETS": table_of_datasets()}
-    keys |= {"STRATEGIES": table_of_strategies()}
-    records = {kind.__name__: table_of_record(kind) for kind in configuration.structs(RunRecord)}
+    """Each page with its tables by name; every key and every column has one.
+
+    The record's page has the tables that it names: the schema describes the other types.
+    """
+    keys: dict[str, str] = {}
+    for kind in set(configuration.structs(config.Config)) - set(WITHOUT_TABLE):
+        keys |= tables_of_keys(kind)
+    keys |= {"PLOTS": table_of_plots(), "MODELS": table_of_models()}
+    keys |= {"DATASETS": table_of_datasets(), "STRATEGIES": table_of_strategies()}
+    places = {name: [page for page in KEYS if _marker(name) in page.read_text()] for name in keys}
+    if wrong := [name for name, pages in places.items() if len(pages) != 1]:
+        sys.exit(f"not exactly one `{_marker('NAME')}` in the pages of keys: {', '.join(wrong)}")
+    found = {page: {name: keys[name] for name in keys if places[name] == [page]} for page in KEYS}
+    points, runs, epochs = described(PointRow), described(RunRow), described(EpochRow)
     columns = {
-        "COLUMNS": table_of_columns(described(PointRow)),
-        "RUN_COLUMNS": table_of_columns(described(RunRow)),
-        "EPOCH_COLUMNS": table_of_columns(described(EpochRow)),
+        "COLUMNS": table_of_columns(
+            {name: each for name, each in points.items() if not name.endswith(OF_METRIC)}
+        ),
+        "RUN_COLUMNS": table_of_columns(
+            {name: each for name, each in runs.items() if name not in points or name == "status"}
+        ),
+        "EPOCH_COLUMNS": table_of_columns(
+            {name: each for name, each in epochs.items() if name not in runs or "loss" in name}
+        ),
     }
-    words = {"GLOSSARY": table_of_words()}
-    return {README: keys, COLUMNS: columns, RECORD: records, WORDS: words}
+    named = [name for _, name, _ in _TABLE.findall(RECORD.read_text())]
+    types = {kind.__name__: kind for kind in configuration.structs(RunRecord)}
+    records = {name: table_of_record(types[name], named) for name in named}
+    return {**found, COLUMNS: columns, RECORD: records, WORDS: {"GLOSSARY": table_of_words()}}
+
+
+def _marker(name: str) -> str:
+    return f"<!-- table of {name} -->"
 
 
 def with_tables(page: Path, tables: Mapping[str, str]) -> str:
@@ -146,18 +190,23 @@ def with_tables(page: Path, tables: Mapping[str, str]) -> str:
     return _TABLE.sub(lambda found: found[1] + tables[found[2]] + found[3], text)
 
 
-def table_of_keys(kind: type[msgspec.Struct]) -> str:
-    """The keys of a mapping of the configuration."""
+def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The tables of the keys of a mapping: the basic keys and the advanced ones, by name."""
     schema = configuration.of(kind)
-    required = schema.get("required", [])
-    rows = [_row(key, rules, key in required) for key, rules in schema["properties"].items()]
-    return _table(("key", "type", "unit", "default", "allowed", "meaning"), rows)
-
-
-def table_of_metrics() -> str:
-    """The metrics that `comparison.columns` may name."""
-    rows = [(f"`{name}`", m.title, m.unit, m.direction) for name, m in METRICS.items()]
-    return _table(("metric", "title", "unit", "better"), rows)
+    properties, required = schema["properties"], schema.get("required", [])
+    basic = BASIC.get(kind, tuple(properties))
+    if unknown := set(basic) - set(properties):
+        sys.exit(f"BASIC has no keys of {kind.__name__}: {', '.join(sorted(unknown))}")
+    parts = {
+        kind.__name__: basic,
+        f"{kind.__name__}_advanced": [key for key in properties if key not in basic],
+    }
+    head = ("key", "value", "default", "meaning")
+    return {
+        name: _table(head, [_row(key, properties[key], key in required) for key in keys])
+        for name, keys in parts.items()
+        if keys
+    }
 
 
 def table_of_plots() -> str:
@@ -189,12 +238,13 @@ def table_of_strategies() -> str:
 
 
 def table_of_columns(columns: Mapping[str, Column]) -> str:
-    """The columns of a table."""
+    """The columns of a table; an asterisk marks those that `comparison.columns` may name."""
     rows = [
-        (f"`{name}`", _kind(each.rules), each.unit, each.description)
+        (f"`{name}`" + " *" * (name in METRICS), _of_unit(_kind(each.rules), each.unit), text)
         for name, each in columns.items()
+        if (text := each.description.removesuffix(" Null unless the run counts."))
     ]
-    return _table(("column", "value", "unit", "meaning"), rows)
+    return _table(("column", "value", "meaning"), rows)
 
 
 def table_of_words() -> str:
@@ -203,25 +253,40 @@ def table_of_words() -> str:
     return _table(("word", "meaning"), rows)
 
 
-def table_of_record(kind: type[msgspec.Struct]) -> str:
-    """The keys of a part of the run record."""
-    properties = configuration.of(kind)["properties"].items()
+def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:
+    """The keys of a part of the run record; `named` are the parts with a table on the page."""
     rows = [
-        (f"`{key}`", _kind(rules), rules.get("unit", ""), rules.get("description", ""))
-        for key, rules in properties
+        (
+            f"`{key}`",
+            _of_unit(_kind(rules, named), rules.get("unit", "")),
+            rules.get("description", ""),
+        )
+        for key, rules in configuration.of(kind)["properties"].items()
     ]
-    return _table(("key", "value", "unit", "meaning"), rows)
+    return _table(("key", "value", "meaning"), rows)
 
 
-def _kind(rules: Schema) -> str:
-    """The type of a value, or its choices."""
+def _kind(rules: Schema, named: Sequence[str] = ()) -> str:
+    """The type of a value, or its choices; null is not named."""
     if "enum" in rules:
-        return ", ".join("null" if value is None else f"`{value}`" for value in rules["enum"])
+        return ", ".join(f"`{value}`" for value in rules["enum"] if value is not None)
     if "$ref" in rules:
-        return f"[{(name := rules['$ref'].rpartition('/')[2])}](#{name.lower()})"
+        name = rules["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})" if name in named else name
     if "anyOf" in rules:
-        return " or ".join(_kind(option) for option in rules["anyOf"])
-    return configuration.words_of_type(rules)
+        options = (option for option in rules["anyOf"] if option != {"type": "null"})
+        return " or ".join(_kind(option, named) for option in options)
+    return _plain(configuration.words_of_type(rules))
+
+
+def _plain(words: str) -> str:
+    """The words of a type without null, which the default or the meaning names."""
+    return " or ".join(word for word in re.split(", | or ", words) if word != "null")
+
+
+def _of_unit(words: str, unit: str) -> str:
+    """A type with its unit; a number with a unit is only its unit."""
+    return unit if unit and words in ("integer", "number") else words
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -234,17 +299,27 @@ def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
     """The cells of a key; `is_required` says that it has no default."""
     default = "required" if is_required else "–"
     if "$ref" in rules and "default" in rules:
-        default = "see its keys"
+        default = "–"
     elif "default" in rules:
         default = f"`{json.dumps(rules['default'], ensure_ascii=False)}`"
-    return [
-        f"`{key}` *" if rules.get("measured") else f"`{key}`",
-        configuration.words_of_type(rules),
-        rules.get("unit", ""),
-        default,
-        configuration.words_of_rules(rules),
-        rules["description"],
-    ]
+    name = f"`{key}` *" if rules.get("measured") else f"`{key}`"
+    return [name, _value(rules), default, rules["description"]]
+
+
+def _value(rules: Schema) -> str:
+    """The choices of a key, or its type with unit and bounds that matter to a reader."""
+    if "enum" in rules:
+        return _kind(rules)
+    bounds = {
+        key: rules[key]
+        for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
+        if key in rules and rules[key] < LARGE
+    }
+    if bounds in ({"minimum": 0}, {"minimum": 1}, {"exclusiveMinimum": 0}):
+        bounds = {}
+    words = [_of_unit(_plain(configuration.words_of_type(rules)), rules.get("unit", ""))]
+    words += [configuration.words_of_rules(bounds)] if bounds else []
+    return ", ".join(words)
 
 
 if __name__ == "__main__":

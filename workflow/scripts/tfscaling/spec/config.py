@@ -154,14 +154,14 @@ class Search(Keys, frozen=True, kw_only=True):
     """A configuration gets at most this many runs; the search looks at its configurations at 2, 3,
     4, 6, 8, 11, 15 and 20 runs of each."""
     screen: bool = False
-    """If true, the search also looks at one run of each configuration: one that is far behind the
-    best gets no second run. It assumes that runs scatter by at most 10 % and that no run takes more
-    than three times as long as usual."""
+    """If true, the search also compares one run of each configuration: one that is far behind gets
+    no second run. It assumes scatter of at most 10 % and no run of more than three times the usual
+    time."""
 
     at_most_linear: bool = False
-    """If true, n times the nodes are taken to be at most n times as fast, all else being equal. A
-    configuration that cannot be the best by this is not run: the smallest configurations have their
-    runs first, then the largest, then what is left."""
+    """If true, n times the nodes are assumed to be at most n times as fast. A configuration that
+    cannot be the best by this is not run: first run the smallest ones, then the largest, then the
+    rest."""
 
     @property
     def first_runs(self) -> int:
@@ -207,9 +207,8 @@ class Block(Keys, frozen=True, kw_only=True):
     platform: Names
     """Each name is an entry of `platforms`."""
     model: ModelNames | None = None
-    """Each name is a built-in model or a custom function, `package.module:function`. With recipes
-    that name a program it is any name, for the tables; null means `program`. Without a program,
-    null is an error."""
+    """A built-in model or your function, `package.module:function`. With a program it is any name
+    for the tables (`program` by default). Without a program, null is an error."""
     strategy: Names = "multi_worker_mirrored"
     """Each name is a distribution strategy."""
     recipe: RecipeNames
@@ -229,9 +228,8 @@ class Block(Keys, frozen=True, kw_only=True):
     """A configuration whose interval is too wide after `repeats` runs gets extra repeats; null
     makes none."""
     search: Search | UnsetType | None = UNSET
-    """The configurations get as many runs as a search needs, and `repeats` is what the search is
-    compared with; without the key the `search` of the whole grid holds, null makes `repeats` runs
-    of each configuration."""
+    """These configurations are searched; `repeats` is what the search is compared with. Without the
+    key the top-level `search` applies; null makes `repeats` runs of each configuration."""
     exclude: tuple[Annotated[Exclusion, Meta(extra_json_schema={"minProperties": 1})], ...] = ()
     """A configuration that matches an entry is left out; an entry gives values of some axes and may
     give the reason."""
@@ -320,22 +318,21 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """
 
     per_replica_batch_size: Examples | Doublings | None = None
-    """Each replica gets this many examples per step (weak scaling: the global batch grows with the
-    replicas). Exactly one of the three batch sizes is given. `{from: 64, to: 4096}` is an axis: the
-    recipe has one variant for each of 64, 128, 256 and so on."""
+    """Examples per step and replica (weak scaling: the global batch grows with the replicas).
+    `{from: 64, to: 4096}` is an axis: one variant for each of 64, 128, 256 and so on."""
     per_worker_batch_size: Examples | None = None
-    """Each worker gets this many examples per step and splits them over its devices (weak scaling
-    in workers, strong scaling inside a worker)."""
+    """Examples per step and worker, split over its devices (weak scaling in workers, strong scaling
+    inside a worker)."""
     global_batch_size: Examples | None = None
-    """All replicas together get this many examples per step (strong scaling: the global batch
-    stays the same)."""
+    """Examples per step of all replicas together (strong scaling: the global batch stays the
+    same)."""
     dataset: Annotated[str, Meta(min_length=1, max_length=150)] | None = None
     """The run trains on this dataset, a name or a custom function, `package.module:function`; null
     takes the model's default. A program has its path as `{dataset}`."""
     loss: Literal["auto", "model", "sparse_categorical_crossentropy"] = "auto"
-    """`model` trains a model by its own loss and metrics if it is compiled or has a custom step,
-    else as a classifier; `sparse_categorical_crossentropy` trains every model as a classifier;
-    `auto` is `model` for custom models."""
+    """`model` trains a compiled model, or one with its own step, by its own loss and metrics.
+    `sparse_categorical_crossentropy` trains every model as a classifier. `auto` is `model` for
+    custom models."""
     optimizer: Literal["model", "sgd", "adam"] = "model"
     """Keras's optimizer of this name updates the weights; `model` takes the optimizer of a compiled
     custom model, else `sgd`."""
@@ -365,9 +362,8 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """This fraction of each label is spread over all classes in the loss that is trained; the loss
     of held-out examples has their labels as they are."""
     accumulate_steps: Annotated[int, number("parts", ge=1, le=1000)] = 1
-    """A replica computes its batch of a step in this many equal parts, one after the other, and
-    sums their gradients before the replicas exchange them: one update and one synchronisation per
-    step, in the memory of a part."""
+    """A replica computes its batch in this many equal parts and sums their gradients before the
+    exchange: one update and one synchronisation per step, in the memory of a part."""
     average_every: Annotated[int, number("steps", ge=1, le=1_000_000_000)] | None = None
     """Local SGD: each replica updates separate weights by its gradients. Every this many steps, and
     at the end of each epoch, the replicas average their weights. null exchanges gradients in every
@@ -391,9 +387,8 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """The run evaluates on the held-out examples after every n epochs, which a time to a target
     needs; null evaluates only after the training."""
     gradient_noise_scale: bool = False
-    """If true, every evaluation on held-out examples also measures how much the gradients of parts
-    of a batch differ, by some further steps that train nothing: it tells the global batch beyond
-    which more replicas no longer help."""
+    """If true, every evaluation also measures how much the gradients of parts of a batch differ, by
+    steps that train nothing. This shows beyond which global batch more replicas no longer help."""
     attribution: bool = False
     """If true, the run measures after the training what holds a step back - input, computation,
     communication or slower ranks - by some hundred more steps."""
@@ -404,9 +399,8 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """This is Keras's dtype policy; `mixed_float16` scales the loss so that small gradients are
     not lost."""
     gradient_exchange: Literal["float32", "bfloat16"] = "float32"
-    """With `bfloat16` the strategy `mpi_all_reduce` rounds gradients to 16 bits before the
-    replicas exchange them, and sums them in 32 bits: half the bytes between nodes, and each
-    gradient to 8 significant bits. `float32` sums them as they are."""
+    """With `bfloat16`, `mpi_all_reduce` rounds gradients to 16 bits (8 significant bits) before the
+    exchange and sums them in 32 bits: half the bytes between nodes. `float32` does not round."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
     """The strategy `multi_worker_mirrored` uses this implementation of collectives."""
     parameter_servers: Annotated[int, number("tasks", ge=1, le=100_000)] = 1
@@ -418,25 +412,20 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """The run writes a checkpoint when the last one is this old, in the middle of an epoch too;
     null writes none by time."""
     compare_resumed: bool = False
-    """If true, comparisons of time include runs that resumed from a checkpoint, with the last
-    attempt and the training that it did not repeat. If false, only their quality is compared. A
-    change reruns nothing."""
+    """If true, comparisons of time include runs that resumed from a checkpoint, without training
+    that was repeated. If false, only their quality is compared. A change reruns nothing."""
     quality: Quality = Quality()
     """Tables, plots and decisions compare the runs by this metric of their result. A change reruns
     nothing."""
     program: tuple[NoZeroByte, ...] = ()
-    """Every rank starts this program instead of training a model: a list of words, in which
-    `{epochs}`, `{per_replica_batch_size}`, `{global_batch_size}`, `{seed}`, `{replicas}` and
-    `{folder}` (one for each rank) are replaced by values, `{dataset}` by the path of the prepared
-    dataset; see docs/programs.md. An empty list trains a model."""
+    """The words of a command that every rank starts instead of training a model. Placeholders such
+    as `{epochs}` are filled in (docs/programs.md). An empty list trains a model."""
     environment: NotEmpty | None = None
-    """The program runs in this virtual environment, a folder with `bin/python`: its `bin` is first
-    on PATH, so that `python` in `program` is its Python. A relative path starts in the folder in
-    which snakemake runs. null takes what is on PATH."""
+    """The program's virtual or conda environment, a folder with `bin/python`; its `bin` comes first
+    on PATH. Relative paths start where snakemake runs. null uses PATH as it is."""
     observe: Literal["nothing", "fit", "events", "tensorboard", "output"] = "nothing"
-    """The steps, epochs and quality of the program are read from this: nothing, the calls of
-    Keras's `fit`, the events that the program writes, TensorBoard scalars, or patterns on its
-    output."""
+    """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
+    it writes, TensorBoard scalars, or patterns on its output."""
     patterns: dict[Name, NotEmpty] = {}
     """With `observe: output`: name of a metric, and the regular expression whose one group is its
     value in a line of the output."""
@@ -520,25 +509,23 @@ class Measured(Keys, frozen=True, kw_only=True):
     """This entry of launch/launchers.py starts the ranks: `srun` as a Slurm job step, `local` as
     processes on one machine."""
     mpi: Name = "pmi2"
-    """The strategy `mpi_all_reduce` has its ranks started by `srun` with this `--mpi`: `pmi2` for
-    MPICH, which the project installs, and for Intel MPI and MVAPICH; `pmix` for Open MPI. `srun
-    --mpi=list` prints the types that a cluster has."""
+    """`srun` starts the ranks of `mpi_all_reduce` with this `--mpi`: `pmi2` for MPICH (installed by
+    the project), Intel MPI and MVAPICH, `pmix` for Open MPI. `srun --mpi=list` lists what a cluster
+    has."""
     devices: Literal["physical", "logical"] = "physical"
     """With `physical`, `gpus_per_node` counts GPUs. With `logical`, a worker splits its CPU into
     logical devices instead, which tests several devices on a machine without GPUs."""
     gpu_type: Line | None = None
-    """The GPUs must be of this model, such as v100, a100-80gb or nvidia_a100-sxm4-80gb: a run on
-    physical GPUs of another model does not count. A size or form factor that cannot be compared is
-    listed in `unchecked`. null compares nothing."""
+    """Model of the GPUs, such as v100 or a100-80gb: a run on another model does not count. What
+    cannot be compared is listed in `unchecked`. null compares nothing."""
     instance_type: Line | None = None
     """The tables show this machine type."""
     cpus_per_node: Annotated[int, number("CPUs", ge=1, le=100_000)]
     """A job requests this many CPUs on each node, and the tasks of a node share them evenly."""
     node_check: Literal["flag", "bar"] | None = None
-    """A run on several nodes begins with a check of a few seconds: how fast the processors of each
-    node compute, how fast neighbours send to each other. A node that is much slower than the
-    others of the job is told with the run (`flag`), or ends the attempt, and the next one is
-    submitted without it (`bar`). null makes no check."""
+    """Checks for a few seconds how fast the nodes of a run compute and send. For a much slower
+    node, `flag` adds a warning; `bar` ends the attempt, and the next one excludes the node. null
+    makes no check."""
     node_check_factor: Annotated[float, Meta(gt=1, le=1000)] = 2.0
     """A node is much slower if the median of the others is more than this many times as high."""
     setup: tuple[NoZeroByte, ...] = ()
@@ -578,11 +565,8 @@ class Platform(Measured, frozen=True, kw_only=True):
     runtime_min: Annotated[int, number("min", ge=1, le=5_256_000)] = 60
     """Slurm ends a run after this time."""
     stall_timeout_s: Annotated[int, number("s", ge=10, le=315_360_000)] = 600
-    """Ranks that hang are ended as failed after this time at the latest: all ranks if none makes
-    progress or uses CPU time. A rank that trains, or runs a program, and gives no sign of life is
-    found in 40 s; ranks that all wait for one another in training in 50 s, but not on a pipeline,
-    which may wait for its data. Ranks that use CPU time but make no progress are ended after ten
-    times this time."""
+    """A run fails if no rank makes progress or uses CPU time for this long, or if ranks use CPU
+    time without progress for ten times as long. In training, most hangs are found within 50 s."""
     latency_wait_s: Annotated[int, number("s", ge=0)] = 60
     """A shared file system may take this long to show the launcher what ranks on other nodes have
     written."""
@@ -721,9 +705,8 @@ class Comparison(Keys, frozen=True, kw_only=True):
     """`comparison.md` shows these metrics in this order; `comparison.csv` always has every
     metric."""
     baseline: Baseline = Baseline()
-    """Speed-up is relative to the configuration with these values of axes. Omitted axes are as in
-    the compared configuration (platform, model, strategy, recipe) or with the fewest replicas (the
-    others), on the same kind of device."""
+    """Speed-up is relative to the configuration with these axes. Omitted axes are as in the
+    compared configuration (platform, model, strategy, recipe) or have the fewest replicas."""
 
 
 class Limit(Keys, frozen=True, kw_only=True):
@@ -759,27 +742,21 @@ class Question(Keys, frozen=True, kw_only=True):
     """The question that the study answers: headline, recommendation and search go by it."""
 
     goal: QuestionGoal = "execution_time_s"
-    """The best configuration has the lowest value of this metric, or the best quality.
-    `time_to_target_s` and `cost_to_target_usd` need a limit of the quality: it is the target, which
-    a run reaches with its first evaluation that keeps the limit. `time_with_queue_s` includes the
-    wait in the queue and the boot of nodes, as the runs of the sweep waited (limits:
-    docs/method.md)."""
+    """Best is the lowest value of this metric, or the best quality. `…_to_target_…` needs a limit
+    of the quality: the target. `time_with_queue_s` includes waiting and boot (docs/method.md)."""
     limits: dict[MetricName, Limit] = {}
-    """Only configurations that are shown to keep these limits are recommended: of
-    `execution_time_s`, `time_with_queue_s`, `cost_usd`, `energy_kwh`, `rank_memory_gb`,
-    `gpu_memory_gb`, and of the recipes' quality, by its name. A limit of a quality holds for the
-    recipes with this quality."""
+    """Only configurations that are shown to keep these limits are recommended. Metrics: time, time
+    with queue, cost, energy, memory of ranks and GPUs, and the recipes' quality, by its name."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
-    """The recommendation is chosen among the configurations that differ in these axes. Each
-    combination of the other axes is a separate question. With `recipe` or `model` among them,
-    all recipes need the same quality, with a limit."""
+    """The recommendation is one of the configurations that differ in these axes; other axes
+    separate questions. With `recipe` or `model`, all recipes need the same quality, with a
+    limit."""
     indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
-    """A configuration that is worse than the best by at most this fraction counts as equally good,
-    so that cost decides, and a search may end with it; of metrics with a best value it is a
-    fraction of the distance from it, as 1 - accuracy. Only a configuration that is shown to be so
-    near is a supported decision. A change reruns nothing."""
+    """A configuration that is shown to be worse than the best by at most this fraction counts as
+    equally good, and cost decides. For accuracies it is a fraction of the error. A change reruns
+    nothing."""
 
     @property
     def separate(self) -> tuple[str, ...]:
@@ -885,9 +862,9 @@ class Config(Keys, frozen=True, kw_only=True):
     proposal: Proposal = Proposal()
     """`snakemake proposal` requests node-hours for these trainings."""
     compare_with: NotEmpty | None = None
-    """This folder has another study's results, such as `results/main` of another copy of the
-    project: each configuration is compared with the same configuration there. A relative path
-    starts in the folder in which snakemake runs. null compares with nothing."""
+    """Folder with the results of another study, such as `results/main` of another copy of the
+    project. Each configuration is compared with the same one there. A relative path starts where
+    snakemake runs."""
     plots: dict[str, PlotOptions | None] = {}
     """Each entry is a plot to draw, by its name; null draws none."""
 
