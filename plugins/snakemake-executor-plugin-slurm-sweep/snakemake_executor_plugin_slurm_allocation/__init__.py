@@ -8,6 +8,7 @@ the allocation does: what is left continues in the next allocation.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import shlex
@@ -16,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import snakemake_executor_plugin_slurm_sweep as sweep
 from snakemake_executor_plugin_slurm import common_settings
@@ -45,7 +46,7 @@ _RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
 class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstream has no types
     """Settings of `slurm`, and how large an allocation is and what runs in it."""
 
-    allocation_min: int | None = field(
+    allocation_min: Optional[int] = field(  # noqa: UP045  # Snakemake reads this type
         default=None,
         metadata={
             "help": "Minutes of an allocation; by default the time that all jobs need, if each "
@@ -54,11 +55,11 @@ class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstrea
             "required": False,
         },
     )
-    pack: bool = field(
-        default=True,
+    one_at_a_time: bool = field(
+        default=False,
         metadata={
-            "help": "Run jobs on disjoint nodes at the same time (--no-pack: one after the other, "
-            "where jobs would disturb each other on the network).",
+            "help": "Run one job after the other, where jobs on different nodes would disturb "
+            "each other, as on a shared network. By default jobs on disjoint nodes run together.",
             "env_var": False,
             "required": False,
         },
@@ -71,11 +72,21 @@ class Step:
 
     name: str
     job: Any
-    command: str
     log: Path
+    command: str = ""
     nodes: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     state: str = PENDING
+
+    @property
+    def info(self) -> SubmittedJobInfo:
+        """The job as Snakemake follows it."""
+        return SubmittedJobInfo(self.job, external_jobid=self.name, aux={"slurm_logfile": self.log})
+
+    @property
+    def record(self) -> Path:
+        """The file with its nodes, for a start that adopts it."""
+        return self.log.with_suffix(".nodes")
 
     @property
     def size(self) -> int:
@@ -133,16 +144,35 @@ class Executor(sweep.Executor):
         #: Allocations by what Slurm needs to know but the numbers of nodes.
         self._allocations: dict[tuple[str, ...], Allocation] = {}
         self._rotation = Rotation()
+        #: Names of steps that an earlier start left; None: not looked for yet.
+        self._left: set[str] | None = None
 
     # Jobs become steps
 
     def _submit(self, job: Any) -> SubmittedJobInfo | None:
         """Queue the job; it starts when its allocation has nodes for it."""
-        name = f"tfscaling-{abs(hash(str(output_of(job)))) % 10**12:012d}"
-        log = self._log(job, name)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._steps[name] = Step(name, job, self.format_job_exec(job), log)
-        return SubmittedJobInfo(job, external_jobid=name, aux={"slurm_logfile": log})
+        step = self._step(job)
+        step.log.parent.mkdir(parents=True, exist_ok=True)
+        step.command = self.format_job_exec(job)
+        self._steps[step.name] = step
+        return step.info
+
+    def _step(self, job: Any) -> Step:
+        name = f"tfscaling-{hashlib.sha256(bytes(output_of(job))).hexdigest()[:16]}"
+        return Step(name, job, self._log(job, name))
+
+    def _adopt(self, job: Any) -> SubmittedJobInfo | None:
+        """The step of an earlier, killed start that makes the same output, or None."""
+        step = self._step(job)
+        if self._left is None:
+            self._left = _names_of_steps()
+        if step.name not in self._left or self._sweep.has_other_settings(output_of(job)):
+            return None
+        self._left.discard(step.name)
+        step.nodes, step.state = tuple(step.record.read_text().split()), _RUNNING
+        self._steps[step.name] = step
+        self._adopted.add(step.name)
+        return step.info
 
     async def _states(self) -> dict[str, str] | None:
         """Start what can start; state and reason of each job, by its name."""
@@ -166,6 +196,8 @@ class Executor(sweep.Executor):
         for step in steps:
             if step.process is not None and (code := step.process.poll()) is not None:
                 step.state = _FAILED if code else _COMPLETED
+            elif step.state == _RUNNING and step.process is None:
+                step.state = _RUNNING if step.name in _names_of_steps() else _COMPLETED
         waiting = [step for step in steps if step.state == PENDING]
         running = [step for step in steps if step.state == _RUNNING]
         allocation = self._allocations.get(request)
@@ -192,7 +224,7 @@ class Executor(sweep.Executor):
 
     def _start(self, allocation: Allocation, step: Step, running: list[Step]) -> bool:
         """Start the step if it has nodes and time; it is one of `running` then."""
-        if running and not self.workflow.executor_settings.pack:
+        if running and self.workflow.executor_settings.one_at_a_time:
             return False
         busy = {node for each in running for node in each.nodes}
         unfit = set(self._sweep.unfit_nodes(output_of(step.job)))
@@ -200,12 +232,15 @@ class Executor(sweep.Executor):
         if step.size > len(free) or step.runtime_s > allocation.remaining_s:
             return False
         step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
+        step.record.write_text(" ".join(step.nodes))
         argv = (
             *("srun", f"--jobid={allocation.number}", "--overlap", "--nodes=1", "--ntasks=1"),
             *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
             *(f"--output={step.log}", "sh", "-c", step.command),
         )
         environ = {**os.environ, NODES: ",".join(step.nodes)}
+        if gres := step.job.resources.get("gres"):
+            environ["SLURM_GRES"] = str(gres)
         # a session of its own: a signal to the driver does not end the step
         step.process = subprocess.Popen(
             argv,
@@ -265,6 +300,12 @@ class Executor(sweep.Executor):
         self._allocations.clear()
 
 
+def _names_of_steps() -> set[str]:
+    """The names of the user's steps that run."""
+    call = ["squeue", "--steps", "--me", "--noheader", "--format=%j"]
+    return set(subprocess.run(call, capture_output=True, text=True).stdout.split())
+
+
 def _request(job: Any) -> tuple[str, ...]:
     """What sbatch needs to know but numbers: jobs that agree in it share an allocation."""
     names = {
@@ -275,7 +316,9 @@ def _request(job: Any) -> tuple[str, ...]:
         "clusters": "clusters",
         "mem_mb": "mem",
     }
-    options = [f"--{option}={job.resources[n]}" for n, option in names.items() if job.resources.get(n)]
+    options = [
+        f"--{option}={job.resources[n]}" for n, option in names.items() if job.resources.get(n)
+    ]
     extra = shlex.split(str(job.resources.get("slurm_extra") or ""))
     return (*options, *(word for word in extra if not word.startswith("--ntasks-per-node=")))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Rotation:
         places = {node: place for place, node in enumerate(nodes)}
 
         def badness(chosen: tuple[str, ...]) -> tuple[int, int, int, int]:
-            gaps = [(places[b] - places[a]) % len(nodes) for a, b in zip(chosen, chosen[1:])]
+            gaps = [(places[b] - places[a]) % len(nodes) for a, b in pairwise(chosen)]
             uses = [self.of_size[size, node] for node in chosen]
             return max(uses), sum(uses), sum(gaps), sum(self.in_all[node] for node in chosen)
 
