@@ -6,8 +6,6 @@ nodes, several on disjoint parts at the same time. A job starts only if its `run
 the allocation does: what is left continues in the next allocation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
