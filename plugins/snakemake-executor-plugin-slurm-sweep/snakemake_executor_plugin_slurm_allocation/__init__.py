@@ -44,7 +44,7 @@ _RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
 class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstream has no types
     """Settings of `slurm`, and how large an allocation is and what runs in it."""
 
-    allocation_min: Optional[int] = field(  # noqa: UP045  # Snakemake reads this type
+    duration_min: Optional[int] = field(  # noqa: UP045  # Snakemake reads this type
         default=None,
         metadata={
             "help": "Minutes of an allocation; by default the time that all jobs need, if each "
@@ -268,7 +268,7 @@ class Executor(sweep.Executor):
         cpus = max(_cpus_per_node(step.job) for step in steps)
         gpus = max(_gpus_per_node(step.job) for step in steps)
         needed_s = sum(step.runtime_s * step.size for step in steps) / nodes
-        minutes = self.workflow.executor_settings.allocation_min or math.ceil(
+        minutes = self.workflow.executor_settings.duration_min or math.ceil(
             (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
         )
         call = (
