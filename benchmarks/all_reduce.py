@@ -40,7 +40,7 @@ from tfscaling.train.all_reduce import Trainer  # noqa: E402
 from tfscaling.train.all_reduce_timing import AllReduce  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.mpi import library as mpi  # noqa: E402
-from tfscaling.train.strategies import STRATEGIES, Exchange  # noqa: E402
+from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
 GRPC, MPI = "multi_worker_mirrored", MPI_STRATEGY
 SIDES = (GRPC, MPI)
@@ -114,7 +114,7 @@ def run_rank(workers: int, rounds: int) -> None:
     planned, own = specs(workers), resolver.resolve(os.environ, gpus=None)
     threads = planned[MPI].threads(len(os.sched_getaffinity(0)))
     names = strategies.configure(0, "logical", threads)
-    built = {side: STRATEGIES[side].build(names, Exchange("ring")) for side in SIDES}
+    built = {side: STRATEGIES[side].build(names, "ring") for side in SIDES}
     world = mpi.communicator(own.rank, workers)
     found: Times = {}
     for size in SIZES_BYTES:

@@ -6,6 +6,7 @@ OUTPUTS  .site/source, those files in their folders; .site/html, the site
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,18 @@ import sys
 import documents
 
 SOURCE = documents.REPOSITORY / ".site/source"
+
+
+#: A quotation that GitHub shows as an alert.
+_ALERT = re.compile(r"^> \[!(\w+)\]\n((?:>.*\n?)+)", re.MULTILINE)
+
+
+def with_admonitions(text: str) -> str:
+    """The page with GitHub's alerts as admonitions of Material."""
+    return _ALERT.sub(
+        lambda found: f"!!! {found[1].lower()}\n\n" + re.sub("^> ?", "    ", found[2], flags=re.M),
+        text,
+    )
 
 
 def main() -> None:
@@ -23,6 +36,9 @@ def main() -> None:
         target = SOURCE / file.relative_to(documents.REPOSITORY)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
+    for page in pages:
+        target = SOURCE / page.relative_to(documents.REPOSITORY)
+        target.write_text(with_admonitions(page.read_text(encoding="utf-8")), encoding="utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=documents.REPOSITORY, env=environ, check=False)

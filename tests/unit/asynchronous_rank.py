@@ -16,7 +16,7 @@ from strategy_rank import training_spec
 from tfscaling.record.events import EventLog
 from tfscaling.train import rank, strategies
 from tfscaling.train.parameter_server import ParameterServerTrainer
-from tfscaling.train.strategies import STRATEGIES, Exchange
+from tfscaling.train.strategies import STRATEGIES
 
 BATCH = 16
 #: The trainer whose loss scale "another worker" changes.
@@ -64,7 +64,7 @@ def main() -> None:
     strategies.set_precision("mixed_float16")
     spec = tf.train.ClusterSpec(jobs)
     servers = [tf.distribute.Server(spec, job, 0, protocol="grpc") for job in ("ps", "worker")]
-    strategy = STRATEGIES["parameter_server"].build(names, Exchange("ring"))
+    strategy = STRATEGIES["parameter_server"].build(names, "ring")
     arrays = arrays_of(BATCH)
     asked = training_spec(BATCH, epochs=1, precision="mixed_float16", momentum=0.0)
     TRAINERS.append(ParameterServerTrainer(strategy, interrupted_model, arrays, asked, False))

@@ -20,8 +20,7 @@ from tfscaling.train import rank, strategies
 from tfscaling.train.loop import compiled
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import strategy as mpi_strategy
-from tfscaling.train.mpi.sums import RankSums
-from tfscaling.train.strategies import STRATEGIES, Exchange
+from tfscaling.train.strategies import STRATEGIES
 
 #: Enough that a thread is free for a sum that is there before another.
 THREADS = 4
@@ -29,20 +28,17 @@ THREADS = 4
 LATE_S = 0.5
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 ROWS, WIDTH = 4, 3
-#: Whether tensors of bfloat16 are to be exchanged in 16 bits, and the type of one.
-EXCHANGES = ((False, "bfloat16"), (True, "bfloat16"), (True, "float32"), (True, "float16"))
 
 
 def main() -> None:
     rank.load_tensorflow()
     output, own = Path(sys.argv[1]), resolver.resolve(os.environ, gpus=None).rank
     names = strategies.configure(0, "logical", THREADS)
-    strategy = STRATEGIES[MPI_STRATEGY].build(names, Exchange("ring"))
+    strategy = STRATEGIES[MPI_STRATEGY].build(names, "ring")
     found = {
         "in turn": in_turn(strategy, own),
         "in shared memory": exchanged(strategy, own),
         "by messages": exchanged(of_nodes(names[0]), own),
-        "in 16 bits": [in_16_bits(names[0], asked, name) for asked, name in EXCHANGES],
     }
     STRATEGIES[MPI_STRATEGY].end()
     output.write_text(json.dumps(found))
@@ -50,30 +46,12 @@ def main() -> None:
     os._exit(0)
 
 
-def of_nodes(device: str, in_16_bits: bool = False) -> Any:
+def of_nodes(device: str) -> Any:
     """The same ranks, as if each had a node of its own."""
     from mpi4py import MPI
 
     mpi.of_node = lambda world: world.Split(world.rank)
-    return mpi_strategy.strategy(device, MPI.COMM_WORLD, in_16_bits)()
-
-
-def in_16_bits(device: str, asked: bool, dtype: str) -> bool:
-    """Whether nodes exchange a tensor of this type in 16 bits."""
-    import tensorflow as tf
-
-    rounded: list[np.ndarray] = []
-
-    def noted(self: RankSums, dtype: np.dtype, of_node: np.ndarray) -> None:
-        rounded.append(of_node)
-        original(self, dtype, of_node)
-
-    original, RankSums._sum_rounded = RankSums._sum_rounded, noted
-    given = tf.ones(ROWS, dtype)
-    total = of_replicas(of_nodes(device, asked), lambda c: c.all_reduce("SUM", given))
-    RankSums._sum_rounded = original
-    assert tf.cast(total, tf.float32).numpy().tolist() == [2.0] * ROWS
-    return bool(rounded)
+    return mpi_strategy.strategy(device, MPI.COMM_WORLD)()
 
 
 def exchanged(strategy: Any, own: int) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import sums as mpi_sums
@@ -28,7 +27,6 @@ LAYOUTS: dict[str, tuple[int, ...]] = {
     "a rank each": (0, 1, 2, 3, 4),
 }
 TIMES = 3
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 mpi_sums.PART_BYTES, mpi_sums.CHUNK_BYTES = 1 << 16, 1 << 15
 
 
@@ -53,20 +51,6 @@ def summed(sums: mpi_sums.RankSums, rank: int) -> list[str]:
                 last, expected = total, total.tobytes()
                 found.append(expected.hex())
     return found
-
-
-def rounded(sums: mpi_sums.RankSums, rank: int) -> dict[int, str]:
-    """The bytes of a sum that nodes exchange in 16 bits, by its number of elements."""
-    return {
-        count: sums.sum(given(rank, count, "float32", 0), exchanged_as=BFLOAT16).tobytes().hex()
-        for count in COUNTS
-    }
-
-
-def not_finite(rank: int) -> np.ndarray:
-    """Numbers whose sum is infinite or NaN where one of them is; one is too large for 16 bits."""
-    largest = np.finfo(np.float32).max
-    return np.array([np.inf, np.nan, largest, 1.0] if rank == 1 else [1.0] * 4, np.float32)
 
 
 def of_results(sums: mpi_sums.RankSums, rank: int, ranks: int) -> dict[str, Any]:
@@ -102,8 +86,6 @@ def main() -> None:
     for name, nodes in LAYOUTS.items():
         sums = mpi_sums.RankSums(world, world.Split(nodes[rank]))
         found[name] = summed(sums, rank)
-        total = sums.sum(not_finite(rank), exchanged_as=BFLOAT16)
-        found[f"{name}, rounded"] = {"sums": rounded(sums, rank), "not finite": str(total.tolist())}
     found["results"] = of_results(mpi_sums.RankSums(world, of_node), rank, ranks)
     found["named_memory"] = named_memory()
     last = mpi_sums.RankSums(world, of_node)

@@ -25,7 +25,7 @@ from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.measured import Result
 from tfscaling.train.optimizers import make_optimizer
 from tfscaling.train.parameter_server import ParameterServerTrainer
-from tfscaling.train.strategies import STRATEGIES, Exchange
+from tfscaling.train.strategies import STRATEGIES
 
 #: Ten steps an epoch: whole batches, or a last one of 7 examples.
 GLOBAL_BATCH, WHOLE, UNEVEN, STEPS = 16, 160, 151, 10
@@ -383,7 +383,7 @@ def main() -> None:
         parameter_server.serve(own, output.parent, events)
         output.write_text("{}")
         os._exit(0)
-    strategy = spec.build(names, Exchange(PARAMETERS["communication"]))
+    strategy = spec.build(names, PARAMETERS["communication"])
     replicas = len(own.jobs["worker"]) * max(1, count)
 
     def make(model: Any, arrays: Any, batch: int, settings: Any) -> Any:

@@ -22,7 +22,7 @@ from tfscaling.train import rank, strategies
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
-from tfscaling.train.strategies import STRATEGIES, Exchange
+from tfscaling.train.strategies import STRATEGIES
 
 #: Ten steps an epoch, the last of 7 examples: the second of two replicas has none of these.
 GLOBAL_BATCH, TRAIN_EXAMPLES, TEST_EXAMPLES, EPOCHS = 16, 151, 45, 5
@@ -109,6 +109,10 @@ def own_loss() -> Any:
     import keras
 
     class Focal(keras.Model):  # type: ignore[misc]
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.confidence = keras.metrics.Mean(name="confidence")
+
         def compute_loss(
             self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None, training: bool = True
         ) -> Any:
@@ -116,8 +120,8 @@ def own_loss() -> Any:
             return keras.ops.mean(entropy * entropy) + sum(self.losses)
 
         def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-            found = super().compute_metrics(x, y, y_pred, sample_weight)
-            return {**found, "confidence": keras.ops.mean(keras.ops.softmax(y_pred)[:, 0])}
+            self.confidence.update_state(keras.ops.softmax(y_pred)[:, 0])
+            return super().compute_metrics(x, y, y_pred, sample_weight)
 
     given = keras.Input((4,))
     hidden = keras.layers.Dense(8, "relu", kernel_regularizer="l2")(given)
@@ -126,101 +130,25 @@ def own_loss() -> Any:
     return model
 
 
-def own_step() -> Any:
-    """A subclass with a `train_step` and a `test_step` of its own."""
-    import keras
-    import tensorflow as tf
-
-    class Stepper(keras.Model):  # type: ignore[misc]
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self.mae = keras.metrics.MeanAbsoluteError(name="mae")
-
-        def train_step(self, batch: Any) -> dict[str, Any]:
-            x, y = batch
-            with tf.GradientTape() as tape:
-                y_pred = self(x, training=True)
-                loss = keras.ops.mean(keras.ops.square(y - y_pred))
-            gradients = tape.gradient(loss, self.trainable_variables)
-            self.optimizer.apply(gradients, self.trainable_variables)
-            self.mae.update_state(y, y_pred)
-            return {"loss": loss, "mae": self.mae.result()}
-
-        def test_step(self, batch: Any) -> dict[str, Any]:
-            x, y = batch
-            y_pred = self(x, training=False)
-            self.mae.update_state(y, y_pred)
-            return {"loss": keras.ops.mean(keras.ops.square(y - y_pred)), "mae": self.mae.result()}
-
-        @property
-        def metrics(self) -> list[Any]:
-            return [self.mae]
-
-    given = keras.Input((4,))
-    model = Stepper(given, keras.layers.Dense(1)(keras.layers.Dense(8, "tanh")(given)))
-    biases = {".*bias": keras.optimizers.RMSprop(0.01)}
-    kernels = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.9)
-    optimizers = keras.optimizers.OptimizerMap(kernels, biases)
-    model.compile(keras.optimizers.MultiOptimizer(optimizers))
-    return model
-
-
-def tested() -> Any:
-    """A class of models with a `test_step` of their own, which gives the loss, and no metrics."""
-    import keras
-
-    class Tested(keras.Model):  # type: ignore[misc]
-        def test_step(self, batch: Any) -> dict[str, Any]:
-            x, y = batch
-            return {"loss": keras.ops.mean(keras.ops.square(y - self(x, training=False)))}
-
-        @property
-        def metrics(self) -> list[Any]:
-            return []
-
-    return Tested
-
-
 def accumulated() -> Any:
-    """Optimizers that update weights in some steps only, one of them in a list of a dictionary."""
+    """Two optimizers with settings of their own; one updates weights in some steps only."""
     import keras
-    import tensorflow as tf
-
-    class Stepper(tested()):  # type: ignore[misc]
-        def train_step(self, batch: Any) -> dict[str, Any]:
-            x, y = batch
-            with tf.GradientTape() as tape:
-                loss = self.compute_loss(x, y, self(x, training=True))
-            variables = self.trainable_variables
-            gradients = tape.gradient(loss, variables)
-            self.optimizer.apply(gradients[:2], variables[:2])
-            self.others["head"][0].apply(gradients[2:], variables[2:])
-            return {"loss": loss}
 
     given = keras.Input((4,))
-    model = Stepper(given, keras.layers.Dense(1)(keras.layers.Dense(8, "tanh")(given)))
-    model.compile(
-        keras.optimizers.Adam(0.02, use_ema=True, ema_momentum=0.5),
-        "mse",
-    )
+    hidden = keras.layers.Dense(8, "tanh")(given)
+    model = keras.Model(given, keras.layers.Dense(1, name="head")(hidden))
     head = keras.optimizers.SGD(
         0.05, 0.9, weight_decay=0.1, clipnorm=0.5, gradient_accumulation_steps=4
     )
-    variables = model.trainable_variables
-    model.optimizer.build(variables[:2])
-    head.build(variables[2:])
-    model.others = {"head": [head]}
+    rest = keras.optimizers.Adam(0.02, use_ema=True, ema_momentum=0.5)
+    optimizers = keras.optimizers.OptimizerMap(rest, {"head.*": head})
+    model.compile(keras.optimizers.MultiOptimizer(optimizers), "mse", metrics=["mae"])
     return model
 
 
 def collectives() -> Any:
-    """A `train_step` that exchanges more than gradients.
-
-    A layer's statistics are over all replicas' examples, another's variable has their mean, and
-    the loss compares each example with those of all replicas.
-    """
+    """A layer's statistics are over all replicas' examples, another's variable has their mean."""
     import keras
-    import tensorflow as tf
 
     class Centred(keras.layers.Layer):
         def build(self, shape: Any) -> None:
@@ -233,25 +161,11 @@ def collectives() -> Any:
                 self.centre.assign(0.5 * self.centre + 0.5 * keras.ops.mean(inputs, axis=0))
             return inputs - self.centre
 
-    class Contrasting(tested()):  # type: ignore[misc]
-        def train_step(self, batch: Any) -> dict[str, Any]:
-            x, y = batch
-            replica = tf.distribute.get_replica_context()
-            with tf.GradientTape() as tape:
-                y_pred = self(x, training=True)
-                all_pred = replica.all_gather(y_pred, axis=0)
-                far = keras.ops.mean(keras.ops.square(y_pred[:, None] - all_pred[None]))
-                loss = keras.ops.mean(keras.ops.square(y - y_pred)) + 0.1 * far
-            gradients = tape.gradient(loss, self.trainable_variables)
-            self.optimizer.apply(gradients, self.trainable_variables)
-            of_all = replica.all_reduce(tf.distribute.ReduceOp.MEAN, loss)
-            return {"loss": loss, "of_all": of_all}
-
     given = keras.Input((4,))
     hidden = keras.layers.Dense(8)(Centred()(given))
     hidden = keras.layers.BatchNormalization(momentum=0.5, synchronized=True)(hidden)
-    model = Contrasting(given, keras.layers.Dense(1)(keras.layers.ReLU()(hidden)))
-    model.compile(keras.optimizers.Adam(0.01))
+    model = keras.Model(given, keras.layers.Dense(1)(keras.layers.ReLU()(hidden)))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
     return model
 
 
@@ -266,8 +180,7 @@ class Case(NamedTuple):
 CASES = {
     "two_outputs": Case(two_outputs, data),
     "own_loss": Case(own_loss, classes, "mixed_float16"),
-    "own_step": Case(own_step, values, steps_per_execution=5),
-    "accumulated": Case(accumulated, values),
+    "accumulated": Case(accumulated, values, steps_per_execution=5),
 }
 
 
@@ -466,9 +379,7 @@ def main() -> None:
     rank.load_tensorflow()
     output, found = Path(sys.argv[-1]), {}
     if len(sys.argv) > 2:
-        strategy = STRATEGIES[sys.argv[1]].build(
-            strategies.configure(0, "logical", 1), Exchange("ring")
-        )
+        strategy = STRATEGIES[sys.argv[1]].build(strategies.configure(0, "logical", 1), "ring")
         worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
         found["two workers"] = {
             "from files": piped(strategy, 2, two_outputs, from_files(output.parent, worker, 2)),
@@ -479,9 +390,7 @@ def main() -> None:
         }
     else:
         names = strategies.configure(2, "logical", 1)
-        single, mirrored = (
-            STRATEGIES[n].build(names, Exchange("ring")) for n in ("single", "mirrored")
-        )
+        single, mirrored = (STRATEGIES[n].build(names, "ring") for n in ("single", "mirrored"))
         for name, case in CASES.items():
             found.setdefault("fit", {})[name] = fitted(case)
             found.setdefault("one replica", {})[name] = trained(single, 1, case)

@@ -25,12 +25,10 @@ from tfscaling.train import measured, parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.parameter_server import ParameterServerTrainer
-from tfscaling.train.strategies import STRATEGIES, Exchange
+from tfscaling.train.strategies import STRATEGIES
 
 #: Five steps of 16 and one of 7; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16
-#: Steps between two averages of the replicas' weights: no divisor of an epoch's.
-LOCAL_STEPS = 4
 PARAMETERS = {
     "seed": 3,
     "epochs": 3,
@@ -121,7 +119,7 @@ def main() -> None:
         ended_well = parameter_server.serve(own, output.parent, events)
         output.write_text(json.dumps({"job": own.job, "ended_well": ended_well}))
         os._exit(0)
-    strategy = spec.build(names, Exchange(PARAMETERS["communication"]))
+    strategy = spec.build(names, PARAMETERS["communication"])
     trainer: TrainingLoop
     if spec.coordinated:
         trainer = ParameterServerTrainer(
@@ -153,7 +151,7 @@ def main() -> None:
     if len(own.jobs["worker"]) == 2 and isinstance(trainer, Trainer):
         norms = trainer.gradient_norms(PARAMETERS["epochs"])
         found["gradient_norms"] = msgspec.to_builtins(norms)
-        found["exchanging_less"] = exchanging_less(strategy, batch)
+        found["accumulated"] = accumulated(strategy, batch)
         found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
         found["attribution"] = attributed(trainer, events)
     spec.end()
@@ -198,29 +196,18 @@ def lively_training(strategy: Any, batch: int) -> dict[str, Any]:
     return {"uninterrupted": outcome, "moments": {"trained": trained, "evaluated": moments()}}
 
 
-#: Name → what a recipe says of how often replicas exchange, and in how many bits.
-EXCHANGES: dict[str, dict[str, Any]] = {
-    "accumulated": {"accumulate_steps": 4},
-    "averaged_in_each_step": {"average_every": 1},
-    "averaged": {"average_every": LOCAL_STEPS},
-    "rounded": {"gradient_exchange": "bfloat16"},
-}
-
-
-def exchanging_less(strategy: Any, batch: int) -> dict[str, dict[str, Any]]:
-    """What trainings gave whose replicas exchange less, and the all-reduces of a step."""
-    found = {}
-    for name, changes in EXCHANGES.items():
-        changes |= {"steps_per_execution": 1, "evaluation_interval_epochs": None}
-        spec = training_spec(batch, **changes)
-        trainer = Trainer(strategy, small_model, synthetic_arrays(), spec)
-        result = trainer.train(EventLog(Path(os.devnull), 0), lambda _: None)
-        found[name] = {
-            "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
-            "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
-            "all_reduces": all_reduces_in_a_step(trainer),
-        }
-    return found
+def accumulated(strategy: Any, batch: int) -> dict[str, Any]:
+    """What a training gave that computes a batch in parts, and the all-reduces of a step."""
+    spec = training_spec(
+        batch, accumulate_steps=4, steps_per_execution=1, evaluation_interval_epochs=None
+    )
+    trainer = Trainer(strategy, small_model, synthetic_arrays(), spec)
+    result = trainer.train(EventLog(Path(os.devnull), 0), lambda _: None)
+    return {
+        "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
+        "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
+        "all_reduces": all_reduces_in_a_step(trainer),
+    }
 
 
 def all_reduces_in_a_step(trainer: Trainer) -> int:

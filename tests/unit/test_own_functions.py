@@ -83,11 +83,6 @@ def lists():
     return part(slice(0, 3)), part(slice(2, 5))
 
 
-def list_of_examples():
-    rows = [np.full(2, n) for n in range(3)]
-    return (rows, [rows[0]] * 3), (rows, [rows[0]] * 3)
-
-
 def other_inputs():
     return ({"a": images[:3]}, labels[:3]), ({"b": images[3:]}, labels[3:])
 
@@ -204,13 +199,6 @@ def test_several_inputs_and_answers_may_be_lists_as_in_fit() -> None:
     assert [array.shape for array in inputs] == [(3, 2, 2), (3, 2)]
     assert [array.shape for array in answers] == [(3, 1), (3, 1)]
     assert isinstance(weights, np.ndarray) and weights.tolist() == [1, 1, 1]
-
-
-def test_a_list_of_examples_is_an_array() -> None:
-    arrays, _ = fetch("mine:list_of_examples")
-    assert isinstance(arrays.x_train, np.ndarray) and isinstance(arrays.y_train, np.ndarray)
-    assert arrays.x_train.tolist() == [[0, 0], [1, 1], [2, 2]]
-    assert arrays.y_train.shape == (3, 2)
 
 
 @pytest.mark.parametrize(

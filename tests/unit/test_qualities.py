@@ -176,10 +176,6 @@ def test_the_decision_takes_the_better_value(recipe: str, best: int, made: Made)
 
 
 def test_points_of_different_qualities_beat_each_other_in_nothing(made: Made) -> None:
-    best = decision.pareto(made.study)
-    east = best[best["platform"] == "east"]
-    found = {str(recipe): set(rows["nodes"]) for recipe, rows in east.groupby("recipe")}
-    assert found == {"weak": {1, 2, 4}, "taxi": {2, 4}}
     with pytest.raises(ValueError, match="different qualities"):
         pareto_set(rows_of(made.comparison), ["execution_time_s", "quality"])
 
@@ -257,9 +253,6 @@ def test_methodology_judges_each_quality_by_itself(made: Made) -> None:
     assert "error 2.5 min" in evidence and "accuracy 0.98" in evidence
     assert "2 of 8 configurations" in evidence
     assert rows["held_out"]["verdict"] == methodology.PASS
-    # the learning rate of `taxi` is in the user's compile()
-    assert rows["stated"]["verdict"] == methodology.FAIL
-    assert "36 of 72 runs" in rows["stated"]["evidence"]
 
 
 @pytest.mark.parametrize(

@@ -130,10 +130,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder.parent / "before/results/demo" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    (folder / "train.py").touch()  # the reader's script of README.md
-    pages = ("docs/how-to.md", "docs/configuration/own-model.md", "docs/clouds/aws.md")
-    for page in ("README.md", *pages):
-        for fence in documents.fences((REPOSITORY / page).read_text()):
+    for page in documents.pages():
+        for fence in documents.fences(page.read_text()):
             if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
                 (folder / name[1]).write_text(fence.text)
     return folder

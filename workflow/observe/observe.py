@@ -1,7 +1,7 @@
 """Say what a training does, one JSON line an event, to the file that TFSCALING_EVENTS names.
 
 Copy this file into your project; it needs nothing but Python >= 3.8. Without the variable it does
-nothing. The format is in docs/observe.md, and a program in another language can write it as well.
+nothing. The format is in docs/programs.md, and a program in another language can write it as well.
 
     import observe                                    # after the imports of your packages
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import asdict
 from tfscaling.files import program_errors
 from tfscaling.launch import attempt as launching
-from tfscaling.launch import finished_attempt, provenance, rank_files
+from tfscaling.launch import provenance, rank_files
 from tfscaling.launch.attempt import Attempt, Limits
 from tfscaling.record import attempts, benchmark_record, checks, clock, run_record
 from tfscaling.record.attempts import Cause
@@ -53,7 +53,7 @@ def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
     record = benchmark_record.build(spec, attempt.number, reports, wall_time_s, environment)
     benchmark_record.write_durations(attempt.scratch, reports)
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
-    finished_attempt.publish(attempt.scratch, path, [benchmark_record.DURATIONS])
+    launching.publish_record(attempt.scratch, path, [benchmark_record.DURATIONS])
     gradient = record.all_reduces[0]
     print(f"done: {gradient.bytes} bytes of gradient, slowest rank {list(gradient.slowest_s)} s")
     return None

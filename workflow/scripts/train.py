@@ -18,7 +18,6 @@ from tfscaling.launch import attempt as launching
 from tfscaling.launch import (
     checkpoint_folder,
     failures,
-    finished_attempt,
     provenance,
     rank_files,
 )
@@ -52,7 +51,7 @@ def main() -> None:
     spec: RunSpec = args.spec
     if args.dataset_file is None and spec.dataset is not None:
         parser.error("--dataset-file: missing")
-    if number := finished_attempt.bring_back(args.record, spec, args.dataset_file, os.environ):
+    if number := launching.bring_back(args.record, spec, args.dataset_file, os.environ):
         print(f"the run was finished by attempt {number} before its job ended: its record is kept")
         attempts.remove_checkpoints(args.record.parent)
         return
@@ -136,7 +135,7 @@ def finish(
         record = replace(record, node_check=checked, warnings=(*record.warnings, *said))
     record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
-    finished_attempt.publish(attempt.scratch, path)
+    launching.publish_record(attempt.scratch, path)
     if divergence:
         print(f"{divergence}: the run is excluded from all medians")
         return None
@@ -167,7 +166,7 @@ def leave_unfit(
         spec, attempt.number, cause.sentence, environment, wall_time_s=wall_time_s, **memory
     )
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
-    finished_attempt.publish(attempt.scratch, path, ())
+    launching.publish_record(attempt.scratch, path, ())
     print(f"does not fit in memory: {cause.sentence}")
 
 

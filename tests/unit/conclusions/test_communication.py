@@ -1,4 +1,4 @@
-"""Communication: the table per point, latency and bandwidth, all-reduces by size and transport."""
+"""Communication: the table per point, latency and bandwidth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tfscaling.conclusions.communication import fit
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.benchmark_record import folder_beside
 from tfscaling.spec import configuration
-from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import display, runs_table
 from tfscaling.tables.comparison import comparison_table
 
@@ -27,20 +26,15 @@ GRADIENT_S = 1e-3 + all_reduce_records.GRADIENT_BYTES / 5e8
 class Timed:
     """Runs on 1 to 5 and (excluded) 9 nodes, without benchmarks; and with parameter servers."""
 
-    def __init__(
-        self, folder: Path, enabled: bool = True, average_every: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, enabled: bool = True) -> None:
         point = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak"}
         blocks = [
             {**point, "nodes": [1, 2, 3, 4, 5, 9]},
             {**point, "nodes": 3, "strategy": "parameter_server"},
         ]
-        if average_every is not None:  # no strategy with parameter servers does
-            blocks.pop()
         raw = raw_config(
             (("grid",), blocks),
             (("all_reduce_benchmark",), {"enabled": enabled}),
-            (("recipes", "weak", "average_every"), average_every),
         )
         self.planned = manifest_of(configuration.validate(raw))
         self.runs_dir = folder / "runs"
@@ -88,16 +82,6 @@ def test_a_step_stands_beside_computation_plus_all_reduce(study: Timed) -> None:
     ratio = row["step_time_s"] / row["step_bound_s"]
     assert row["step_time_over_bound"] == pytest.approx(ratio)
     assert Path(row["record"]).is_file()
-
-
-def test_an_all_reduce_counts_by_the_steps_for_which_it_is_made(tmp_path: Path) -> None:
-    study = Timed(tmp_path, average_every=4)
-    all_reduce_records.write(study.folder, study.benchmark[2])
-    row = of_nodes(study, 2)
-    assert row["steps_per_synchronisation"] == 4
-    assert row["step_bound_s"] == pytest.approx(row["compute_time_s"] + GRADIENT_S / 4)
-    shown = communication.as_text(study.tables()[2]).cells
-    assert set(shown["steps_per_synchronisation"]) == {"4", "–"}  # excluded
 
 
 def test_enough_repetitions_give_an_interval(study: Timed) -> None:
@@ -222,93 +206,3 @@ def test_what_is_not_determined_is_refused(
 ) -> None:
     found = fit(sizes, values)
     assert reason in found.fit_reason and found.latency_s is None
-
-
-STRATEGIES = ["multi_worker_mirrored", "mpi_all_reduce"]
-SCATTER = [0.9, 0.95, 1.0, 1.0, 1.05, 1.1]
-POINT = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak"}
-
-
-@pytest.fixture(scope="module")
-def planned() -> Manifest:
-    blocks = [{**POINT, "nodes": [1, 2, 3], "strategy": STRATEGIES}]
-    raw = raw_config((("grid",), blocks), (("all_reduce_benchmark",), {"enabled": True}))
-    return manifest_of(configuration.validate(raw))
-
-
-def table(planned: Manifest, folder: Path) -> pd.DataFrame:
-    nothing = pd.DataFrame()
-    return communication.all_reduce_table(Study(nothing, nothing, planned, benchmarks_dir=folder))
-
-
-def timed(planned: Manifest, folder: Path) -> pd.DataFrame:
-    """Both on 2 nodes, MPI with a fourth of the latency and five times the bandwidth; 3: MPI."""
-    for each in planned.all_reduce_benchmarks:
-        is_mpi = each.point.strategy == "mpi_all_reduce"
-        latency_s, bandwidth = (0.25e-3, 2.5e9) if is_mpi else (1e-3, 5e8)
-        if each.spec and (each.point.nodes == 2 or is_mpi):
-            all_reduce_records.write(
-                folder,
-                each,
-                latency_s=latency_s,
-                bandwidth_bytes_per_s=bandwidth,
-                scatter=SCATTER if each.point.nodes == 2 else [1.0],
-            )
-    return table(planned, folder)
-
-
-def test_every_size_has_each_transport_and_its_ratio(planned: Manifest, tmp_path: Path) -> None:
-    made = timed(planned, tmp_path)
-    two = made[made["nodes"] == 2]
-    sizes = [all_reduce_records.GRADIENT_BYTES, *all_reduce_records.SIZES]
-    assert two["bytes"].tolist() == [size for size in sizes for _ in STRATEGIES]
-    assert two["transport"].tolist() == ["gRPC", "MPI"] * len(sizes)
-    assert two["payload"].tolist()[:3] == ["gradient", "gradient", "sweep"]
-    assert two["speedup_over_grpc"].isna().tolist() == [True, False] * len(sizes)
-    by_mpi = two[two["transport"] == "MPI"].set_index("bytes")
-    assert by_mpi.loc[4, "speedup_over_grpc"] == pytest.approx(4.0, rel=1e-3)
-    largest = by_mpi.loc[16777216]
-    assert largest["all_reduce_time_s"] == pytest.approx(0.25e-3 + 16777216 / 2.5e9)
-    assert largest["all_reduce_time_s_low"] == pytest.approx(0.9 * largest["all_reduce_time_s"])
-    low, high = largest["speedup_over_grpc_low"], largest["speedup_over_grpc_high"]
-    assert 4.0 < low < largest["speedup_over_grpc"] < high < 6.0
-
-
-def test_without_gRPC_or_with_few_repetitions_there_is_no_ratio(
-    planned: Manifest, tmp_path: Path
-) -> None:
-    made = timed(planned, tmp_path)
-    three = made[made["nodes"] == 3]
-    assert set(three["transport"]) == {"MPI"}
-    assert three["speedup_over_grpc"].isna().all() and three["all_reduce_time_s_low"].isna().all()
-    shown = communication.all_reduce_as_text(made).cells
-    row = shown[(shown["bytes"] == "4") & (shown["transport"] == "MPI")]
-    assert row["all_reduce_time_s"].tolist() == ["0.000250 (0.000225–0.000275)", "0.000250"]
-    assert row["speedup_over_grpc"].tolist()[1] == "–"
-
-
-@pytest.mark.parametrize(
-    ("strategy", "gpus", "devices", "exchange", "expected"),
-    [
-        ("multi_worker_mirrored", 0, "physical", "auto", "gRPC"),
-        ("multi_worker_mirrored", 2, "physical", "auto", "NCCL"),
-        ("multi_worker_mirrored", 2, "physical", "ring", "gRPC"),
-        ("multi_worker_mirrored", 2, "logical", "auto", "gRPC"),
-        ("mirrored", 2, "logical", "auto", "in process"),
-        ("mpi_all_reduce", 1, "physical", "auto", "MPI"),
-    ],
-)
-def test_the_transport_is_that_of_strategy_and_devices(
-    strategy: str, gpus: int, devices: str, exchange: str, expected: str
-) -> None:
-    nodes = 1 if strategy == "mirrored" else 2
-    block = {**POINT, "nodes": nodes, "gpus_per_node": gpus, "strategy": strategy}
-    raw = raw_config(
-        (("grid",), [block]),
-        (("all_reduce_benchmark",), {"enabled": True}),
-        (("platforms", "cluster", "devices"), devices),
-        (("platforms", "cluster", "gpus_per_node_max"), 2),
-        (("recipes", "weak", "communication"), exchange),
-    )
-    (planned,) = manifest_of(configuration.validate(raw)).all_reduce_benchmarks
-    assert communication.transport(all_reduce_records.spec_of(planned)) == expected

@@ -163,4 +163,4 @@ def test_the_interval_holds_where_a_noisy_line_goes_on_as_it_is() -> None:
         low, high = forecast.interval(RING, own, 32, forecast.left_out(RING, own))
         held += low <= 10 + 90 / 32 <= high
         assert low < own.predict(RING, 32) < high
-    assert held >= 57
+    assert held / 60 >= 0.95

@@ -187,8 +187,7 @@ def test_every_key_of_a_recipe_tells_trainings_apart_or_leaves_the_model_as_it_i
 @pytest.mark.parametrize(
     "change",
     [
-        {"gradient_exchange": "bfloat16"},
-        {"average_every": 2},
+        {"label_smoothing": 0.1},
         {"stop_after_steps": 20},
         {"parameters": {"depth": 3}},
         {"decay": "cosine"},

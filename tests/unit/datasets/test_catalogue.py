@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from published_files import IDX_FILES, idx_files
-from tfscaling.datasets import catalogue, idx
+from tfscaling.datasets import catalogue, formats
 from tfscaling.datasets.catalogue import DATASETS, Dataset, DatasetError
 
 RANDOM = np.random.default_rng(1)
@@ -66,7 +66,7 @@ def fetch(
             source: closed if kind == "closed" else partial(copy, kind)
             for source, kind in sources.items()
         }
-        monkeypatch.setitem(DATASETS, "small", Dataset("", CHECKSUM, 6, idx.read, opened))
+        monkeypatch.setitem(DATASETS, "small", Dataset("", CHECKSUM, 6, formats.mnist, opened))
         return catalogue.fetch("small", path, tmp_path / "small.npz", tmp_path / "small.json")
 
     return fetch_small
@@ -198,16 +198,3 @@ def test_arrays_with_another_value_type_shape_or_name_have_another_checksum() ->
     assert catalogue.fingerprint({"x_train": np.arange(12, dtype=np.int32)[:6]}) in sums
     two = {"a": np.arange(2), "b": np.arange(3)}
     assert catalogue.fingerprint(two) == catalogue.fingerprint(dict(reversed(two.items())))
-
-
-@pytest.mark.parametrize("bytes_part", ["x_train", "x_test"])
-def test_parts_of_different_types_are_brought_to_one_range(bytes_part: str, tmp_path: Path) -> None:
-    """Bytes are divided by 255 and other images are taken as they are, each part for itself."""
-    pixels = np.array([[0, 51, 255]], np.uint8)
-    arrays = {"y_train": np.zeros(1, np.int32), "y_test": np.zeros(1, np.int32)}
-    for part in ("x_train", "x_test"):
-        arrays[part] = pixels if part == bytes_part else pixels.astype(np.float64) / 255
-    np.savez(tmp_path / "mixed.npz", **arrays)  # type: ignore[arg-type]
-    loaded = catalogue.load(tmp_path / "mixed.npz")
-    for images in (loaded.x_train, loaded.x_test):
-        np.testing.assert_allclose(images, [[0.0, 0.2, 1.0]], rtol=1e-6)

@@ -112,12 +112,6 @@ def test_a_debian_package_is_unpacked_and_not_installed(programs: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_folder_of_this_machine_is_left_as_it_is(tmp_path: Path) -> None:
-    with downloads.installed(str(tmp_path))() as folder:
-        assert folder == tmp_path
-    assert tmp_path.is_dir()
-
-
 def test_a_failure_has_the_programs_last_line(programs: Path) -> None:
     program(programs, "npm", "echo noise >&2; echo no such host >&2; exit 4")
     with pytest.raises(RuntimeError, match=r"npm .* 4: no such host$"):

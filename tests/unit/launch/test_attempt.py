@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,11 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 from builders import local_spec
-from generator import training_report
-from test_supervisor import WORDS
 from tfscaling.files import atomic
 from tfscaling.launch import attempt as launching
-from tfscaling.launch import finished_attempt, rank_files
 from tfscaling.launch.attempt import Attempt
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.rank_files import IncompleteError
@@ -60,7 +57,7 @@ def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path)
         newer = Attempt.begin(tmp_path)
         for attempt, text in ((newer, "new"), (old, "old")):
             (attempt.scratch / "record.json").write_text(text)
-            finished_attempt.publish(attempt.scratch, tmp_path / "run.json", [])
+            launching.publish_record(attempt.scratch, tmp_path / "run.json", [])
         return None
 
     with pytest.raises(SystemExit):
@@ -243,54 +240,6 @@ def test_local_ranks_take_their_gpus_from_those_that_are_given(
     assert [found["gpus"] for found in left_by(attempt)] == expected
 
 
-@pytest.mark.parametrize("given", ["", "3", "3,3", "-1"])
-def test_no_rank_is_started_without_enough_gpus(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "rank.py").write_text(RANK)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    attempt = Attempt.begin(tmp_path / "job")
-    cause = attempt.run_ranks(tmp_path / "rank.py", [], on_two_nodes(), LIMITS)
-    assert cause is not None and cause.kind == "launch_failed"
-    assert "CUDA_VISIBLE_DEVICES" in cause.message
-    assert not list(attempt.scratch.glob("rank-*"))
-
-
-LACKS_GPUS = f"""{WORDS}
-FOLDER = sys.argv[sys.argv.index("--folder") + 1]
-RANK = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-say("start", host=f"n{{RANK}}", job="worker")
-if RANK == 0:
-    say("imported")
-    wait_for(1, "failed")
-    say("end")
-    sys.exit()
-wait_for(0, "imported")
-say("failed", error="DeviceError", message="GPUs requested for this task: 1; 0 seen.")
-sys.exit(1)
-"""
-
-
-def test_gpus_that_one_host_alone_lacks_are_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "rank.py").write_text(LACKS_GPUS)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    attempt = Attempt.begin(tmp_path / "job")
-    cause = attempt.run_ranks(tmp_path / "rank.py", [], on_two_nodes(), LIMITS)
-    assert cause is not None and (cause.kind, cause.rank) == ("missing_gpus", 1)
-
-
-def test_reports_are_in_the_order_of_the_ranks(tmp_path: Path) -> None:
-    for rank in (10, 2, 0):
-        run_record.write_json(rank_files.report_path(tmp_path, rank), training_report(rank))
-    assert [report.rank for report in rank_files.reports(tmp_path, rank_files.TRAINING)] == [
-        0,
-        2,
-        10,
-    ]
-
-
 def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     attempt = Attempt.begin(tmp_path)
     cause = Cause(kind="rank_failed", message="no memory", last_lines=("the last",))
@@ -304,28 +253,3 @@ def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixtur
             axes=spec.axes, cause=cause, attempt=1, parameters_hash=spec.parameters_hash
         )
     assert "FAILED: rank_failed: no memory\n" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("stall_timeout_s", [20.0, 600.0])
-def test_ranks_wait_for_one_another_about_as_long_as_the_training_would(
-    stall_timeout_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = local_spec()
-    spec = msgspec.structs.replace(
-        spec,
-        point=msgspec.structs.replace(spec.point, nodes=2),
-        measured=msgspec.structs.replace(spec.measured, node_check="flag"),
-    )
-    told: list[str] = []
-
-    def run_ranks(_: Attempt, __: Path, arguments: Sequence[str], *___: object) -> Cause:
-        told.extend(arguments)
-        return Cause(kind="cancelled", message="enough")
-
-    monkeypatch.setattr(Attempt, "run_ranks", run_ranks)
-    found = Attempt.begin(tmp_path).check_nodes(
-        Path("r"), spec, launching.Limits(stall_timeout_s, 1.0)
-    )
-    assert isinstance(found, Cause) and told[0] == "--meet-s"
-    # less, so that a rank says which one it misses before all are ended
-    assert 0.8 * stall_timeout_s < float(told[1]) < stall_timeout_s

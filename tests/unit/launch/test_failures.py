@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from builders import local_spec, rank_events, write_events
-from tfscaling.launch import failures, rank_process, slurm_job
+from builders import rank_events, write_events
+from tfscaling.launch import failures, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
 from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
@@ -168,18 +166,6 @@ def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> 
         tmp_path / "stalled", behind(running(0, progress=9.0), 3.0), running(1, progress=7.0)
     )
     assert failures.stalled(folder, "nothing moves").rank == 1
-
-
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        (3, "exit code 3"),
-        (-9, "killed by SIGKILL"),
-        (-40, "killed by signal 40"),
-    ],
-)
-def test_exit_codes_in_words(code: int | None, text: str) -> None:
-    assert failures.exit_text(code) == text
 
 
 def test_a_node_that_failed_is_named_with_its_first_rank(tmp_path: Path) -> None:
@@ -349,22 +335,3 @@ def test_a_host_of_another_name_is_not_given_to_slurm(
 def test_other_errors_stay(tmp_path: Path) -> None:
     cause = cause_of(tmp_path, told(0, "n1", IMPORTED), lacking(1, HOST, error="ValueError"))
     assert (cause.kind, cause.error, cause.host) == ("rank_failed", "ValueError", HOST)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "launcher", "waits"), [(2, "srun", True), (1, "srun", False), (2, "local", False)]
-)
-def test_only_where_other_hosts_would_be_ended_a_rank_waits(
-    nodes: int, launcher: str, waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    spec = local_spec()
-    rank_process.let_others_tell(
-        msgspec.structs.replace(
-            spec,
-            point=msgspec.structs.replace(spec.point, nodes=nodes),
-            measured=msgspec.structs.replace(spec.measured, launcher=launcher),
-        )
-    )
-    assert bool(slept) == waits

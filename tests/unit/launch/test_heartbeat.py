@@ -125,13 +125,6 @@ def test_so_may_a_load_that_stops_the_heart_and_a_rank_that_has_not_started() ->
     assert run.go(590, {0: IDLE_S}) is None
 
 
-def test_a_rank_that_may_wait_beats_meanwhile() -> None:
-    """As a rank that trains on a pipeline of data does, while it waits for a download."""
-    run = Run(doing=Doing.WAITING, timeout_s=600)
-    found = run.go(60, {0: BUSY_S})
-    assert found is not None and found.rank == 1
-
-
 def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> None:
     """TensorFlow stops the heart while it looks for the others."""
     run = Run(doing=Doing.MEETING, timeout_s=600)
@@ -223,15 +216,6 @@ def heard(folder: Path, number: int) -> Beat:
         assert time.monotonic() < deadline, "no heartbeat"
         time.sleep(0.01)
     return beat
-
-
-def test_a_process_that_waits_uses_less_than_one_that_works(tmp_path: Path) -> None:
-    used = {}
-    for name, doing in (("waits", "time.sleep(600)"), ("works", "sum(range(100000))")):
-        (tmp_path / name).mkdir()
-        first, last = beats_of(tmp_path / name, doing)
-        used[name] = last.cpu_s - first.cpu_s
-    assert used["waits"] < used["works"] / 2
 
 
 def test_bytes_that_are_read_are_counted(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import run_tensorflow
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import launchers
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
@@ -221,32 +220,3 @@ def test_a_server_that_reuses_addresses_can_bind_and_serve_a_held_port() -> None
             client.sendall(b"hello")
             with accepted:
                 assert accepted.recv(5) == b"hello"
-
-
-def test_a_connection_to_a_held_port_is_refused_rather_than_left_hanging() -> None:
-    with ReservedPorts(1) as ports, pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", ports.numbers[0]), timeout=300)
-
-
-def test_a_port_is_free_afterwards() -> None:
-    with ReservedPorts(1) as ports:
-        (port,) = ports.numbers
-    with bind(port) as other:
-        assert other.getsockname()[1] == port
-
-
-SERVER = """
-import sys
-import tensorflow as tf
-cluster = tf.train.ClusterSpec({"worker": ["127.0.0.1:" + sys.argv[1]]})
-server = tf.distribute.Server(cluster, job_name="worker", task_index=0)
-print(server.target)
-"""
-
-
-def test_tensorflows_server_can_bind_a_port_while_it_is_held() -> None:
-    with ReservedPorts(1) as ports:
-        (port,) = ports.numbers
-        done = run_tensorflow(SERVER, str(port))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"grpc://127.0.0.1:{port}"

@@ -125,6 +125,23 @@ def test_a_limit_of_cpu_time_is_found(
 
 
 @pytest.mark.parametrize(
+    ("files", "limit_gb"),
+    [
+        ({"a/memory.max": "5000", "a/b/memory.max": "max"}, 5e-6),
+        ({"memory/c/memory.limit_in_bytes": "7000"}, 7e-6),
+        ({"memory/c/memory.limit_in_bytes": str(2**63 - 4096)}, None),
+    ],
+)
+def test_the_limit_of_memory_is_the_control_groups(
+    files: dict[str, str], limit_gb: float | None, tmp_path: Path
+) -> None:
+    groups = {"proc/self/cgroup": "4:memory:/c\n3:cpu:/x\n0::/a/b\n"}
+    tree(tmp_path, groups | {f"sys/fs/cgroup/{name}": text for name, text in files.items()})
+    found = provenance.memory_limit_gb(tmp_path / "proc", tmp_path / "sys")
+    assert found == pytest.approx(limit_gb)
+
+
+@pytest.mark.parametrize(
     ("loaded", "modules"),
     [("gcc/12.2:cuda/12.4", ("gcc/12.2", "cuda/12.4")), ("", ()), (None, ())],
 )

@@ -179,22 +179,3 @@ def test_the_meter_takes_the_cpu_time_of_the_work_and_tells_what_is_missing(
     assert used.memory_gb is not None and 0.01 < used.memory_gb < 1000
     assert used.cpu_s >= 0.1 and used.processors_energy_j == 2.0
     assert (used.gpus, used.unknown) == ((), ())
-
-
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        ({"a/memory.max": "5000", "a/b/memory.max": "max"}, 5000),
-        ({"memory/c/memory.limit_in_bytes": "7000"}, 7000),
-        ({"memory/c/memory.limit_in_bytes": str(2**63 - 4096)}, None),
-    ],
-)
-def test_the_limit_of_memory_is_the_control_groups(
-    files: dict[str, str], limit: float | None, tmp_path: Path
-) -> None:
-    (groups := tmp_path / "groups").write_text("4:memory:/c\n3:cpu:/x\n0::/a/b\n")
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"{text}\n")
-    found = resource_use.memory_limit_gb(groups, tmp_path)
-    assert found == (None if limit is None else pytest.approx(limit / 1e9))

@@ -264,17 +264,14 @@ def wait():
 print("terminate called after throwing an instance of 'c10::DistBackendError'", file=sys.stderr)
 print(f"  what():  {WORDS}", *(f"frame #{n}: f()" for n in range(40)), sep="\\n", file=sys.stderr)
 libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
-if sys.argv[1] == "own":
-    libc.abort()
 abort = ctypes.cast(libc.abort, ctypes.c_void_p)
 libc.pthread_create(ctypes.byref(thread), None, abort, None)
 wait()
 """
 
 
-@pytest.mark.parametrize("thread", ["own", "other"])
-def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path, thread: str) -> None:
-    cause = cause_of(tmp_path, ABORTS, thread)
+def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path) -> None:
+    cause = cause_of(tmp_path, ABORTS)
     assert (cause["kind"], cause["exit_code"]) == ("program_failed", 134)
     assert cause["message"].startswith("the program was killed")
     assert "'c10::DistBackendError' what():  [Rank 0]" in cause["message"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import generator
+import numpy as np
 import pytest
 from builders import manifest_of, raw_config, write_record
 from msgspec.structs import replace
@@ -117,6 +118,22 @@ def went_on(planned: Manifest, runs_dir: Path, *numbers: int) -> None:
         if run.spec.repeat in numbers:
             file = runs_dir / run.spec.path / "run.json"
             file.write_text(json.dumps({**json.loads(file.read_text()), "resumed": resumed}))
+
+
+def test_precise_intervals_hold_as_often_as_the_page_says() -> None:
+    """Points that scatter by 5 % and are to have intervals of 5 %, with up to 20 runs."""
+    dice, held = np.random.default_rng(1), []
+    for _ in range(1500):
+        times_s, runs = np.exp(0.05 * dice.standard_normal(20)).tolist(), 0
+        while (more := extra_repeats.next_number(runs)) <= len(times_s):
+            runs = more
+            is_narrow = (extra_repeats.relative_interval(times_s[:runs]) or 1.0) <= 0.05
+            if is_narrow:
+                break
+        low, high = median_interval(times_s[:runs]) or (0.0, 0.0)
+        held.append((is_narrow, low <= 1 <= high))
+    assert 0.83 <= np.mean([holds for is_narrow, holds in held if is_narrow]) <= 0.9
+    assert np.mean([holds for _, holds in held]) >= 0.93
 
 
 def test_runs_that_diverged_are_done_but_have_no_part_in_the_interval(tmp_path: Path) -> None:

@@ -340,11 +340,6 @@ def test_processes_on_one_machine_share_host_and_cpus() -> None:
     assert len(problems(ASKED, reports)) == 3
 
 
-def test_durations_may_differ_between_ranks() -> None:
-    slow = [{**epoch, "duration_s": 99.0} for epoch in report()["epochs"]]
-    assert problems(ASKED, [report(0), report(1, epochs=slow)]) == {}
-
-
 def test_ranks_that_disagree_between_epochs_only_are_found() -> None:
     """The last evaluation agrees, the one after the first epoch does not."""
     reports = []

@@ -56,21 +56,6 @@ def test_a_wall_clock_that_is_set_after_the_start_changes_neither_time_nor_offse
     assert is_off(Offset(*map(float, offset.split())), 0.0)
 
 
-def test_a_wall_clock_of_the_launcher_that_is_set_changes_no_offset(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with clock.served("127.0.0.1") as address:
-        real = time.time
-        monkeypatch.setattr(time, "time", lambda: real() + 120)
-        found = clock.measure({clock.VARIABLE: address})
-    assert is_off(found, 0.0)
-
-
-def test_times_of_the_monotonic_clock_are_told_in_this_processs_time() -> None:
-    before_s, moment_s = clock.now(), time.monotonic()
-    assert before_s <= clock.at(moment_s) <= clock.now()
-
-
 def test_many_ranks_ask_at_once() -> None:
     with clock.served("127.0.0.1") as address:
         host, _, port = address.rpartition(":")
@@ -104,14 +89,6 @@ def measured_from(answer: Callable[[socket.socket], object]) -> Offset | None:
         found = clock.measure({clock.VARIABLE: f"127.0.0.1:{listener.getsockname()[1]}"})
         thread.join()
     return found
-
-
-def test_what_another_server_says_is_no_time() -> None:
-    def web_server(connection: socket.socket) -> None:
-        while connection.recv(100):
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    assert measured_from(web_server) is None
 
 
 def replies(shift_s: float, *, right: bool = True) -> Callable[[socket.socket], object]:

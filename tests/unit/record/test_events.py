@@ -94,11 +94,6 @@ def test_events_on_the_launchers_clock_keep_what_the_host_said() -> None:
     assert [e["host_time_s"] for e in found] == [11.0, 12.0]
 
 
-def test_times_are_of_first_occurrences() -> None:
-    seen = [{"event": "a", "time_s": 1.0}, {"event": "b", "time_s": 2.0}]
-    assert events.times([*seen, {"event": "a", "time_s": 3.0}]) == {"a": 1.0, "b": 2.0}
-
-
 def test_what_is_no_number_is_neither_written_nor_read(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "e", 0)
     with pytest.raises(ValueError, match="not JSON compliant"):

@@ -48,16 +48,6 @@ def test_every_number_of_a_record_is_a_metric() -> None:
     assert numbers <= set(METRICS)
 
 
-def test_more_is_better_of_some_metrics() -> None:
-    """The others are better if they are smaller; a recipe decides about its quality."""
-    better = {name for name, metric in METRICS.items() if metric.direction == "higher"}
-    assert better == {
-        "accuracy", "accuracy_ratio", "cpu_busy_share", "gpu_busy_share",
-        "gradient_noise_scale", "published_accuracy", "scaling_efficiency", "share_of_peak",
-        "speedup", "steady_state_speedup", "test_accuracy", "throughput_examples_per_s",
-    }  # fmt: skip
-
-
 EPOCHS = (
     Epoch(
         epoch=1, loss=0.5, accuracy=0.8, duration_s=5.0,

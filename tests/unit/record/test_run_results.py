@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import generator
 import msgspec
 import pytest
 from builders import a_record, local_spec, rank_events
 from generator import training_report as report
 from tfscaling.record import run_results
-from tfscaling.record.events import CHECKPOINTED
+from tfscaling.record.events import CHECKPOINTED, Event
 from tfscaling.record.phases import EVENTS, TRAINER_PHASES, Phases
-from tfscaling.record.rank_report import Rank, ServerReport, TrainingReport, summary
+from tfscaling.record.rank_report import Rank, RankReport, ServerReport, TrainingReport, summary
 from tfscaling.record.run_record import SlurmJob
 
 #: Times at which two ranks pass each boundary; neither is always the last.
@@ -26,10 +28,20 @@ PASSED = [
 LAUNCH_S, END_S = 100.0, 135.0
 
 
+def measured(
+    ranks: Sequence[Sequence[Event]],
+    job: SlurmJob | None = None,
+    launch_s: float = LAUNCH_S,
+    end_s: float = END_S,
+) -> Phases:
+    reports: list[RankReport] = [report(rank) for rank in range(len(ranks))]
+    return run_results.measured_phases(ranks, reports, launch_s, end_s, job)
+
+
 def phases(*passed: dict[str, float], job: SlurmJob | None = None) -> Phases:
     given = passed or PASSED
     ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
-    return run_results.measured_phases(ranks, [], LAUNCH_S, END_S, job)
+    return measured(ranks, job)
 
 
 def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
@@ -65,12 +77,32 @@ def evaluated(epochs: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
     ]
 
 
+def test_the_moments_of_epochs_have_no_probes_and_no_checkpoints_after_them() -> None:
+    """The first of two epochs is probed and saved after its evaluation."""
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    for events_of_rank in ranks:
+        place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
+        between = evaluated({1: (113.5, 115.0)})
+        between += [{"time_s": 117.0, "event": "epoch_probed", "epoch": 1}]
+        between += [{"time_s": 118.0, "event": CHECKPOINTED, "read_s": 0.0, "written_s": 1.0}]
+        events_of_rank[place:place] = [*between, *evaluated({2: (120.0, 121.5)})]
+    reports = [report(rank) for rank in range(len(ranks))]
+    metrics = generator.record(local_spec(), reports, phases()).metrics
+    found = run_results.with_moments(metrics, ranks, reports)
+    first_line_s = min(times["start"] for times in PASSED)
+    moments = [epoch.ended_s for epoch in found.epochs]
+    assert moments == pytest.approx([115.0 - first_line_s, 121.5 - 2.0 - first_line_s])
+
+
 def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training() -> None:
     ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
     for events_of_rank in ranks:
         place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
         events_of_rank[place:place] = evaluated({1: (113.5, 115.0), 2: (118.5, 120.0)})
-    found, without = run_results.measured_phases(ranks, [], LAUNCH_S, END_S, None), phases()
+    found, without = (
+        measured(ranks),
+        phases(),
+    )
     moved = {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}
     for name in {*TRAINER_PHASES, "execution_time_s"}:
         assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
@@ -81,7 +113,10 @@ def test_checkpoints_are_a_phase_of_their_own_and_no_part_of_the_training() -> N
     for events_of_rank, read_s, written_s in zip(ranks, (0.5, 0.25), (2.0, 3.0), strict=True):
         took = {"read_s": read_s, "written_s": written_s}
         events_of_rank.append({"time_s": 130.0, "event": CHECKPOINTED, **took})
-    found, without = run_results.measured_phases(ranks, [], LAUNCH_S, END_S, None), phases()
+    found, without = (
+        measured(ranks),
+        phases(),
+    )
     moved = {"first_step_time_s": -0.5, "train_time_s": -3.0}
     for name in {*TRAINER_PHASES, "execution_time_s"}:
         assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
@@ -100,7 +135,7 @@ def test_a_rank_that_waits_in_an_evaluation_for_another_makes_no_time_negative()
     for events_of_rank, end_s in zip(ranks, (10.001, 10.031), strict=True):
         place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
         events_of_rank[place:place] = evaluated({1: (end_s, 10.0335)})
-    found = run_results.measured_phases(ranks, [], 0.5, 13.0, None)
+    found = measured(ranks, None, 0.5, 13.0)
     assert found.train_time_s == pytest.approx(10.034 - 10.03 - (10.0335 - 10.031))
     assert found.evaluation_time_s == pytest.approx(11.0 - 10.034 + (10.0335 - 10.031))
 
@@ -116,7 +151,7 @@ def test_execution_time_begins_with_the_first_rank_and_leaves_out_waiting_and_ev
 def test_events_that_only_one_rank_had_time_for_do_no_harm(rank: int) -> None:
     ranks = [rank_events(number, times) for number, times in enumerate(PASSED)]
     ranks[rank].append({"time_s": 120.0, "rank": rank, "event": "progress", "epoch": 1})
-    assert run_results.measured_phases(ranks, [], LAUNCH_S, END_S, None) == phases()
+    assert measured(ranks) == phases()
 
 
 def wrong(
@@ -125,7 +160,7 @@ def wrong(
     """What is impossible of these times, with reports whose steps take 2.6 s."""
     ranks = [rank_events(rank, times) for rank, times in enumerate(passed or PASSED)]
     reports = [report(rank, **changes) for rank in range(len(ranks))]
-    durations = run_results.measured_phases(ranks, [], launch_s, end_s, None)
+    durations = measured(ranks, None, launch_s, end_s)
     return run_results.impossible(durations, ranks, reports)
 
 
@@ -163,10 +198,10 @@ def test_a_clock_that_is_off_by_nobody_knows_what_makes_no_run_invalid(ahead_s: 
     given = [PASSED[0], stepped(PASSED[1], "start", ahead_s)]
     ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
     reports = [report(0), report(1, clock=NO_CLOCK)]
-    of_all = run_results.measured_phases(ranks, [], LAUNCH_S, END_S, None)
+    of_all = measured(ranks)
     assert ahead_s < 0 or run_results.impossible(of_all, ranks, reports)
     timed, _ = run_results.on_one_clock(ranks, reports)
-    found = run_results.measured_phases(timed, [], LAUNCH_S, END_S, None)
+    found = measured(timed)
     assert found == phases(PASSED[0])
     assert run_results.impossible(found, ranks, reports) == []
     (warning,) = run_results.warnings(local_spec(), reports)

@@ -142,11 +142,6 @@ def test_the_noise_scale_is_that_of_the_problem() -> None:
     assert scale == pytest.approx(true_scale(), rel=0.03)
 
 
-def test_parts_of_other_sizes_give_the_same() -> None:
-    norms = [measured(seed, part=4, parts=2) for seed in range(300)]
-    assert step_estimates.noise_scale(norms) == pytest.approx(true_scale(), rel=0.06)
-
-
 def test_a_run_has_the_scale_of_its_last_evaluation() -> None:
     early = replace(measured(0), epoch=1, whole=(1e6,) * 40, parts=(2e6,) * 40)
     last = replace(measured(1), epoch=8)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from builders import REGISTRIES, raw_config
-from tfscaling.spec import configuration, grid, run_spec
+from tfscaling.spec import configuration, grid
 from tfscaling.spec.manifest import Manifest, PlannedBenchmark
 from tfscaling.spec.run_spec import BenchmarkSpec
 
@@ -66,19 +65,6 @@ def test_records_of_before_keep_their_parameters_and_hash() -> None:
         "benchmark_version": 1,
     }
     assert spec_of().parameters_hash == "15e59bc835e06eaa"
-
-
-def test_what_came_later_is_in_no_specification_that_has_its_default() -> None:
-    by_mpi = (["grid"], [{**POINT, "nodes": [1, 2], "strategy": "mpi_all_reduce"}])
-    exact = spec_of(by_mpi)
-    rounded = spec_of(by_mpi, (["recipes", "weak", "gradient_exchange"], "bfloat16"))
-    assert "gradient_exchange" not in run_spec.encode(exact)
-    assert "gradient_exchange" not in exact.parameters
-    assert rounded.parameters["gradient_exchange"] == "bfloat16"
-    assert rounded.parameters_hash != exact.parameters_hash
-    for spec in (exact, rounded):
-        text = run_spec.encode(spec)
-        assert msgspec.json.decode(text, type=run_spec.BenchmarkSpec) == spec
 
 
 def test_none_unless_enabled() -> None:

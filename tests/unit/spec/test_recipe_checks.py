@@ -16,22 +16,8 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "nesterov_without_momentum": ({"nesterov": True}, "nesterov", "true", "momentum above 0"),
     "nesterov_of_adam": (
         {"nesterov": True, "optimizer": "adam", "momentum": 0.9}, "nesterov", "true", "sgd"),
-    "averages_inside_of_an_execution": (
-        {"average_every": 10, "steps_per_execution": 4}, "average_every", "10", "multiple of"),
-    "skipped_updates_of_one_replica": (
-        {"average_every": 2, "precision": "mixed_float16"}, "precision", '"mixed_float16"',
-        "float32"),
-    "attribution_of_steps_without_exchange": (
-        {"average_every": 2, "attribution": True}, "attribution", "true", "false"),
-    "gradients_of_averaged_weights": (
-        {"average_every": 2, "gradient_exchange": "bfloat16", "strategy": "mpi_all_reduce"},
-        "gradient_exchange", '"bfloat16"', "float32"),
-    "sums_in_16_bits": (
-        {"gradient_exchange": "bfloat16"}, "gradient_exchange", '"bfloat16"', "mpi_all_reduce"),
     "accumulation_on_workers_without_weights": (
         {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "1"),
-    "averages_of_workers_without_weights": (
-        {"average_every": 2, "strategy": "parameter_server"}, "average_every", "2", "null"),
     "fewer_steps_than_tell_how_they_scatter": (
         {"stop_after_steps": 30, "steps_per_execution": 2}, "stop_after_steps", "30", "40 or more"),
     "checkpoints_of_a_short_run": (
@@ -75,30 +61,9 @@ def test_a_batch_that_cannot_be_computed_in_equal_parts_excludes_the_point() -> 
     assert "accumulate_steps 32" in excluded.reason
 
 
-@pytest.mark.parametrize("strategy", ["mpi_all_reduce", "single"])
-def test_sums_in_32_bits_may_be_of_16(strategy: str) -> None:
-    """The strategy of one replica is the baseline: it exchanges nothing."""
-    config = valid_config((("grid", 0, "strategy"), strategy), (("grid", 0, "nodes"), 1),
-                          (("recipes", "weak", "gradient_exchange"), "bfloat16"))  # fmt: skip
-    (run,) = grid.expand(config, REGISTRIES).runs
-    assert run.spec.parameters["gradient_exchange"] == "bfloat16"
-
-
-def test_only_points_that_are_left_have_to_sum_in_32_bits() -> None:
-    both = ["multi_worker_mirrored", "mpi_all_reduce"]
-    changes = [(("grid", 0, "strategy"), both),
-               (("recipes", "weak", "gradient_exchange"), "bfloat16")]  # fmt: skip
-    with pytest.raises(ConfigError, match=r"strategy multi_worker_mirrored of grid\[0\]"):
-        grid.expand(valid_config(*changes), REGISTRIES)
-    out = [{"strategy": "multi_worker_mirrored", "recipe": "weak"}]
-    found = grid.expand(valid_config(*changes, (("grid", 0, "exclude"), out)), REGISTRIES)
-    assert {run.spec.point.strategy for run in found.runs} == {"mpi_all_reduce"}
-    assert {each.point.strategy for each in found.excluded} == {"multi_worker_mirrored"}
-
-
 def test_what_changes_nothing_is_no_parameter() -> None:
     nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none",
-               "accumulate_steps": 1, "average_every": None}  # fmt: skip
+               "accumulate_steps": 1}  # fmt: skip
     assert spec_of(**nothing) == spec_of()
     changed = spec_of(momentum=0.9, nesterov=True, warmup_epochs=1, label_smoothing=0.1)
     assert changed.parameters.keys() - spec_of().parameters == {

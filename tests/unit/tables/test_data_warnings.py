@@ -285,3 +285,19 @@ def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     assert (warning.severity, warning.runs) == (SERIOUS, 2)
     assert [point.nodes for point in warning.points] == [2]
     assert warning.short in data_warnings.footnotes(found)[0]
+
+
+def test_configurations_that_may_mislead_are_serious_warnings(tmp_path: Path) -> None:
+    """Missed targets, more failed attempts than valid runs, and a scatter above 20 %."""
+    planned = written(config_of(), tmp_path)
+    comparison, runs = frames(planned, tmp_path)
+    kinds = ("missed_targets", "failed_attempts", "wide_scatter")
+    assert not {each.kind for each in data_warnings.find(comparison, runs)} & {*kinds}
+    two = runs["nodes"] == 2
+    runs.loc[two, "failed_attempts"] = 1
+    runs.loc[two, "execution_time_s"] *= runs["repeat"]
+    comparison["runs_at_target"] = comparison["runs"] - 2 * (comparison["nodes"] == 2)
+    found = {each.kind: each for each in data_warnings.find(comparison, runs)}
+    for kind, number in zip(kinds, (2, 6, 6), strict=True):
+        assert (found[kind].severity, found[kind].runs) == (SERIOUS, number)
+        assert nodes_of(found[kind]) == [2]

@@ -18,7 +18,7 @@ from ranks import run_tensorflow
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.launch.launchers import ReservedPorts
 from tfscaling.train import all_reduce_timing
-from tfscaling.train.all_reduce_timing import contribution, exchanged_as, total_of
+from tfscaling.train.all_reduce_timing import contribution, total_of
 
 
 def test_a_product_of_matrices_has_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,12 +205,3 @@ def test_right_sums_are_exact_and_one_without_a_replica_is_not(
     assert total.tolist() == expected.tolist()
     for part in parts:
         assert (total - part.astype(dtype) != expected).any()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "asked", "expected"),
-    [("float32", "float32", "float32"), ("float32", "bfloat16", "bfloat16"),
-     ("float64", "bfloat16", "float64")],
-)  # fmt: skip
-def test_a_gradient_is_timed_as_it_is_exchanged(dtype: str, asked: str, expected: str) -> None:
-    assert exchanged_as(dtype, asked) == expected

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import ml_dtypes
 import mpi_sums_rank
 import numpy as np
 import pytest
@@ -162,42 +161,6 @@ def test_every_rank_has_the_same_sum_of_all(layout: str, ranks: list[dict[str, A
                     np.testing.assert_array_equal(total, sum(of_ranks))
                 np.testing.assert_allclose(total, sum(of_ranks), rtol=1e-5, atol=1e-2)
     assert all(rank[layout] == ranks[0][layout] for rank in ranks)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_nodes_exchange_16_bits_and_sum_32(layout: str, ranks: list[dict[str, Any]]) -> None:
-    nodes = LAYOUTS[layout]
-
-    def rounded(value: np.ndarray) -> np.ndarray:
-        return value.astype(ml_dtypes.bfloat16).astype(np.float32)
-
-    for count in COUNTS:
-        of_nodes = [np.zeros(count, np.float32) for _ in sorted(set(nodes))]
-        for rank, node in enumerate(nodes):
-            of_nodes[node] += given(rank, count, "float32", 0)
-        total = np.frombuffer(
-            bytes.fromhex(found := ranks[0][key(layout)]["sums"][str(count)]), "f4"
-        )
-        if len(of_nodes) == 1:
-            np.testing.assert_array_equal(total, of_nodes[0])
-        else:
-            np.testing.assert_array_equal(total, rounded(sum(map(rounded, of_nodes))))
-        assert all(rank[key(layout)]["sums"][str(count)] == found for rank in ranks)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_16_bits_hide_no_number_that_is_not_finite(
-    layout: str, ranks: list[dict[str, Any]]
-) -> None:
-    for rank in ranks:
-        infinite, nan, largest, ones = rank[key(layout)]["not finite"].strip("[]").split(", ")
-        assert (infinite, nan, ones) == ("inf", "nan", str(float(RANKS)))
-        assert largest == ("3.4028234663852886e+38" if layout == "one node" else "inf")
-
-
-def key(layout: str) -> str:
-    """Where ranks have their sums that nodes exchange in 16 bits."""
-    return f"{layout}, rounded"
 
 
 def test_a_result_stays_as_long_as_a_rank_has_a_view_of_it(ranks: list[dict[str, Any]]) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
-import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 from strategy_rank import (
     GLOBAL_BATCH,
-    LOCAL_STEPS,
     PARAMETERS,
-    TRAIN_EXAMPLES,
     functions_for_xla,
     small_model,
     synthetic_arrays,
@@ -25,7 +22,6 @@ from tfscaling.record.events import EventLog
 from tfscaling.train import optimizers
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.optimizers import make_optimizer
-from tfscaling.train.own_step import OwnStep
 
 
 def rates(updates: int, per_epoch: int, replicas: int = 1, **recipe: Any) -> list[float]:
@@ -205,192 +201,12 @@ def test_parts_of_two_workers(two_ranks: list[dict[str, Any]]) -> None:
         assert found["whole"][0] == pytest.approx(whole, rel=1e-4)
 
 
-#: Between two numbers of 16 bits; the nearest is 1.
-VALUE = 1.001953125
-
-
-def given() -> list[Any]:
-    """Gradients of all kinds."""
-    return [
-        tf.constant([VALUE, 3.0]),
-        None,
-        tf.IndexedSlices(tf.constant([[VALUE]]), tf.constant([2]), tf.constant([4, 1])),
-        tf.constant([VALUE], tf.float64),
-    ]
-
-
-def test_only_dense_gradients_of_32_bits_are_rounded() -> None:
-    exchanged: list[Any] = []
-
-    def exchange(gradients: list[Any]) -> list[Any]:
-        exchanged.extend(gradients)
-        return gradients
-
-    dense, none, sparse, double = optimizers.rounded_sum(given(), exchange)
-    assert [getattr(gradient, "dtype", None) for gradient in exchanged] == [
-        *(tf.bfloat16, None, tf.float32, tf.float64)
-    ]
-    assert dense.dtype == tf.float32
-    assert dense.numpy().tolist() == [1.0, 3.0]
-    assert none is None
-    assert isinstance(sparse, tf.IndexedSlices)
-    assert (sparse.values.numpy().item(), double.numpy().item()) == (np.float32(VALUE), VALUE)
-
-
-def test_a_gradient_that_was_made_in_16_bits_is_exchanged_as_it_was_made() -> None:
-    exchanged = []
-
-    @tf.function(autograph=False)
-    def step(made: Any) -> Any:
-        def exchange(gradients: list[Any]) -> list[Any]:
-            exchanged.extend(gradients)
-            return gradients
-
-        return optimizers.rounded_sum([tf.cast(made, tf.float32)], exchange)[0]
-
-    step(tf.constant([VALUE], tf.bfloat16))
-    (found,) = exchanged
-    assert found.op.type != "Cast"
-
-
-def weights_after_an_update(rounds: bool) -> np.ndarray:
-    """Of a layer that gives its inputs' sum, with a gradient of VALUE for each; a rate of 1."""
-    keras.utils.set_random_seed(1)
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    x = np.full((2, 3), VALUE, np.float32)
-    with strategy.scope():
-        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
-        model = keras.Sequential([keras.Input((3,)), layer])
-        model.compile(keras.optimizers.SGD(1.0), loss=lambda y, found: keras.ops.mean(found))
-        model.optimizer.build(model.trainable_variables)
-        batch = (tf.constant(x), tf.zeros((2, 1)))
-        step = OwnStep(model, batch, 2, rounds)
-
-    def update() -> None:
-        step.train(batch, tf.constant(2), tf.constant(2))
-
-    tf.function(lambda: strategy.run(update), autograph=False)()
-    return np.ravel(model.get_weights()[0])
-
-
-def test_the_optimizer_of_an_own_step_gets_what_the_replicas_exchange() -> None:
-    exact = np.float32(1) - np.float32(VALUE)
-    np.testing.assert_allclose(weights_after_an_update(False), [exact] * 3, rtol=1e-4)
-    rounded = 1.0 - float(np.float32(VALUE).astype(ml_dtypes.bfloat16))
-    assert weights_after_an_update(True).tolist() == [rounded] * 3
-
-
-REPLICAS = 2
-
-
-def steps_by_hand() -> Iterator[tuple[int, list[np.ndarray], bool]]:
-    """Of each step the examples that count, the rows of each replica, whether averages follow."""
-    for epoch in range(1, PARAMETERS["epochs"] + 1):
-        order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
-        for step, rows in enumerate(order):
-            real = min(GLOBAL_BATCH, TRAIN_EXAMPLES - step * GLOBAL_BATCH)
-            parts = np.split(np.where(np.arange(GLOBAL_BATCH) < real, rows, -1), REPLICAS)
-            averages = (step + 1) % LOCAL_STEPS == 0 or step + 1 == len(order)
-            yield real, [part[part >= 0] for part in parts], averages
-
-
-@pytest.fixture(scope="module")
-def rounded_by_hand() -> list[np.ndarray]:
-    """Weights of a model whose gradients are sums of the rounded ones of parts."""
-    keras.utils.set_random_seed(PARAMETERS["seed"])
-    model, arrays = small_model(), synthetic_arrays()
-    optimizer = keras.optimizers.SGD(PARAMETERS["learning_rate"], PARAMETERS["momentum"])
-    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-
-    def rounded(value: np.ndarray) -> np.ndarray:
-        return value.astype(ml_dtypes.bfloat16).astype(np.float32)
-
-    for real, parts, _ in steps_by_hand():
-        total = [np.zeros(weight.shape, np.float32) for weight in model.get_weights()]
-        for own in parts:
-            with tf.GradientTape() as tape:
-                logits = model(arrays.x_train[own] / np.float32(255), training=True)
-                loss = entropy(arrays.y_train[own], logits) / real
-            for place, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
-                total[place] += rounded(gradient.numpy())
-        optimizer.apply([rounded(gradient) for gradient in total], model.trainable_variables)
-    weights: list[np.ndarray] = model.get_weights()
-    return weights
-
-
-@pytest.fixture(scope="module")
-def by_hand() -> list[np.ndarray]:
-    """Weights of two copies of a model, each with an optimizer, after averages of their weights."""
-    keras.utils.set_random_seed(PARAMETERS["seed"])
-    first = small_model()
-    copies = [first, keras.models.clone_model(first)]
-    copies[1].set_weights(first.get_weights())
-    rate, momentum = PARAMETERS["learning_rate"], PARAMETERS["momentum"]
-    optimizers = [keras.optimizers.SGD(rate, momentum) for _ in copies]
-    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-    arrays = synthetic_arrays()
-    for real, parts, averages in steps_by_hand():
-        for copy, optimizer, own in zip(copies, optimizers, parts, strict=True):
-            with tf.GradientTape() as tape:
-                logits = copy(arrays.x_train[own] / np.float32(255), training=True)
-                # an equal share of the step's examples for each replica
-                loss = entropy(arrays.y_train[own], logits) / (real / REPLICAS)
-            gradients = tape.gradient(loss, copy.trainable_variables)
-            optimizer.apply(gradients, copy.trainable_variables)
-        if averages:
-            both = zip(*(copy.get_weights() for copy in copies), strict=True)
-            means = [np.mean(weights, axis=0) for weights in both]
-            for copy in copies:
-                copy.set_weights(means)
-    weights: list[np.ndarray] = first.get_weights()
-    return weights
-
-
-def assert_equal(found: list[Any], expected: list[Any]) -> None:
-    for own, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["accumulated", "averaged_in_each_step"])
-def test_parts_of_a_batch_and_averages_in_each_step_give_the_synchronous_model(
-    two_ranks: list[dict[str, Any]], name: str
-) -> None:
-    for rank in two_ranks:
-        found = rank["exchanging_less"][name]
-        np.testing.assert_allclose(found["epochs"], rank["epochs"], rtol=1e-5)
-        assert_equal(found["weights"], rank["weights"])
-
-
-def test_averages_every_few_steps_are_those_of_copies_of_the_model(
-    two_ranks: list[dict[str, Any]], by_hand: list[np.ndarray]
-) -> None:
-    first, second = (rank["exchanging_less"]["averaged"] for rank in two_ranks)
-    assert first["weights"] == second["weights"]
-    assert_equal(first["weights"], by_hand)
-    # not the synchronous model
-    assert distance(first["weights"], two_ranks[0]["weights"]) > 0.01
-
-
-def distance(found: list[Any], expected: list[Any]) -> float:
-    """The largest difference of two weights."""
-    pairs = zip(found, expected, strict=True)
-    return max(float(np.abs(np.subtract(own, other)).max()) for own, other in pairs)
-
-
-def test_rounded_gradients_give_the_model_of_sums_of_rounded_parts(
-    two_ranks: list[dict[str, Any]], rounded_by_hand: list[np.ndarray]
-) -> None:
-    first, second = (rank["exchanging_less"]["rounded"]["weights"] for rank in two_ranks)
-    assert first == second
-    # a gradient between two numbers of 16 bits may be the other one here
-    exact = distance(two_ranks[0]["weights"], rounded_by_hand)
-    assert distance(first, rounded_by_hand) < exact / 4
-
-
-def test_gradients_are_exchanged_once_for_all_parts_and_not_between_averages(
+def test_parts_of_a_batch_give_the_synchronous_model_by_one_exchange(
     two_ranks: list[dict[str, Any]],
 ) -> None:
     for rank in two_ranks:
-        made = {name: found["all_reduces"] for name, found in rank["exchanging_less"].items()}
-        assert made == {"accumulated": 1, "averaged_in_each_step": 0, "averaged": 0,
-                        "rounded": 1}  # fmt: skip
+        found = rank["accumulated"]
+        np.testing.assert_allclose(found["epochs"], rank["epochs"], rtol=1e-5)
+        for own, other in zip(found["weights"], rank["weights"], strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+        assert found["all_reduces"] == 1

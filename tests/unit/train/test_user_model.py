@@ -50,12 +50,6 @@ def made(cls: Any) -> Any:
     return cls(given, keras.layers.Dense(3)(given))
 
 
-def with_method_of_the_instance() -> Any:
-    model = functional()
-    model.train_step = lambda data: {}
-    return model
-
-
 def frozen() -> Any:
     model = functional()
     model.trainable = False
@@ -79,6 +73,7 @@ def compiled(model: Any, *args: Any, **settings: Any) -> Any:
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "fit": (lambda: made(own_class("fit")), "its own fit, which"),
+    "train_step": (lambda: made(own_class("train_step")), "as a program"),
     "method_of_a_base": (
         lambda: made(own_class(base=own_class("fit"))), "its own fit, which"),
     "no_model": (lambda: "a model", "returns str"),
@@ -102,38 +97,11 @@ def test_what_no_training_could_follow_is_refused(
     assert "\n" not in message
 
 
-def cleared() -> Any:
-    keras.backend.clear_session()
-    return functional()
-
-
-def cleared_and_broken() -> Any:
-    keras.utils.clear_session()
-    raise OSError("no such file")
-
-
-@pytest.mark.parametrize(
-    ("function", "error", "message"),
-    [
-        (cleared, ModelError, r"^model mine:model: .*clear_session\(\)"),
-        (cleared_and_broken, OSError, "no such file"),
-    ],
-)
-def test_a_session_that_is_cleared_in_the_scope_of_a_strategy_is_named(
-    function: Callable[[], Any], error: type[Exception], message: str
-) -> None:
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    with pytest.raises(error, match=message), user_model.scope(strategy):
-        user_model.build("mine:model", function)
-    assert not tf.distribute.has_strategy()
-
-
 LABELS = np.zeros(2, np.int32)
 DATA = Arrays(np.zeros((2, 4)), LABELS, np.zeros((2, 4)), LABELS)
 
 NO_CLASSIFIER: dict[str, tuple[Callable[[], Any], Arrays, str]] = {
-    "train_step": (lambda: made(own_class("train_step")), DATA, "its own train_step, which"),
-    "method_of_the_instance": (with_method_of_the_instance, DATA, "its own train_step, which"),
+    "own_loss": (lambda: made(own_class("compute_loss")), DATA, "its own compute_loss, which"),
     "two_outputs": (lambda: functional(outputs=2), DATA, "2 outputs"),
     "two_inputs": (lambda: functional(inputs=2), DATA, "2 inputs"),
     "no_flat_output": (
@@ -181,7 +149,6 @@ def recipe(**keys: Any) -> Recipe:
 TRAINS_ITSELF: dict[str, tuple[Callable[[], Any], bool]] = {
     "not_compiled": (functional, False),
     "compiled": (lambda: compiled(functional(), "sgd", "mse"), True),
-    "own_step": (lambda: made(own_class("train_step")), True),
     "own_loss": (lambda: made(own_class("compute_loss")), True),
     "other_methods": (lambda: made(own_class("summary")), False),
 }
@@ -284,7 +251,7 @@ def test_settings_of_several_optimizers_are_theirs() -> None:
             asked(model(), 2, **keys)
 
 
-def test_a_model_with_a_step_of_its_own_needs_no_compile() -> None:
+def test_a_model_with_a_loss_of_its_own_needs_no_compile() -> None:
     model = made(own_class("compute_loss"))
     assert isinstance(asked(model, learning_rate=0.1), keras.optimizers.SGD)
     assert model.compiled
@@ -372,7 +339,7 @@ def test_what_a_model_that_trains_itself_is_trained_by_is_said() -> None:
     assert "steps_per_execution 5" in unused
     trained_by = user_model.trained_by(model, recipe()).split(", ")
     assert trained_by == ["optimizer AdamW", "loss mse", "metrics mae"]
-    own = compiled(made(own_class("train_step")), "sgd")
+    own = compiled(made(own_class("compute_loss")), "sgd")
     assert user_model.trained_by(own, recipe()).startswith("optimizer SGD, ")
     assert user_model.warnings(own, recipe()) == []
     assert user_model.trained_by(model, recipe(loss=CROSS_ENTROPY)) == ""
@@ -393,35 +360,3 @@ def test_metrics_with_several_values_are_named() -> None:
     model.evaluate(inputs, np.eye(model.output_shape[1])[:1], verbose=0)
     (warning,) = user_model.after_training(model, recipe(), 10)
     assert "by_class" in warning and "mae" not in warning
-
-
-class LargestError(keras.metrics.Metric):
-    """Its state is a maximum, or with `is_summed` a sum."""
-
-    def __init__(self, is_summed: bool = False, **usual: Any) -> None:
-        super().__init__(**usual)
-        self.is_summed, self.state = is_summed, self.add_weight(initializer="zeros")
-
-    def update_state(self, labels: Any, outputs: Any, sample_weight: Any = None) -> None:
-        error = keras.ops.max(keras.ops.abs(labels - outputs))
-        both = self.state + error if self.is_summed else keras.ops.maximum(self.state, error)
-        self.state.assign(both)
-
-    def result(self) -> Any:
-        return self.state.value
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "is_summed": self.is_summed}
-
-
-@pytest.mark.parametrize("is_summed", [True, False])
-def test_a_metric_whose_state_is_no_sum_is_named(is_summed: bool) -> None:
-    metrics = [LargestError(is_summed, name="largest"), "mae", keras.metrics.AUC()]
-    model = compiled(functional(), "sgd", "mse", metrics=metrics)
-    model.evaluate(
-        np.zeros((1, *model.input_shape[1:]), np.float32),
-        np.zeros((1, *model.output_shape[1:]), np.float32),
-        verbose=0,
-    )
-    found = [*user_model.after_training(model, recipe(), 10)]
-    assert ["largest" in warning for warning in found] == [True] * (not is_summed)

@@ -24,8 +24,7 @@ class Conclusion:
     """A conclusion by its name in CONCLUSIONS: files <name>.csv and <name>.md.
 
     `title` heads its section of the page, `caption` is the text below it, `category` its place in
-    Snakemake's own report. `module` is a module of this package; its functions whose names begin
-    with `prefix` are used:
+    Snakemake's own report. `module` is a module of this package, with these functions:
 
     - `table(study, *tables)`: the data frame; `tables` are the tables of the conclusions in `uses`
     - `as_text(table)`: the table of the page; left out if the page has none
@@ -38,7 +37,6 @@ class Conclusion:
     caption: str
     category: str = "Tables"
     uses: tuple[str, ...] = ()
-    prefix: str = ""
 
     def table(self, study: Study, *tables: pd.DataFrame) -> pd.DataFrame:
         """The table of the conclusion."""
@@ -61,7 +59,7 @@ class Conclusion:
     def _function(self, name: str) -> Any:
         """The function of the module, or None if it has none of this name."""
         module = importlib.import_module(f"tfscaling.conclusions.{self.module}")
-        return getattr(module, f"{self.prefix}{name}", None)
+        return getattr(module, name, None)
 
 
 #: Every conclusion by its name, in the order of the report.
@@ -148,14 +146,6 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "step compared with computation plus all-reduce. That bound is without overlap: a step "
         "below it overlaps communication with computation, a step above it waits, or does other "
         "work such as the update of the variables.",
-    ),
-    "all_reduce": Conclusion(
-        "communication",
-        "All-reduce by size",
-        "Time of an all-reduce by its size and by what the replicas talk: gRPC, MPI or NCCL, "
-        "timed alone on the same nodes; with how many times as fast as gRPC it is where both "
-        "were timed.",
-        prefix="all_reduce_",
     ),
     "attribution": Conclusion(
         "what_holds_back",

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import evidence, shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
-from tfscaling.record.metrics import METRICS, QUALITY
-from tfscaling.spec import platforms
-from tfscaling.spec.config import POINT_AXES, Platform
-from tfscaling.spec.platforms import device_kind
+from tfscaling.record.metrics import QUALITY
+from tfscaling.spec.config import POINT_AXES
 from tfscaling.tables import display
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded, varying
-from tfscaling.tables.published_results import PublishedResult
-from tfscaling.tables.significance import Difference, Samples, as_costs, difference
+from tfscaling.tables.significance import Difference, Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
-#: Published results have no other quality.
-METRICS_PUBLISHED = ("execution_time_s", "loss", "accuracy", "cost_usd")
 AXES = POINT_AXES[1:]
 _SIDES = ("platform_a", "cloud_a", "platform_b", "cloud_b")
 COLUMNS = (
-    *("source", *_SIDES, *AXES),
+    *(*_SIDES, *AXES),
     *("devices", "metric", "value_a", "value_b", "winner", "margin_kind", "margin", "low", "high"),
     *("verdict", "comparisons"),
 )
@@ -43,21 +37,12 @@ def table(study: Study) -> pd.DataFrame:
     the better median, `margin` how many times worse the other one is (its error, for accuracy) with
     the interval `low` to `high`; where one of the two is zero it is their difference
     (`margin_kind`). `verdict` says whether the runs support that, with CONFIDENCE for all
-    `comparisons` of the table together. `source` is measured or published; published points are
-    single runs. Points that do other work are excluded, and so are points with half of their runs
-    diverged.
+    `comparisons` of the table together. Points that do other work are excluded, and so are
+    points with half of their runs diverged.
     """
     out = {point_of(row) for row, _ in study.ineligible}
     measured = [row for row in study.points if row["runs"] > 0 and point_of(row) not in out]
     rows = _measured(measured, study.samples)
-    by_name = {each.published_as or name: each for name, each in study.manifest.platforms.items()}
-    published = [_as_point(row, by_name.get(row.platform)) for row in study.published_results]
-    for a, b in _pairs(published):
-        for metric in METRICS_PUBLISHED:
-            if ordered := _ordered(a, b, metric):
-                values = np.array([[row[metric]] for row in ordered])
-                better, other = as_costs(values, METRICS[metric]).tolist()
-                rows += _row(a, b, metric, "published", difference(better, other), 0)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -91,7 +76,7 @@ def _measured(points: Sequence[Row], samples: Samples) -> list[Row]:
             better_first = [of_metric[place] for place in places]
             differences = samples.differences(metric, better_first, max(1, comparisons))
             for place, one in zip(places, differences, strict=True):
-                found[place, metric] = _row(*pairs[place], metric, "measured", one, comparisons)
+                found[place, metric] = _row(*pairs[place], metric, one, comparisons)
     return [
         row
         for place in range(len(pairs))
@@ -116,14 +101,6 @@ def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
     return sorted(pairs, key=lambda pair: order.index((pair[0]["platform"], pair[1]["platform"])))
 
 
-def _as_point(result: PublishedResult, platform: Platform | None) -> Row:
-    """A published result as the row of a point, its cost at the platform's price."""
-    price = platform.price_usd(result.gpus_per_node) if platform else None
-    cost = platforms.run_cost_usd(price, result.nodes, result.execution_time_s)
-    kind = device_kind(result.gpus_per_node, "physical")
-    return {**asdict(result), "recipe": "published", "devices": kind, "cost_usd": cost}
-
-
 def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
     """(the point with the better median, the other); None where one has no value."""
     if not (is_known(a[metric]) and is_known(b[metric])):
@@ -132,16 +109,13 @@ def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
     return (a, b) if (a[metric] > b[metric]) == higher else (b, a)
 
 
-def _row(
-    a: Row, b: Row, metric: str, source: str, found: Difference | None, comparisons: int
-) -> list[Row]:
+def _row(a: Row, b: Row, metric: str, found: Difference | None, comparisons: int) -> list[Row]:
     ordered = _ordered(a, b, metric)
     if ordered is None or found is None:
         return []
     sides = a["platform"], a["cloud"], b["platform"], b["cloud"]
     low, high = found.interval or (None, None)
     row: Row = {
-        "source": source,
         **dict(zip(_SIDES, sides, strict=True)),
         **{name: a[name] for name in (*AXES, "devices")},
         "metric": a["quality_metric"] if metric == QUALITY else metric,
@@ -156,14 +130,14 @@ def _row(
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """One row per metric of every point that platforms of two clouds have both."""
-    comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
+    comparisons = table["comparisons"].max()
     return shown.text_table(
         "Clouds: the same configuration on two clouds",
         table,
         _cells,
         shown.notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),
         "No two clouds to compare.",
-        names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING[1:], "source"],
+        names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING[1:]],
         each="rows",
     )
 

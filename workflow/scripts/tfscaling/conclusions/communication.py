@@ -12,7 +12,6 @@ the all-reduce: a ring of n replicas sends 2 (n - 1) / n times the bytes over ea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -27,14 +26,13 @@ from tfscaling.conclusions.shown import text_of, with_spread
 from tfscaling.record import benchmark_record, run_record, run_states
 from tfscaling.record.benchmark_record import BenchmarkRecord
 from tfscaling.spec import run_spec, user_code
-from tfscaling.spec.config import MPI_STRATEGY, POINT_AXES
+from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.manifest import NO_ALL_REDUCE, OF_PROGRAM, SINGLE, PlannedBenchmark
-from tfscaling.spec.platforms import GPU, device_kind
 from tfscaling.spec.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, one_line, rounded
-from tfscaling.tables.estimates import median_interval, ratio_interval
-from tfscaling.tables.table_rows import Row, columns_of, is_known, point_of
+from tfscaling.tables.estimates import median_interval
+from tfscaling.tables.table_rows import Row, is_known, point_of
 
 #: Fewer sizes leave nothing to check the two parameters by.
 SIZES_MIN = 5
@@ -126,16 +124,15 @@ def _parameters(sizes: np.ndarray, times: np.ndarray) -> tuple[float, float]:
 
 #: Status of a point's benchmark; others come from `runs_table.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
-EXCHANGE = "steps_per_synchronisation"
 COLUMNS = (
     *POINT_AXES,
-    *("devices", "status", "reason", "runs", "replicas", EXCHANGE, "gradient_bytes", "repetitions"),
+    *("devices", "status", "reason", "runs", "replicas", "gradient_bytes", "repetitions"),
     *(f"all_reduce_time_s{end}" for end in ("", "_min", "_max", "_low", "_high")),
     *(name for name in Fit.__struct_fields__[1:]),
     *("fit_reason", "step_time_s", "compute_time_s", "step_bound_s", "step_time_over_bound"),
     "record",
 )
-WHOLE = ("runs", "replicas", EXCHANGE, "gradient_bytes", "repetitions")
+WHOLE = ("runs", "replicas", "gradient_bytes", "repetitions")
 REASONS = {
     SINGLE: "nothing to communicate: the bound is the computation alone",
     NO_ALL_REDUCE: "the strategy updates parameter servers: an all-reduce is no bound of it",
@@ -185,14 +182,12 @@ def to_do(
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point of the comparison; no rows if benchmarks are not enabled."""
     planned = {each.point: each for each in study.manifest.all_reduce_benchmarks}
-    recipes = {run.spec.point: run.spec.recipe for run in study.manifest.runs}
-    steps = {point: recipe.steps_per_synchronisation for point, recipe in recipes.items()}
     names = ("devices", "runs", "replicas", "step_time_s", "compute_time_s")
     rows = []
     for each in study.points if planned else ():
         point = point_of(each)
         row: Row = {name: each[name] if is_known(each[name]) else None for name in names}
-        row |= {**{axis: each[axis] for axis in POINT_AXES}, EXCHANGE: steps.get(point)}
+        row |= {**{axis: each[axis] for axis in POINT_AXES}}
         excluded: Row = {"status": EXCLUDED, "reason": each["reason"]}
         benchmark = planned.get(point)
         made = _benchmark(row, benchmark, study.benchmarks_dir) if benchmark else excluded
@@ -220,7 +215,7 @@ def _benchmark(row: Row, planned: PlannedBenchmark, folder: Path) -> Row:
         **{"all_reduce_time_s_min": min(times), "all_reduce_time_s_max": max(times)},
         **{"all_reduce_time_s_low": low, "all_reduce_time_s_high": high},
         **msgspec.structs.asdict(found),
-        **_bound(row, median(times) / row[EXCHANGE]),
+        **_bound(row, median(times)),
         "record": str(folder / planned.spec.path / benchmark_record.RECORD),
     }
 
@@ -236,19 +231,17 @@ def _bound(row: Row, all_reduce_time_s: float) -> Row:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: times in seconds, intervals and ranges in brackets, what is missing."""
-    cells = partial(_cells, exchanges_less=bool((table[EXCHANGE] > 1).any()))
     none = "Not measured: `all_reduce_benchmark.enabled` is false in the configuration."
-    return shown.text_table("Communication", table, cells, shown.notes("communication"), none)
+    return shown.text_table("Communication", table, _cells, shown.notes("communication"), none)
 
 
-def _cells(row: Row, exchanges_less: bool) -> dict[str, str]:
+def _cells(row: Row) -> dict[str, str]:
     ends = ("low", "high") if is_known(row["all_reduce_time_s_low"]) else ("min", "max")
     refused = text_of(row["fit_reason"])
     reasons = [text_of(row["reason"]), refused and f"no latency and bandwidth: {refused}"]
-    sizes = ["replicas", *[EXCHANGE] * exchanges_less, "gradient_bytes"]
     return {
         "status": row["status"],
-        **{name: rounded(row[name], 0) for name in sizes},
+        **{name: rounded(row[name], 0) for name in ("replicas", "gradient_bytes")},
         "all_reduce_time_s": with_spread(row, "all_reduce_time_s", 4, ends),
         "latency_s": with_spread(row, "latency_s", 6, ("min", "max")),
         "bandwidth_mb_per_s": with_spread(row, "bandwidth_mb_per_s", 0, ("min", "max")),
@@ -258,101 +251,4 @@ def _cells(row: Row, exchanges_less: bool) -> dict[str, str]:
         "step_bound_s": rounded(row["step_bound_s"], 4),
         "step_time_over_bound": rounded(row["step_time_over_bound"], 2),
         "reason": one_line("; ".join(filter(None, reasons))),
-    }
-
-
-# all-reduces by size: the time by each transport, and how much faster than gRPC it is
-
-GRPC, MPI, NCCL, IN_PROCESS = "gRPC", "MPI", "NCCL", "in process"
-TRANSPORT_COLUMNS = (
-    *POINT_AXES,
-    *("devices", "transport", "replicas", "payload", "bytes", "repetitions"),
-    *("all_reduce_time_s", "all_reduce_time_s_low", "all_reduce_time_s_high"),
-    *("speedup_over_grpc", "speedup_over_grpc_low", "speedup_over_grpc_high"),
-)
-
-
-class _Timed(NamedTuple):
-    """An all-reduce of a benchmark: the slowest rank's seconds of each repetition."""
-
-    spec: BenchmarkSpec
-    transport: str
-    payload: str
-    bytes: int
-    times_s: Sequence[float]
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for all-reduces of the same payload over the same replicas."""
-        point = self.spec.point
-        place = (point.platform, point.model, point.nodes, point.gpus_per_node, self.spec.replicas)
-        return *place, self.payload, self.bytes
-
-    def differences(self, other: _Timed) -> int:
-        """How many other axes of the points differ."""
-        own, others = self.spec.point, other.spec.point
-        return (own.recipe != others.recipe) + (own.tasks_per_node != others.tasks_per_node)
-
-
-def transport(spec: BenchmarkSpec) -> str:
-    """How the replicas of a benchmark's point communicate."""
-    if spec.point.strategy == MPI_STRATEGY:
-        return MPI
-    if _devices(spec) == GPU and spec.communication != "ring":
-        return NCCL
-    return GRPC if spec.geometry.tasks > 1 else IN_PROCESS
-
-
-def _devices(spec: BenchmarkSpec) -> str:
-    return device_kind(spec.point.gpus_per_node, spec.measured.devices)
-
-
-def all_reduce_table(study: Study) -> pd.DataFrame:
-    """TRANSPORT_COLUMNS: a row per point and payload of the all-reduce benchmarks that count.
-
-    Points with the same replicas are next to each other, size by size.
-    """
-    timed: dict[tuple[object, ...], list[_Timed]] = {}
-    for spec in (each.spec for each in study.manifest.all_reduce_benchmarks if each.spec):
-        record = read(spec, study.benchmarks_dir).record
-        for each in record.all_reduces if record else ():
-            one = _Timed(spec, transport(spec), each.payload, each.bytes, each.slowest_s)
-            timed.setdefault(one.key, []).append(one)
-    rows = [_transport_row(one, alike) for alike in timed.values() for one in alike]
-    whole = dict.fromkeys(("replicas", "bytes", "repetitions"), "Int64")
-    return pd.DataFrame(rows, columns=list(TRANSPORT_COLUMNS)).astype(whole)
-
-
-def _transport_row(one: _Timed, alike: Sequence[_Timed]) -> Row:
-    low, high = median_interval(one.times_s) or (None, None)
-    row: Row = {
-        **columns_of(one.spec.point),
-        **{"devices": _devices(one.spec), "transport": one.transport},
-        **{"replicas": one.spec.replicas, "payload": one.payload, "bytes": one.bytes},
-        **{"repetitions": len(one.times_s), "all_reduce_time_s": median(one.times_s)},
-        **{"all_reduce_time_s_low": low, "all_reduce_time_s_high": high},
-    }
-    by_grpc = [other for other in alike if other.transport == GRPC]
-    if one.transport == GRPC or not by_grpc:
-        return row
-    theirs = min(by_grpc, key=one.differences).times_s
-    row["speedup_over_grpc"] = median(theirs) / median(one.times_s)
-    low, high = ratio_interval(theirs, one.times_s) or (None, None)
-    return row | {"speedup_over_grpc_low": low, "speedup_over_grpc_high": high}
-
-
-def all_reduce_as_text(table: pd.DataFrame) -> TextTable:
-    """`table` for people: seconds and ratios with their intervals."""
-    none = "No all-reduce was timed: the page of communication says why."
-    return shown.text_table(
-        "All-reduce by size", table, _transport_cells, shown.notes("all_reduce"), none
-    )
-
-
-def _transport_cells(row: Row) -> dict[str, str]:
-    return {
-        **{name: rounded(row[name], 0) for name in ("replicas", "bytes")},
-        **{name: str(row[name]) for name in ("payload", "transport")},
-        "all_reduce_time_s": with_spread(row, "all_reduce_time_s", 6),
-        "speedup_over_grpc": with_spread(row, "speedup_over_grpc", 2),
     }

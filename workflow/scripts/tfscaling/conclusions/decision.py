@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -21,33 +21,23 @@ import pandas as pd
 from tfscaling.conclusions.evidence import (
     NotCovered,
     Study,
-    ineligible_text,
     not_covered_text,
-    remark,
     split,
 )
 from tfscaling.conclusions.projection import Interval, intervals
 from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import render, sentences
 from tfscaling.record.metrics import NAN, QUALITY
-from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import display
-from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, SPREAD, all_at_target
+from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, all_at_target
 from tfscaling.tables.display import (
-    TextTable,
-    cell,
-    headed,
-    point_name,
-    quality_name,
     target_text,
     value,
     varying,
 )
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -55,12 +45,10 @@ from tfscaling.tables.significance import (
     TOO_FEW,
     Difference,
     Samples,
-    pareto_set,
     weakest,
 )
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,
-    QUALITY_COLUMNS,
     Row,
     columns_of,
     frame,
@@ -69,7 +57,6 @@ from tfscaling.tables.table_rows import (
     metric_of,
     point_of,
     qualities_of,
-    rows_of,
     typed,
 )
 
@@ -469,102 +456,12 @@ def _lacking(goal: str, rows: Sequence[Row]) -> list[NotCovered]:
     return found
 
 
-_WEIGHED = ("execution_time_s", "cost_usd", QUALITY)
-_FEWER = f"fewer than {RUNS_FOR_INTERVAL} runs"
-#: What points lack, or their status without a valid run → words for one, for several.
-_LACKING = {
-    "runs": (f"has {_FEWER}", f"have {_FEWER}"),
-    "times": (f"has {_FEWER} with times that count", f"have {_FEWER} with times that count"),
-    "diverged": ("diverged in all its runs", "diverged in all their runs"),
-    "failed": ("failed", "failed"),
-    "unfinished": ("is unfinished", "are unfinished"),
-    "stale": ("is stale", "are stale"),
-    "missing": ("is missing", "are missing"),
-}
-
-
-def pareto(study: Study) -> pd.DataFrame:
-    """The points that no other of the same work beats in time, cost and quality together.
-
-    Points that may not be compared are excluded. Medians are compared; equal points do not beat
-    each other. Cost is included only if every point of the work with a time has a price. Columns
-    are as in the comparison, with intervals.
-    """
-    kept: list[Row] = []
-    for rows in study.works.values():
-        measured, _ = split(rows, study.samples)
-        names = _weighed(measured)
-        known = [row for row in measured if all(is_known(row[name]) for name in names)]
-        kept += [known[position] for position in pareto_set(known, names)]
-    shown = [name for name in SPREAD if name in (*_WEIGHED, *OF_ALL_RUNS)]
-    ends = [f"{name}_{end}" for name in shown for end in ("min", "max", "low", "high")]
-    runs = ["runs", "runs_timed", "runs_asked"]
-    columns = [*POINT_AXES, "platform_title", *runs, *shown, *QUALITY_COLUMNS, *ends]
-    return pd.DataFrame(kept, columns=columns)
-
-
-def _weighed(measured: Sequence[Row]) -> list[str]:
-    """The metrics that decide who beats whom: no cost without prices, no quality of short runs."""
-    out: set[str] = set()
-    if not all(is_known(row["cost_usd"]) for row in measured if row["runs_timed"] > 0):
-        out.add("cost_usd")
-    if measured and all(map(is_projected, measured)):
-        out.add(QUALITY)
-    return [name for name in _WEIGHED if name not in out]
-
-
 def page(table: pd.DataFrame, study: Study) -> str:
-    """The page decision.md: choices, Pareto set, what would change them."""
+    """The page decision.md: the choices of each question."""
     rows = typed(DecisionRow, table)
     text = render(
         "decision_page",
         works={work: list(own) for work, own in groupby(rows, lambda row: row.work)},
         indifference=study.question.indifference,
-        pareto=display.markdown(_pareto_table(study), 2).rstrip() if rows else "",
-        open=list(_open(study)),
-        has_search=bool(study.searches),
-        is_undecided=any(row.support == INCONCLUSIVE for row in rows),
     )
     return f"{text}\n"
-
-
-def _pareto_table(study: Study) -> TextTable:
-    best, samples, points = pareto(study), study.samples, study.works
-    vary = varying(study.points)  # one table for all tasks
-    names = {
-        point_of(row): point_name(row, vary) + remark(row, samples)
-        for rows in points.values()
-        for row in rows
-    }
-    columns = [name for name in SPREAD if name in best and best[name].notna().any()]
-    heads = headed(best, ["runs", *columns])
-    rows = [[names[point_of(row)], *(cell(name, row) for name in heads)] for row in rows_of(best)]
-    measured = [split(rows, samples)[0] for rows in points.values()]
-    priced = all("cost_usd" in _weighed(rows) for rows in measured)
-    words = ["time", *["cost"] * priced]
-    if not measured or any(QUALITY in _weighed(rows) for rows in measured):
-        words.append(quality_name(best))
-    what = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-    notes = ["Medians are compared, so the intervals in brackets may overlap."]
-    if not priced:
-        notes.append("Cost is excluded if a measured configuration has no price.")
-    notes += [ineligible_text(study.ineligible, varying(study.points))] if study.ineligible else []
-    title = f"Configurations that no other beats in {what} together"
-    return TextTable.of(title, ["configuration", *heads.values()], rows, notes)
-
-
-def _open(study: Study) -> Iterator[tuple[tuple[str, str], list[str]]]:
-    """(words for one point and for several, their names) of points that lack runs."""
-    lacking: dict[str, list[str]] = {status: [] for status in _LACKING}
-    for rows in study.works.values():
-        vary = varying(rows)
-        for row in rows:
-            point, name = point_of(row), point_name(row, vary)
-            wanted = RUNS_FOR_INTERVAL - study.samples.statuses(point)[RunState.DIVERGED]
-            if 0 < row["runs"] < wanted and point not in study.searched:
-                lacking["runs"].append(f"{name}, {cell('runs', row)}")
-            elif row["runs"] > 0 and row["runs_timed"] < wanted and point not in study.searched:
-                lacking["times"].append(f"{name}, {row['runs_timed']} of {row['runs']}")
-            elif row["status"] in lacking:
-                lacking[row["status"]].append(name)
-    return ((_LACKING[what], names) for what, names in lacking.items() if names)

@@ -310,9 +310,8 @@ def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
 
 def _clouds(clouds: pd.DataFrame, study: Study) -> Iterator[Finding]:
     """For two platforms of two clouds: who wins how many points by what."""
-    measured = clouds[clouds["source"] == "measured"]
-    comparisons = int((measured["verdict"] != TOO_FEW).sum())
-    pairs = measured.groupby(["platform_a", "platform_b", "metric"], sort=False)
+    comparisons = int((clouds["verdict"] != TOO_FEW).sum())
+    pairs = clouds.groupby(["platform_a", "platform_b", "metric"], sort=False)
     for (first, second, metric), group in pairs:
         margins = {cloud: group.loc[group["winner"] == cloud, "margin"]
                    for cloud in group["winner"].value_counts().index}  # fmt: skip

@@ -96,7 +96,7 @@ def text_table(
     *,
     names: Sequence[str] = NAMING,
     each: str = "configurations",
-    above: Sequence[str] = (),
+    above: str = "",
 ) -> TextTable:
     """One row per row of `table`: the columns of `names` that differ, then its `cells`.
 
@@ -106,7 +106,7 @@ def text_table(
         return TextTable(title, pd.DataFrame(), (if_empty,))
     axes, fixed = naming(table, names)
     rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in rows_of(table)]
-    before = " ".join(filter(None, (*above, all_share(fixed, each))))
+    before = " ".join(filter(None, (above, all_share(fixed, each))))
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 

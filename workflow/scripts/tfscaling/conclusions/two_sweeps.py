@@ -7,20 +7,14 @@ first that is not. All intervals hold together by Bonferroni, and "same" follows
 leaves out 1 where a difference is shown. No theorem covers all of it; benchmarks/regressions.py
 simulates how often it is wrong.
 
-A point with more than half of its runs failed is failing, whatever the times of the others. Other
-failures are compared over all points together, because points differ in how often their runs fail
-and in their numbers of runs. Given how many runs of a point failed in both sweeps, the failures of
-one sweep are hypergeometric if runs fail equally often in both. The sum over the points is the
-statistic of the exact test of Cochran and Mantel-Haenszel (M. W. Birch, 1964), for a single point
-Fisher's exact test. The test assumes that runs fail independently.
+A point with more than half of its runs failed is failing, whatever the times of the others.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
 from typing import NamedTuple
 
 import msgspec
@@ -50,8 +44,6 @@ NOT_COMPARED = "not compared"
 #: Verdicts on points that are compared; the first ones end `snakemake regressions` with status 1.
 REGRESSIONS = (SLOWER, LOST, FAILING)
 COMPARED = (*REGRESSIONS, FASTER, SAME, OPEN)
-#: Failures are counted over the points with these verdicts.
-_TOGETHER = (SLOWER, FASTER, SAME, OPEN)
 COLUMNS = (
     *("reference", *POINT_AXES, "devices", "verdict"),
     *("reference_recipe", "reference_runs", "runs", REFERENCE_TIME, TIME),
@@ -66,9 +58,6 @@ _OF_RUNS = ("repeat", "status", TIME, "started", "hosts", *_FACTS)
 _HASH_WIDTH, _WIDTH = 10, 60
 #: Fewer runs of a sweep show neither outliers nor a second mode.
 RUNS_MIN = 4
-#: More failures than in the other sweep are shown where chance is below this level: half of the
-#: error of two-sided verdicts, as of "slower".
-LEVEL = (1 - CONFIDENCE) / 2
 
 
 class Ends(NamedTuple):
@@ -76,27 +65,6 @@ class Ends(NamedTuple):
 
     bad: int
     runs: int
-
-
-def chance(points: Iterable[tuple[Ends, Ends]]) -> float:
-    """The probability of this many failures here or more, if runs fail equally often in both
-    sweeps.
-
-    `points` are the ends of each point, (here, there).
-    """
-    sums, bad = np.ones(1), 0
-    for here, there in points:
-        sums, bad = np.convolve(sums, _of_point(here, there)), bad + here.bad
-    return min(1.0, float(sums[bad:].sum()))
-
-
-def _of_point(here: Ends, there: Ends) -> Array:
-    """Probability of each number of failures here, from 0 to all of both: (numbers,)."""
-    bad = here.bad + there.bad
-    ways = comb(here.runs + there.runs, bad)
-    return np.array(
-        [comb(here.runs, own) * comb(there.runs, bad - own) / ways for own in range(bad + 1)]
-    )
 
 
 @dataclass(frozen=True)
@@ -336,50 +304,6 @@ def _times(sides: Sequence[Side]) -> Array:
     return times
 
 
-@dataclass(frozen=True)
-class Failures:
-    """Runs that ended badly at all points that are compared and neither lost nor failing.
-
-    `chance` is the probability of this number here if runs fail as often as in the reference.
-    """
-
-    points: int
-    here: Ends
-    there: Ends
-    chance: float
-
-    @property
-    def are_more(self) -> bool:
-        """Whether more runs fail here, beyond chance."""
-        return self.chance <= LEVEL
-
-    @property
-    def text(self) -> str:
-        """One sentence, or nothing if no run failed."""
-        if not self.here.bad + self.there.bad:
-            return ""
-        points = f"{self.points} configuration{'s that are' if self.points > 1 else ' that is'}"
-        more = "more than by chance" if self.are_more else "that more fail here is not shown"
-        return (
-            f"At {points} neither lost nor failing {self.here.bad} of {self.here.runs} runs failed "
-            f"or diverged here, {self.there.bad} of {self.there.runs} there: {more}."
-        )
-
-
-def failures(found: pd.DataFrame) -> Failures:
-    """The failures in `table`, or in the file of it."""
-    rows = rows_of(found[found["verdict"].isin(_TOGETHER)])
-    here, there = (
-        [Ends(int(row[f"{before}runs_failed"]), int(row[f"{before}runs_ended"])) for row in rows]
-        for before in ("", "reference_")
-    )
-    return Failures(len(rows), _sum(here), _sum(there), chance(zip(here, there, strict=True)))
-
-
-def _sum(ends: Sequence[Ends]) -> Ends:
-    return Ends(sum(each.bad for each in ends), sum(each.runs for each in ends))
-
-
 def summary(found: pd.DataFrame) -> str:
     """`6 points against results/before: 2 slower, 1 faster, 3 same.`"""
     counts = Counter(found["verdict"])
@@ -415,5 +339,4 @@ def as_text(found: pd.DataFrame) -> TextTable:
         comparisons=int(comparisons) if is_known(comparisons) else 0,
         causes=causes,
     )
-    above = summary(found), failures(found).text
-    return shown.text_table(title, found, cells, notes, none, above=above)
+    return shown.text_table(title, found, cells, notes, none, above=summary(found))

@@ -6,7 +6,6 @@ Fetching happens once, on the machine of the workflow; ranks only read the prepa
 from __future__ import annotations
 
 import hashlib
-import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +15,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tfscaling.datasets import cifar10, downloads, idx, npz, pipelines, synthetic
-from tfscaling.datasets.npz import Nest as Nest
+from tfscaling.datasets import downloads, formats, image_files, pipelines
+from tfscaling.datasets.formats import Nest as Nest
 from tfscaling.files import atomic
 from tfscaling.record import crashes
 from tfscaling.record.prepared_data import SHA256, DatasetFacts, Examples
@@ -53,11 +52,11 @@ class Arrays:
 
     @property
     def train_examples(self) -> int:
-        return len(npz.first(self.y_train))
+        return formats.examples(self.y_train)
 
     @property
     def test_examples(self) -> int:
-        return len(npz.first(self.y_test))
+        return formats.examples(self.y_test)
 
     @property
     def train(self) -> tuple[Nest, ...]:
@@ -100,7 +99,7 @@ DATASETS: dict[str, Dataset] = {
         "60,000 + 10,000 grey images of handwritten digits, 28 x 28.",
         "8fc8fc4f0343f34ece1fcfdfb65f0801fac48030ce7c70e62bbb62f64ee2e65b",
         60_000,
-        idx.read,
+        formats.mnist,
         {
             "keras": downloads.files(
                 _KERAS,
@@ -115,24 +114,21 @@ DATASETS: dict[str, Dataset] = {
         "60,000 + 10,000 grey images of clothes, 28 x 28.",
         "37e5852d33933792bfddacf387e185c9c3d87fa20c45417517512181f092a44a",
         60_000,
-        idx.read,
+        formats.mnist,
         {
-            "/usr/share/datasets/fashion-mnist": downloads.installed(
-                "/usr/share/datasets/fashion-mnist"  # of the Debian package
-            ),
             "keras": downloads.files(
                 _KERAS,
                 {
-                    f"{idx.FILES['x_train']}.gz": (
+                    f"{formats.IDX_FILES['x_train']}.gz": (
                         "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
                     ),
-                    f"{idx.FILES['y_train']}.gz": (
+                    f"{formats.IDX_FILES['y_train']}.gz": (
                         "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
                     ),
-                    f"{idx.FILES['x_test']}.gz": (
+                    f"{formats.IDX_FILES['x_test']}.gz": (
                         "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
                     ),
-                    f"{idx.FILES['y_test']}.gz": (
+                    f"{formats.IDX_FILES['y_test']}.gz": (
                         "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
                     ),
                 },
@@ -147,7 +143,7 @@ DATASETS: dict[str, Dataset] = {
         "50,000 + 10,000 colour images of ten kinds of things, 32 x 32.",
         "80b3c18ee2939c77fc35655b1801749f57f7876bdbe810b3408c6860015b8931",
         50_000,
-        cifar10.read,
+        formats.cifar10,
         {
             "University of Toronto": downloads.files(
                 "https://www.cs.toronto.edu/~kriz",
@@ -167,9 +163,9 @@ DATASETS: dict[str, Dataset] = {
         "1,536 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
         " classes: for speed, not for accuracy.",
         "29cb6e55ddd9a5eff37a1227f2447913c36a2eba948375cbadd9bb0e04a649ec",
-        synthetic.IMAGENET_EXAMPLES["train"],
-        npz.read,
-        generated=("synthetic", synthetic.imagenet),
+        image_files.NOISE_EXAMPLES["train"],
+        formats.npz,
+        generated=("synthetic", image_files.noise),
         image_shape=(224, 224, 3),
     ),
 }
@@ -188,43 +184,41 @@ def get(name: str, parameters: Given = NOTHING) -> Dataset:
     if not user_code.is_reference(name):
         return DATASETS[name]
     function = ("function", lambda: _from_function(name, parameters))
-    return Dataset("From a custom function.", None, None, npz.read, generated=function)
+    return Dataset("From a custom function.", None, None, formats.npz, generated=function)
 
 
 def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
     """What the user's function returns, checked."""
     try:
-        train, test = (
-            pipelines.arrays_of(part) if hasattr(part, "as_numpy_iterator") else part
-            for part in user_code.call(name, parameters)
-        )
+        train, test = user_code.call(name, parameters)
     except Exception:
         traceback.print_exc()  # the way through the user's code is for the log
         raise
     arrays: dict[str, np.ndarray] = {}
     for part, given in (("train", train), ("test", test)):
+        if hasattr(given, "as_numpy_iterator"):
+            raise ValueError(
+                f"the {part} data is a tf.data.Dataset; give the function the argument `context`, "
+                "and return this worker's part"
+            )
         if len(given) not in (2, 3):
             raise ValueError(
                 f"the {part} data has {len(given)} parts; allowed: inputs, answers, and weights of "
                 "the examples"
             )
-        for kind, nest in zip(("x", "y", "weights"), npz.with_tuples(given), strict=False):
-            arrays |= npz.named(f"{kind}_{part}", nest)
-    train_only, test_only = (
-        {re.sub("_(train|test)", "", name, count=1) for name in arrays if _is_test(name) is is_test}
-        for is_test in (False, True)
-    )
-    if train_only != test_only:
-        differing = ", ".join(sorted(train_only ^ test_only))
-        raise ValueError(f"training and test data have different parts: {differing}")
-    for name, array in arrays.items():
-        _check(name, array)
-        first = next(other for other in arrays if _is_test(other) == _is_test(name))
-        examples = len(arrays[first]) if arrays[first].ndim else 0
-        if not examples:
-            raise ValueError(f"{first} has no examples")
-        if array.ndim == 0 or len(array) != examples:
-            raise ValueError(f"{name} has the shape {array.shape}, {first} has {examples} examples")
+        own: dict[str, np.ndarray] = {}
+        for kind, nest in zip(("x", "y", "weights"), given, strict=False):
+            own |= formats.named(f"{kind}_{part}", nest)
+        _check(own)
+        arrays |= own
+    pairs = {name: name.replace("_train", "_test", 1) for name in arrays if not _is_test(name)}
+    if differing := {*pairs, *pairs.values()} ^ arrays.keys():
+        names = ", ".join(sorted(differing))
+        raise ValueError(f"training and test data have different parts: {names}")
+    for train_name, test_name in pairs.items():
+        types = [arrays[name].dtype == np.uint8 for name in (train_name, test_name)]
+        if train_name.startswith("x_") and types[0] != types[1]:
+            raise ValueError(f"{train_name} and {test_name} must both be uint8, or neither")
     return arrays
 
 
@@ -247,12 +241,19 @@ def _is_test(name: str) -> bool:
     return name.startswith(("x_test", "y_test", "weights_test"))
 
 
-def _check(name: str, array: np.ndarray) -> None:
-    """Raises ValueError if these are no numbers that a model can compute with."""
-    if array.dtype.kind not in "uifb":
-        raise ValueError(f"{name} has the type {array.dtype}, not of numbers")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"{name} has values that are NaN or infinite")
+def _check(arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError if these are no numbers of the same examples."""
+    first = next(iter(arrays))
+    for name, array in arrays.items():
+        if array.dtype.kind not in "uifb":
+            raise ValueError(f"{name} has the type {array.dtype}, not of numbers")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"{name} has values that are NaN or infinite")
+        if not array.size or len(array) != len(arrays[first]):
+            raise ValueError(
+                f"{name} has the shape {array.shape}, {first} the shape {arrays[first].shape}; "
+                "allowed: the same number of examples, at least 1"
+            )
 
 
 def fetch(
@@ -292,7 +293,9 @@ def fetch(
             source=source,
             path=str(path) if path else None,
             sha256=checksum,
-            examples=Examples(**{part: npz.examples(part, arrays) for part in npz.NAMES}),
+            examples=Examples(
+                **{part: formats.examples(formats.nested(part, arrays)) for part in formats.NAMES}
+            ),
             user_code=code,
         )
         write_json(provenance, facts)
@@ -353,13 +356,7 @@ def load(
         name: array[: test_examples_max if _is_test(name) else train_examples_max]
         for name, array in arrays.items()
     }
-    for name in [name for name in arrays if name.startswith("x_train")]:
-        both = [name, name.replace("x_train", "x_test", 1)]
-        is_bytes = {part: arrays[part].dtype == np.uint8 for part in both}
-        if any(is_bytes.values()) and not all(is_bytes.values()):
-            # bytes are scaled to [0, 1]: the bytes of one part are brought to the other's range
-            arrays |= {part: arrays[part] / np.float32(255) for part in both if is_bytes[part]}
-    x_train, y_train, x_test, y_test = (npz.nested(part, arrays) for part in npz.NAMES)
+    x_train, y_train, x_test, y_test = (formats.nested(part, arrays) for part in formats.NAMES)
     return Arrays(
         x_train,
         y_train,
@@ -381,7 +378,7 @@ def _held_out(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.n
 
 
 def _weights(part: str, arrays: Mapping[str, np.ndarray]) -> Nest | None:
-    return npz.nested(part, arrays) if any(name.startswith(part) for name in arrays) else None
+    return formats.nested(part, arrays) if any(name.startswith(part) for name in arrays) else None
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:

@@ -1,4 +1,4 @@
-"""Folders with the files of a dataset: downloaded, from a package, or installed on this machine.
+"""Folders with the files of a dataset: downloaded, or from a package.
 
 Each function returns a source: called, it opens a folder that lasts as long as the `with` block.
 Every wait has a limit, so that a closed network ends in an error message.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 #: Opens a folder with the files of a dataset, or raises.
@@ -70,11 +70,6 @@ def debian_package(package: str, subfolder: str) -> Source:
             yield content / subfolder
 
     return download
-
-
-def installed(folder: str) -> Source:
-    """A folder of this machine."""
-    return lambda: nullcontext(Path(folder))
 
 
 def call(*command: str, folder: str | None = None, timeout_s: float = _PROGRAM_TIMEOUT_S) -> None:

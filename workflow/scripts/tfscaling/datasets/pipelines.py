@@ -1,4 +1,4 @@
-"""A user's pipelines: what their functions are told, the files that they read, their arrays.
+"""A user's pipelines: what their functions are told, and the files that they read.
 
 A dataset's function with the argument `context` is called on each rank and returns that worker's
 part of the data; here it is not called. What it reads may be made once, by a function
@@ -10,9 +10,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from tfscaling.record import prepared_data
 from tfscaling.record.prepared_data import DatasetFacts
@@ -61,29 +58,3 @@ def prepare(function: str, name: str, output: Path, parameters: Given) -> Datase
         examples=None,
         pipeline=function,
     )
-
-
-def arrays_of(dataset: Any) -> Any:
-    """The examples of a tf.data.Dataset of batches as arrays, structured as its elements are.
-
-    Raises ValueError if it never ends.
-    """
-    if int(dataset.cardinality()) == -1:  # tf.data.INFINITE_CARDINALITY
-        raise ValueError(
-            "the dataset never ends; a function with the argument `context` is called on each "
-            "rank, and its recipe may have steps_per_epoch"
-        )
-    batches = list(dataset.as_numpy_iterator())
-    if not batches:
-        raise ValueError("the dataset has no examples")
-    return _joined(batches)
-
-
-def _joined(batches: list[Any]) -> Any:
-    """Batches one after the other, in the structure of the first."""
-    first = batches[0]
-    if isinstance(first, dict):
-        return {key: _joined([batch[key] for batch in batches]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_joined([batch[place] for batch in batches]) for place in range(len(first)))
-    return np.concatenate([np.atleast_1d(batch) for batch in batches])

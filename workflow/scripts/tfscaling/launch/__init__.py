@@ -8,7 +8,6 @@ __all__ = [
     "attempt",
     "checkpoint_folder",
     "failures",
-    "finished_attempt",
     "forked_ranks",
     "heartbeat",
     "launchers",

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tfscaling.files import program_errors
-from tfscaling.launch import rank_files, resource_use, slurm_job
+from tfscaling.launch import provenance, rank_files, resource_use, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
 from tfscaling.record.attempts import Cause, Kind, UserLine
 from tfscaling.record.events import PROGRAM_STARTED, Event
@@ -336,7 +336,7 @@ def memory(
     if _NO_DEVICE_MEMORY.search(cause.message):
         limit_gb = resource_use.gpu_memory_limit_gb(os.environ)
     else:
-        limit_gb = slurm_job.memory_gb(job) or resource_use.memory_limit_gb()
+        limit_gb = slurm_job.memory_gb(job) or provenance.memory_limit_gb()
     return {**peaks, "memory_limit_gb": limit_gb}
 
 

@@ -9,6 +9,7 @@ import platform
 import re
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -17,6 +18,10 @@ from tfscaling.cluster.gpu_allocation import NvidiaSmiError, listed_gpus
 from tfscaling.launch import slurm_job
 from tfscaling.record.rank_report import PACKAGES, HostFacts
 from tfscaling.record.run_record import Origin
+
+_PROC, _SYS = Path("/proc"), Path("/sys")
+#: Control groups of version 1 have about 2 ** 63 bytes without a limit.
+_NO_LIMIT = 2**60
 
 
 def describe(source: Path, started_s: float, user_code: dict[str, str]) -> Origin:
@@ -51,7 +56,7 @@ def git_commit(source: Path) -> str | None:
     return shown.stdout.strip() or None
 
 
-def host_facts(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostFacts:
+def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
     """Processor, memory, network, GPUs and versions of this host.
 
     Everything is read from the running system; what it does not tell is null, never guessed.
@@ -117,23 +122,37 @@ def _network(sys: Path) -> dict[str, float | None]:
     return speeds
 
 
-def cpu_quota(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float | None:
+def cpu_quota(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
     """CPUs' worth of time that control groups leave this process; None without a limit.
 
     The CPUs on which a process may run say nothing of it: a container may see all 64 and get two.
     """
-    quotas = []
+    quotas = map(_quota, _control_groups("cpu", proc, sys))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
+    """The memory that this process may use by its control groups; None without a limit."""
+    groups = [*_control_groups("memory", proc, sys)]
+    files = [g / name for g in groups for name in ("memory.max", "memory.limit_in_bytes")]
+    limits = [int(text) for text in map(_text, files) if text and text.isdecimal()]
+    return min((limit / 1e9 for limit in limits if limit < _NO_LIMIT), default=None)
+
+
+def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
+    """The folders of this process's control group and of all above it, in versions 1 and 2.
+
+    A container may not see the path of its group, but its limits at the root.
+    """
     for line in (_text(proc / "self/cgroup") or "").splitlines():
         _, controllers, group = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         root = sys / "fs/cgroup" / controllers
         place = root / group.lstrip("/")
-        # a container may not see the path of its group, but its limits at the root
         while place != root.parent:
-            quotas.append(_quota(place))
+            yield place
             place = place.parent
-    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _quota(group: Path) -> float | None:

@@ -8,6 +8,7 @@ All ranks of a node read the same counters; `record.energy` counts each of them 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import resource
 import statistics
@@ -24,69 +25,45 @@ from tfscaling.record.rank_report import GpuUse, ResourceUse
 INTERVAL_S = 1.0
 #: The last readings of a driver that answers take less.
 _ANSWER_S = 10.0
-#: Control groups of version 1 have about 2 ** 63 bytes without a limit.
-_NO_LIMIT = 2**60
-_POWERCAP, _CGROUP = Path("/sys/class/powercap"), Path("/sys/fs/cgroup")
-
-
-class WrappingCounter:
-    """A counter that begins again at 0 after `wraps_at`: the total since the first value."""
-
-    def __init__(self, first: int, wraps_at: int) -> None:
-        self._last, self._wraps_at, self.total = first, wraps_at, 0
-
-    def add(self, value: int) -> None:
-        """Take in a later value; at most one wrap lies between two values."""
-        self.total += (value - self._last) % (self._wraps_at + 1)
-        self._last = value
+_POWERCAP = Path("/sys/class/powercap")
 
 
 class Processors:
-    """The energy counters of the node's processors and their memory.
+    """The energy counters of the node's processors and their memory, which wrap around.
 
-    `unknown` is why they cannot be read, or empty. On a node that the job
-    shares with other jobs the energy is unknown.
+    `unknown` is why they cannot be read, or empty. On a node that the job shares with other jobs
+    the energy is unknown.
     """
 
     def __init__(self, environ: Mapping[str, str], powercap: Path = _POWERCAP) -> None:
-        self._counters: dict[Path, WrappingCounter] = {}
         self.unknown = _shared_node(environ)
-        if self.unknown:
-            return
+        self._total_uj = 0
+        self._last_uj: dict[Path, int] = {}
+        self._wraps_at_uj: dict[Path, int] = {}
         for zone in sorted(powercap.glob("intel-rapl:*")):  # AMD's processors have this name, too
-            try:
-                name = (zone / "name").read_text().strip()
-                if name.startswith("package") or name == "dram":
-                    wraps_at = int((zone / "max_energy_range_uj").read_text())
-                    self._counters[zone] = WrappingCounter(_energy_uj(zone), wraps_at)
-            except (OSError, ValueError) as error:
-                self.unknown = f"{zone}/energy_uj cannot be read: {_words(error)}"
-                return
-        if not self._counters:
-            self.unknown = f"{powercap} has no energy counter"
+            name = (zone / "name").read_text().strip()
+            if not self.unknown and (name.startswith("package") or name == "dram"):
+                self._wraps_at_uj[zone] = int((zone / "max_energy_range_uj").read_text())
+        if not self._wraps_at_uj:
+            self.unknown = self.unknown or f"{powercap} has no energy counter"
+        self.read()
 
     def read(self) -> None:
-        """Read the current values of the counters."""
-        try:
-            for zone, counter in self._counters.items():
-                counter.add(_energy_uj(zone))
-        except (OSError, ValueError) as error:
-            self.unknown = f"{zone}/energy_uj cannot be read: {_words(error)}"
+        """Add what the counters counted since they were read; they may wrap around once between."""
+        for zone, wraps_at_uj in self._wraps_at_uj.items():
+            try:
+                value_uj = int((zone / "energy_uj").read_text())
+            except (OSError, ValueError) as error:
+                self.unknown = f"{zone}/energy_uj cannot be read: {error}"
+                return
+            counted_uj = value_uj - self._last_uj.get(zone, value_uj)
+            self._total_uj += counted_uj % (wraps_at_uj + 1)
+            self._last_uj[zone] = value_uj
 
     @property
     def energy_j(self) -> float | None:
         """Joules since the start; None if unknown."""
-        if self.unknown:
-            return None
-        return sum(counter.total for counter in self._counters.values()) / 1e6
-
-
-def _energy_uj(zone: Path) -> int:
-    return int((zone / "energy_uj").read_text())
-
-
-def _words(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+        return None if self.unknown else self._total_uj / 1e6
 
 
 def _shared_node(environ: Mapping[str, str], cpus: int | None = None) -> str:
@@ -149,10 +126,7 @@ def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu
 
     `nvml` replaces the module pynvml.
     """
-    try:
-        nvml = nvml or _pynvml()
-    except ImportError:
-        return [], "GPUs: the package nvidia-ml-py is not installed"
+    nvml = nvml or importlib.import_module("pynvml")
     try:
         nvml.nvmlInit()
         entries = visible_gpus(environ)
@@ -161,12 +135,6 @@ def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu
         return [Gpu(nvml, _handle(nvml, entry)) for entry in entries], ""
     except nvml.NVMLError as error:
         return [], f"GPUs: NVML: {error}"
-
-
-def _pynvml() -> Any:
-    import pynvml  # type: ignore[import-untyped]
-
-    return pynvml
 
 
 def _handle(nvml: Any, entry: str) -> Any:
@@ -219,21 +187,6 @@ class Meter:
             sampling_cpu_s=self._sampling_cpu_s,
             unknown=tuple(filter(None, unknown)),
         )
-
-
-def memory_limit_gb(groups: Path = Path("/proc/self/cgroup"), root: Path = _CGROUP) -> float | None:
-    """The memory that this process may use by its control group; None without a limit."""
-    limits: list[str] = []
-    with contextlib.suppress(OSError):
-        for line in groups.read_text().splitlines():  # "0::/job" of version 2, "4:memory:/job"
-            _, controllers, place = line.split(":", 2)
-            if controllers in ("", "memory"):
-                own = root / controllers / place.strip("/")
-                names = ("memory.max", "memory.limit_in_bytes")
-                files = [each / name for each in (own, *own.parents) for name in names]
-                limits += [file.read_text().strip() for file in files if file.exists()]
-    known = [int(text) for text in limits if text.isdecimal() and int(text) < _NO_LIMIT]
-    return min(known) / 1e9 if known else None
 
 
 def gpu_memory_limit_gb(environ: Mapping[str, str], nvml: Any = None) -> float | None:

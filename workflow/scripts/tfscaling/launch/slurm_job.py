@@ -20,18 +20,18 @@ from tfscaling.launch.rank_files import last_lines
 from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
 
-#: Fields of SlurmJob, and their names in `scontrol show job` and in `sacct`. Accounting does not
-#: have the allocation apart from the start.
-_FIELDS = (
-    *("id", "partition", "nodes", "nodes_allocated"),
-    *("cpus_allocated", "submit", "start", "tres"),
-)
-_OF_CONTROLLER = (
-    *("JobId", "Partition", "NodeList", "NumNodes", "NumCPUs", "SubmitTime", "StartTime", "TRES"),
-)
-_OF_ACCOUNTING = (
-    *("JobIDRaw", "Partition", "NodeList", "NNodes", "NCPUS", "Submit", "Start", "AllocTRES"),
-)
+#: Field of `scontrol show job` → field of SlurmJob.
+_FIELDS = {
+    "JobId": "id",
+    "Partition": "partition",
+    "NodeList": "nodes",
+    "NumNodes": "nodes_allocated",
+    "NumCPUs": "cpus_allocated",
+    "SubmitTime": "submit",
+    "StartTime": "start",
+    "TRES": "tres",
+    "TresPerNode": "tres_per_node",
+}
 #: Longest time that the scheduler takes from its last evaluation of a job to the start of the job;
 #: a boot takes longer.
 _SCHEDULING_S = 5.0
@@ -71,32 +71,21 @@ _END_BYTES = 1 << 16
 def describe(environ: Mapping[str, str]) -> SlurmJob | None:
     """The job's facts, with queue_time_s and boot_time_s, or None outside Slurm.
 
-    From the controller or else, without boot_time_s, from accounting; only the id if neither
-    answers: a run is not lost for that.
+    Only the id if the controller does not answer: a run is not lost for that.
     """
     number = job_id(environ)
     if number is None:
         return None
-    job = replace(_job(number), restarts=restarts(environ))
+    shown = _answer("scontrol", "show", "job", number)
+    job = parse(shown) if shown else SlurmJob(id=number)
+    if job.boot_time_s and (_config() or {}).get("ResumeProgram") == "(null)":
+        # this Slurm powers no nodes up: its scheduler was slow
+        waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
+        job = replace(job, queue_time_s=waited_s, boot_time_s=0.0)
     if part := part_of_allocation(environ):
         why = "the run is a part of an allocation, which waited once for all its runs"
         job = replace(job, nodes=part, queue_time_s=None, boot_time_s=None, queue_time_reason=why)
-    return job
-
-
-def _job(number: str) -> SlurmJob:
-    if shown := _answer("scontrol", "show", "job", number):
-        job = parse(shown)
-        if job.boot_time_s and (_config() or {}).get("ResumeProgram") == "(null)":
-            # this Slurm powers no nodes up: its scheduler was slow
-            waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
-            return replace(job, queue_time_s=waited_s, boot_time_s=0.0)
-        return job
-    options = ("--allocations", "--noheader", "--parsable2", f"--format={','.join(_OF_ACCOUNTING)}")
-    if shown := _answer("sacct", *options, f"--jobs={number}"):
-        # queue_time_s has the boot in it
-        return _known(dict(zip(_FIELDS, shown.splitlines()[0].split("|"), strict=False)))
-    return SlurmJob(id=number)
+    return replace(job, restarts=restarts(environ))
 
 
 def memory_gb(job: SlurmJob | None) -> float | None:
@@ -187,15 +176,24 @@ def parse(text: str) -> SlurmJob:
     """The wanted fields of one `scontrol show job`, and the times that follow.
 
     Slurm evaluates a job for the last time when it allocates the nodes (LastSchedEval). If it has
-    to boot some of them, it sets the start (StartTime) again once all are up.
+    to boot some of them, it sets the start (StartTime) again once all are up. Without times,
+    `queue_time_reason` says why.
     """
     fields = _fields(text)
-    names = zip((*_OF_CONTROLLER, "TresPerNode"), (*_FIELDS, "tres_per_node"), strict=True)
-    job = _known({new: fields[old] for old, new in names if old in fields})
-    waited_s = job.queue_time_s
+    facts = {name: fields[old] for old, name in _FIELDS.items() if old in fields}
+    times = {name: facts[name] for name in ("submit", "start") if _moment(facts.get(name))}
+    in_utc = {name: f"{text}+00:00" for name, text in times.items()}
+    job = msgspec.convert({**facts, **in_utc}, SlurmJob)
+    waited_s = _seconds(facts.get("submit"), facts.get("start"))
+    if waited_s is None:
+        reason = "Slurm does not tell when the job was submitted or started"
+        return replace(job, queue_time_reason=reason)
+    if waited_s < 0:
+        reason = f"Slurm's start is {-waited_s:g} s before the submission"
+        return replace(job, queue_time_reason=reason)
     boot_s = _seconds(fields.get("LastSchedEval"), fields.get("StartTime"))
-    if waited_s is None or boot_s is None:
-        return job
+    if boot_s is None:
+        return replace(job, queue_time_s=waited_s)
     # the scheduler reads the clock once for many jobs, perhaps before this one was submitted
     boot_s = min(boot_s, waited_s) if boot_s > _SCHEDULING_S else 0.0
     return replace(job, queue_time_s=waited_s - boot_s, boot_time_s=boot_s)
@@ -209,20 +207,6 @@ def _fields(text: str) -> dict[str, str]:
         for name, value in words[:1] if words and words[0][0] in _FREE_TEXT else words:
             fields.setdefault(name, value)
     return fields
-
-
-def _known(facts: Mapping[str, str]) -> SlurmJob:
-    """The facts with `queue_time_s` or the reason why it is missing; times with their zone."""
-    waited_s, reason = _seconds(facts.get("submit"), facts.get("start")), None
-    if waited_s is None:
-        reason = "Slurm does not tell when the job was submitted or started"
-    elif waited_s < 0:
-        reason = f"Slurm's start is {-waited_s:g} s before the submission"
-        waited_s = None
-    times = {name: facts[name] for name in ("submit", "start") if _moment(facts.get(name))}
-    in_utc = {name: f"{text}+00:00" for name, text in times.items()}
-    job = msgspec.convert({**facts, **in_utc}, SlurmJob)
-    return replace(job, queue_time_s=waited_s, queue_time_reason=reason)
 
 
 def _config() -> dict[str, str] | None:

@@ -505,10 +505,8 @@ def unchecked(spec: JobSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
 
 #: Words for the maker or the family, which older and newer drivers give differently.
 _MAKERS = {"nvidia", "tesla", "quadro", "geforce", "amd", "instinct", "radeon", "gpu"}
-#: Words that make another model of the one whose name they follow.
-_VARIANTS = {"ti", "super", "ada", "pro", "max", "laptop", "mobile", "mig"}
-#: Slices of a GPU, as in "a100_3g.20gb"; the driver lists "A100-SXM4-40GB MIG 3g.20gb".
-_SLICES = re.compile(r"[1-7]g")
+#: Words of a different model than the name alone has; the last are slices of a GPU (MIG).
+_VARIANT = re.compile(r"ti|super|ada|pro|max|laptop|mobile|[1-7]g")
 _MEMORY = re.compile(r"(\d+)g(?:i?b)?")
 _FORM_FACTOR = re.compile(r"sxm\d*|pcie\d*|hbm\d*\w?")
 #: One letter after the number, as in V100L or MI250X, may be the size or form factor. V100S, L40S
@@ -520,53 +518,42 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
     """Whether the driver's `name` is the model `asked`; None if they cannot be compared.
 
     It is if every word of `asked` is a word of the name, or several that follow each other
-    ("2080ti"), and the name has no word that makes another model of it. It is not if the number of
-    the model is another, or such a word, or the size of the memory. Otherwise None.
+    ("2080ti"). It is not if the number of the model, a word of a variant or the size of the memory
+    differs.
     """
     wanted, found = _words(asked), _words(name)
     joined = {"".join(found[i:j]) for i in range(len(found)) for j in range(i + 1, len(found) + 1)}
-    core = next((word for word in wanted if _names_a_model(word)), None)
+    core = next(filter(_names_a_model, wanted), None)
     if core is None:
-        return True if wanted and set(wanted) <= joined and not _VARIANTS & set(found) else None
-    if _LETTER.sub("", core) not in {_LETTER.sub("", word) for word in joined}:
+        is_other = any(map(_VARIANT.fullmatch, found))
+        return True if wanted and set(wanted) <= joined and not is_other else None
+    memory_gb, on_gpu_gb = _memory_gb(wanted), _memory_gb(found)
+    if (
+        _LETTER.sub("", core) not in {_LETTER.sub("", word) for word in joined}
+        or _has_variant(wanted, found)
+        or _has_variant(found, wanted)
+        # of Grace Hopper ("GH200 480GB") the name has the memory of the processor
+        or (on_gpu_gb and not memory_gb <= on_gpu_gb and "gh200" not in found)
+    ):
         return False
-    if _is_variant(wanted, found) or _has_other_memory(wanted, found):
-        return False
-    sizes = _memory_gb(found)
-    unknown = [word for word in wanted if word not in joined]
-    return True if all(_size(word) in sizes for word in unknown) else None
+    # a size is written in several ways: "80", "80g", "80gb"
+    sizes = {f"{size}{unit}" for size in on_gpu_gb for unit in ("", "g", "gb", "gib")}
+    return True if set(wanted) <= joined | sizes else None
 
 
 def _names_a_model(word: str) -> bool:
-    is_other = any(kind.fullmatch(word) for kind in (_MEMORY, _FORM_FACTOR))
+    is_other = _MEMORY.fullmatch(word) or _FORM_FACTOR.fullmatch(word)
     return any(character.isdigit() for character in word) and not is_other
 
 
-def _is_variant(wanted: list[str], found: list[str]) -> bool:
-    """Whether one has a word that makes another model of it, and the other has not."""
-    slices = {word for word in wanted if _SLICES.fullmatch(word)}
-    in_text, in_name = "".join(wanted), "".join(found)
-    others = {word for word in _VARIANTS & set(found) if word not in in_text}
-    others |= {word for word in _VARIANTS & set(wanted) if word not in in_name}
-    return bool(others - ({"mig"} if slices else set()) or slices - set(found))
-
-
-def _has_other_memory(wanted: list[str], found: list[str]) -> bool:
-    asked_gb, sizes_gb = _memory_gb(wanted), _memory_gb(found)
-    # of Grace Hopper ("GH200 480GB") the driver's name has the memory of the processor
-    return bool(sizes_gb) and not asked_gb <= sizes_gb and "gh200" not in found
+def _has_variant(words: list[str], others: list[str]) -> bool:
+    """Whether a word names a variant that the other name has not."""
+    text = "".join(others)
+    return any(_VARIANT.fullmatch(word) and word not in text for word in words)
 
 
 def _memory_gb(words: list[str]) -> set[int]:
-    matches = (_MEMORY.fullmatch(word) for word in words if not _SLICES.fullmatch(word))
-    return {int(match[1]) for match in matches if match}
-
-
-def _size(word: str) -> int | None:
-    """The size that a word may mean, as 80 in "a100_80"; None if it can mean none."""
-    if word.isdigit():
-        return int(word)
-    return next(iter(_memory_gb([word])), None)
+    return {int(match[1]) for match in map(_MEMORY.fullmatch, words) if match}
 
 
 def _words(text: str) -> list[str]:

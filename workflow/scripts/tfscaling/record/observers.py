@@ -1,6 +1,6 @@
 """Observers: readers of what a program left about its training, one for each way to observe.
 
-docs/observe.md has the ways and their formats.
+docs/programs.md has the ways and their formats.
 """
 
 from __future__ import annotations

@@ -101,90 +101,56 @@ def measured_phases(
 ) -> Phases:
     """Durations in seconds from the events of all ranks, by the launcher's clock.
 
+    A boundary between two phases is when the last rank passes it, so the phases of the trainer
+    follow one another without gap and their sum from launch to teardown is the wall time. Phases of
+    a program that nobody observed are None, and are a part of `program_time_s`. Evaluations between
+    epochs belong to `evaluation_time_s` and not to the training.
+
     `launch_s` is when the launcher began, `end_s` when all but the record was checked and written.
     Clocks that were wrong give impossible durations: see `impossible`.
     """
-    durations: dict[str, Any]
+    passed = [_passed(*pair) for pair in zip(rank_events, reports, strict=True)]
+    last = {name: max(p[name] for p in passed if name in p) for rank in passed for name in rank}
+    durations: dict[str, Any] = {}
+    begin_s: float | None = launch_s
+    for name in phases.TRAINER_PHASES:
+        event = phases.PHASES[name].event
+        passed_s = end_s if event is None else last.get(event)
+        durations[name] = None if begin_s is None or passed_s is None else passed_s - begin_s
+        begin_s = passed_s
+    first_line_s = min(p["start"] for p in passed)
     if of_programs(reports):
-        durations = _program_durations(rank_events, reports, launch_s, end_s)
+        durations |= _of_program(durations, rank_events, reports, last)
+        durations["teardown_time_s"] = end_s - last[PROGRAM_ENDED]
+        durations["execution_time_s"] = last[PROGRAM_ENDED] - first_line_s
+        durations["execution_time_s"] -= durations["evaluation_time_s"] or 0.0
     else:
-        durations = _trainer_durations(rank_events, launch_s, end_s)
+        # evaluations between epochs, with the same boundaries: from the last rank's end of the
+        # epoch
+        trained_s, evaluated_s, probed_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
+        between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
+        probes_s = sum(probed_s[epoch] - evaluated_s[epoch] for epoch in probed_s)
+        durations["train_time_s"] -= between_s + probes_s
+        durations["evaluation_time_s"] += between_s
+        durations["probe_time_s"] += probes_s
+        durations |= _of_checkpoints(durations, rank_events)
+        durations["execution_time_s"] = last["trained"] - first_line_s - between_s - probes_s
     job = slurm_job or SlurmJob()
     return Phases(queue_time_s=job.queue_time_s, boot_time_s=job.boot_time_s, **durations)
 
 
-def _trainer_durations(
-    rank_events: Sequence[Sequence[Event]], launch_s: float, end_s: float
-) -> dict[str, float]:
-    """Phases of the trainer.
-
-    A boundary between two phases is when the last rank passes it, so the phases follow one another
-    without gap and their sum from launch to teardown is the wall time; evaluations between epochs
-    belong to `evaluation_time_s` and not to the training.
-    """
-    passed = [times(events) for events in rank_events]
-    last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
-    first_line_s = min(p["start"] for p in passed)
-    # evaluations between epochs, with the same boundaries: from the last rank's end of the epoch
-    trained_s, evaluated_s, probed_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
-    between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
-    probes_s = sum(probed_s[epoch] - evaluated_s[epoch] for epoch in probed_s)
-    durations: dict[str, float] = {}
-    begin_s = launch_s
-    for name in phases.TRAINER_PHASES:
-        event = phases.PHASES[name].event
-        passed_s = end_s if event is None else last[event]
-        durations[name] = passed_s - begin_s
-        begin_s = passed_s
-    durations["train_time_s"] -= between_s + probes_s
-    durations["evaluation_time_s"] += between_s
-    durations["probe_time_s"] += probes_s
-    written = [e for events in rank_events for e in events if e["event"] == CHECKPOINTED]
-    if written:
-        read_s, written_s = (max(e[key] for e in written) for key in ("read_s", "written_s"))
-        durations["first_step_time_s"] -= read_s
-        durations["train_time_s"] -= written_s
-        durations["checkpoint_time_s"] = read_s + written_s
-    durations["execution_time_s"] = last["trained"] - first_line_s - between_s - probes_s
-    return durations
-
-
-def _program_durations(
-    rank_events: Sequence[Sequence[Event]],
-    reports: Sequence[RankReport],
-    launch_s: float,
-    end_s: float,
-) -> dict[str, float | None]:
-    """Phases of a program; None where nobody observed one."""
-    passed = [times(events) for events in rank_events]
-    first_start_s = min(p[PROGRAM_STARTED] for p in passed)
-    started_s, ended_s = (max(p[name] for p in passed) for name in (PROGRAM_STARTED, PROGRAM_ENDED))
-    programs = of_programs(reports)
+def _passed(events: Sequence[Event], report: RankReport) -> dict[str, float]:
+    """When a rank passed each event, by the launcher's clock; of a program, as it was observed."""
+    passed = times(events)
+    if not isinstance(report, ProgramReport):
+        return passed
     moments = ("imported_s", "first_step_s", "last_step_s")
-    imported_s, first_s, last_s = (_last_s(rank_events, programs, name) for name in moments)
-    import_time_s = None if imported_s is None else imported_s - started_s
-    evaluations_s = first_observed(reports).evaluation_spans_s
-    train_time_s = evaluation_time_s = None
-    if evaluations_s:
-        evaluation_time_s = sum(end - begin for begin, end in evaluations_s)
-    if first_s is not None and last_s is not None:
-        shift_s = _first_shift_s(rank_events, programs)
-        between_s = sum(
-            end - begin
-            for begin, end in evaluations_s
-            if first_s <= begin + shift_s and end + shift_s <= last_s
-        )
-        train_time_s = last_s - first_s - between_s
-    known = (import_time_s, train_time_s, evaluation_time_s)
+    seen_s = (getattr(report.seen, name) for name in moments)
+    observed = zip(("imported", "first_step", "trained"), seen_s, strict=True)
     return {
-        **dict.fromkeys(phases.TRAINER_PHASES),
-        "launch_time_s": started_s - launch_s,
-        "import_time_s": import_time_s,
-        "train_time_s": train_time_s,
-        "program_time_s": ended_s - started_s - sum(value or 0.0 for value in known),
-        "evaluation_time_s": evaluation_time_s,
-        "teardown_time_s": end_s - ended_s,
-        "execution_time_s": ended_s - first_start_s - (evaluation_time_s or 0.0),
+        "start": passed[PROGRAM_STARTED],
+        PROGRAM_ENDED: passed[PROGRAM_ENDED],
+        **{name: at_s + _shift_s(events) for name, at_s in observed if at_s is not None},
     }
 
 
@@ -194,21 +160,51 @@ def _shift_s(events: Sequence[Event]) -> float:
     return started["time_s"] - started["host_time_s"]
 
 
-def _first_shift_s(
-    rank_events: Sequence[Sequence[Event]], reports: Sequence[ProgramReport]
-) -> float:
-    """The shift of the first rank that was observed."""
-    pairs = zip(rank_events, reports, strict=True)
+def _first_shift_s(rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]) -> float:
+    """The shift of the first program that was observed."""
+    pairs = zip(rank_events, of_programs(reports), strict=True)
     return next((_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
 
-def _last_s(
-    rank_events: Sequence[Sequence[Event]], reports: Sequence[ProgramReport], name: str
-) -> float | None:
-    """When the last rank had passed a moment of `Observed`; None if it is unknown."""
-    pairs = zip(rank_events, reports, strict=True)
-    known = [(getattr(r.seen, name), _shift_s(events)) for events, r in pairs]
-    return max((at_s + shift_s for at_s, shift_s in known if at_s is not None), default=None)
+def _of_program(
+    durations: dict[str, Any],
+    rank_events: Sequence[Sequence[Event]],
+    reports: Sequence[RankReport],
+    last: dict[str, float],
+) -> dict[str, float | None]:
+    """Training and evaluations of a program as far as they were observed, and the rest of it."""
+    shift_s = _first_shift_s(rank_events, reports)
+    spans_s = first_observed(reports).evaluation_spans_s
+    train_time_s = durations["train_time_s"]
+    if train_time_s is not None:
+        train_time_s -= sum(
+            end - begin
+            for begin, end in spans_s
+            if last["first_step"] <= begin + shift_s and end + shift_s <= last["trained"]
+        )
+    evaluation_time_s = sum(end - begin for begin, end in spans_s) if spans_s else None
+    known = (durations["import_time_s"], train_time_s, evaluation_time_s)
+    started_to_ended_s = last[PROGRAM_ENDED] - last["start"]
+    return {
+        "train_time_s": train_time_s,
+        "evaluation_time_s": evaluation_time_s,
+        "program_time_s": started_to_ended_s - sum(value or 0.0 for value in known),
+    }
+
+
+def _of_checkpoints(
+    durations: dict[str, Any], rank_events: Sequence[Sequence[Event]]
+) -> dict[str, float]:
+    """The phases from which reading and writing checkpoints is taken, and `checkpoint_time_s`."""
+    written = [e for events in rank_events for e in events if e["event"] == CHECKPOINTED]
+    if not written:
+        return {}
+    read_s, written_s = (max(e[key] for e in written) for key in ("read_s", "written_s"))
+    return {
+        "first_step_time_s": durations["first_step_time_s"] - read_s,
+        "train_time_s": durations["train_time_s"] - written_s,
+        "checkpoint_time_s": read_s + written_s,
+    }
 
 
 def with_moments(
@@ -217,46 +213,31 @@ def with_moments(
     """The metrics with the moments at which epochs and evaluations ended.
 
     Seconds since the first line of the first rank, or the start of its program, on the launcher's
-    clock.
+    clock; without probes.
     """
-    if of_programs(reports):
-        return _with_observed_moments(measured, rank_events, reports)
-    first_line_s = min(times(events)["start"] for events in rank_events)
+    pairs = zip(rank_events, reports, strict=True)
+    begin_s = min(_passed(*pair)["start"] for pair in pairs)
     trained_s, evaluated_s, probed_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
-    evaluated_s = {**_last_by_epoch(rank_events, "evaluated"), **evaluated_s}
+    ends_s = trained_s | _last_by_epoch(rank_events, "evaluated") | evaluated_s
+    within: list[HeldOut] = []
+    if of_programs(reports):
+        seen, shift_s = first_observed(reports), _first_shift_s(rank_events, reports)
+        evaluated = {each.epoch: each for each in seen.evaluations}
+        told: list[ObservedEpoch | ObservedEvaluation] = [*seen.epochs, *evaluated.values()]
+        times_s = {each.epoch: each.time_s for each in told}
+        ends_s = {epoch: t + shift_s for epoch, t in times_s.items() if t is not None}
+        for each in seen.evaluations:
+            if each.epoch > 0 and each is not evaluated[each.epoch]:
+                at_s = None if each.time_s is None else max(0.0, each.time_s + shift_s - begin_s)
+                within.append(HeldOut(epoch=each.epoch, ended_s=at_s, metrics=each.metrics))
     probes_s, found = 0.0, []
     for epoch in measured.epochs:
-        end_s = evaluated_s.get(epoch.epoch, trained_s.get(epoch.epoch))
-        ended_s = None if end_s is None else end_s - first_line_s - probes_s
+        end_s = ends_s.get(epoch.epoch)
+        ended_s = None if end_s is None else end_s - begin_s - probes_s
         found.append(replace(epoch, ended_s=ended_s))
         if epoch.epoch in probed_s:
             probes_s += probed_s[epoch.epoch] - evaluated_s[epoch.epoch]
-    return replace(measured, epochs=tuple(found))
-
-
-def _with_observed_moments(
-    measured: Metrics, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
-) -> Metrics:
-    seen = first_observed(reports)
-    begin_s = min(times(events)[PROGRAM_STARTED] for events in rank_events)
-    shift_s = _first_shift_s(rank_events, of_programs(reports)) - begin_s
-    evaluated = {each.epoch: each for each in seen.evaluations}
-    ends = {each.epoch: each.time_s for each in seen.epochs}
-    ends |= {number: each.time_s for number, each in evaluated.items()}
-    within = [
-        HeldOut(
-            epoch=each.epoch,
-            ended_s=None if each.time_s is None else max(0.0, each.time_s + shift_s),
-            metrics=each.metrics,
-        )
-        for each in seen.evaluations
-        if each.epoch > 0 and each is not evaluated[each.epoch]
-    ]
-    epochs = (
-        each if (end_s := ends.get(each.epoch)) is None else replace(each, ended_s=end_s + shift_s)
-        for each in measured.epochs
-    )
-    return replace(measured, epochs=tuple(epochs), evaluations=tuple(within))
+    return replace(measured, epochs=tuple(found), evaluations=tuple(within))
 
 
 def on_one_clock(
@@ -621,7 +602,7 @@ def _synchronisations(spec: RunSpec, steps: int | None) -> int | None:
     """Exchanges between the replicas in an epoch of this many steps."""
     if spec.recipe.program or steps is None or len(spec.jobs) > 1:
         return None
-    return -(-steps // spec.recipe.steps_per_synchronisation) if spec.replicas > 1 else 0
+    return steps if spec.replicas > 1 else 0
 
 
 def validity(checks: Sequence[str], divergence: str = "") -> Validity:

@@ -364,10 +364,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     accumulate_steps: Annotated[int, number("parts", ge=1, le=1000)] = 1
     """A replica computes its batch in this many equal parts and sums their gradients before the
     exchange: one update and one synchronisation per step, in the memory of a part."""
-    average_every: Annotated[int, number("steps", ge=1, le=1_000_000_000)] | None = None
-    """Local SGD: each replica updates separate weights by its gradients. Every this many steps, and
-    at the end of each epoch, the replicas average their weights. null exchanges gradients in every
-    step."""
     epochs: Annotated[int, Meta(ge=1, le=1_000_000)]
     """The training passes over the training examples this many times."""
     stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
@@ -398,9 +394,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """This is Keras's dtype policy; `mixed_float16` scales the loss so that small gradients are
     not lost."""
-    gradient_exchange: Literal["float32", "bfloat16"] = "float32"
-    """With `bfloat16`, `mpi_all_reduce` rounds gradients to 16 bits (8 significant bits) before the
-    exchange and sums them in 32 bits: half the bytes between nodes. `float32` does not round."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
     """The strategy `multi_worker_mirrored` uses this implementation of collectives."""
     parameter_servers: Annotated[int, number("tasks", ge=1, le=100_000)] = 1
@@ -480,16 +473,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
             nesterov=self.nesterov or None,
             weight_decay=self.weight_decay or None,
         )
-
-    @property
-    def steps_timed_together(self) -> int:
-        """Steps between two times that a rank takes, at most."""
-        return max(self.steps_per_execution, self.average_every or 1)
-
-    @property
-    def steps_per_synchronisation(self) -> int:
-        """Steps from one exchange between the replicas to the next."""
-        return self.average_every or 1
 
     @property
     def writes_checkpoints(self) -> bool:

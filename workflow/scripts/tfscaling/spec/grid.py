@@ -23,7 +23,6 @@ from tfscaling.spec import configuration, platforms, recipes, run_spec, variants
 from tfscaling.spec.config import (
     LIMITED,
     LINE_AXES,
-    MPI_STRATEGY,
     POINT_AXES,
     SEARCH_GOALS,
     WORK_AXES,
@@ -109,7 +108,6 @@ def expand(config: Config, registries: Registries) -> Grid:
             try:
                 _check_excluded(point, block.exclude)
                 _check_devices(number, point, platform, recipe)
-                _check_exchange(number, point, recipe, registries)
                 _check_limits(point, platform)
                 sizes = _sizes(point, recipe, registries)
             except _ImpossibleError as error:
@@ -396,17 +394,6 @@ def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe
         rule = f"{named} logical devices, which no program gets; allowed: 0"
     if rule:
         raise NotAllowed(["grid", number, key], getattr(point, key), rule)
-
-
-def _check_exchange(number: int, point: Point, recipe: Recipe, registries: Registries) -> None:
-    """Other strategies would also sum what they exchange in 16 bits."""
-    if recipe.gradient_exchange == "float32":
-        return
-    if not registries.strategies[point.strategy].sums_in_32_bits:
-        rule = f"strategy {point.strategy} of grid[{number}] does not sum 16-bit gradients in 32"
-        rule += f" bits; allowed: float32, or strategy {MPI_STRATEGY} or single"
-        place = ["recipes", variants.base(point.recipe), "gradient_exchange"]
-        raise NotAllowed(place, recipe.gradient_exchange, rule)
 
 
 def _check_limits(point: Point, platform: Platform) -> None:

@@ -199,7 +199,6 @@ def _benchmarks(
             point=spec.point,
             measured=spec.measured,
             precision=spec.recipe.precision,
-            gradient_exchange=spec.recipe.gradient_exchange,
             communication=spec.recipe.communication,
             sizes_bytes=options.sizes_bytes,
             repetitions=options.repetitions,

@@ -49,7 +49,6 @@ _ALL_REDUCE = f"single, mirrored, multi_worker_mirrored, {MPI_STRATEGY}"
 _NO_SERVERS = {
     "attribution": "without which no step can be made",
     "accumulate_steps": "with which workers hold no weights",
-    "average_every": "with which workers hold no weights",
     "checkpoint_every_epochs": "whose state is not written",
     "checkpoint_every_s": "whose state is not written",
     "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
@@ -105,21 +104,8 @@ def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
     if recipe.gradient_noise_scale and recipe.precision == "mixed_float16":
         rule = "it scales gradients, which gradient_noise_scale measures"
         yield wrong("precision", f"{rule}; allowed: float32, mixed_bfloat16")
-    if recipe.average_every is not None:
-        steps = recipe.steps_per_execution
-        if recipe.average_every % steps:
-            yield wrong("average_every", f"allowed: a multiple of steps_per_execution, {steps}")
-        if recipe.gradient_exchange != "float32":
-            rule = "no gradients are exchanged with average_every; allowed: float32"
-            yield wrong("gradient_exchange", rule)
-        if recipe.precision == "mixed_float16":
-            rule = "replicas would skip different updates with average_every"
-            yield wrong("precision", f"{rule}; allowed: float32, mixed_bfloat16")
-        if recipe.attribution:
-            rule = "most steps have no communication with average_every; allowed: false"
-            yield wrong("attribution", rule)
     if recipe.stop_after_steps is not None:
-        together = recipe.steps_timed_together
+        together = recipe.steps_per_execution
         if recipe.stop_after_steps < (least := SHORT_RUN_TIMES_MIN * together):
             rule = f"{together} steps are timed together; allowed: {least} or more"
             yield wrong("stop_after_steps", rule)
@@ -305,9 +291,6 @@ def _of_pipeline(
             yield wrong(key, f"{unknown} an epoch has; {what}")
     if recipe.gradient_noise_scale:
         yield wrong("gradient_noise_scale", f"allowed: false, or {of_arrays}")
-    if recipe.average_every is not None:
-        rule = f"workers tell each other in every step whether the pipeline {dataset} has more"
-        yield wrong("average_every", f"{rule}; allowed: null, or {of_arrays}")
     if recipe.steps_per_execution > 1:
         rule = "allowed: 1, because each step's wait for input is measured"
         yield wrong("steps_per_execution", rule)

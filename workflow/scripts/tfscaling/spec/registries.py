@@ -42,10 +42,6 @@ class Strategy(Protocol):
     def synchronous(self) -> bool:
         """Whether one update comes from the gradients of all workers."""
 
-    @property
-    def sums_in_32_bits(self) -> bool:
-        """Whether it sums in 32 bits what it exchanges in 16; true if it exchanges nothing."""
-
     def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
         """Job of the cluster → number of its tasks."""
 

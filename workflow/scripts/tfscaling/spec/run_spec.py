@@ -89,8 +89,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     #: The field with the version of the code that the ranks must have.
     VERSION: ClassVar[str]
-    #: Fields that came later: with their defaults they are left out, as keys are.
-    LATER: ClassVar[tuple[str, ...]] = ()
 
     @property
     def version_here(self) -> int:
@@ -144,13 +142,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def parameters(self) -> dict[str, Value]:
         """All that can change the job, flat, as its record holds it."""
         raise NotImplementedError
-
-    @property
-    def later(self) -> dict[str, Value]:
-        """The parameters of `LATER` that do not have their default value."""
-        defaults = _defaults(type(self))
-        found = {name: getattr(self, name) for name in self.LATER}
-        return {name: value for name, value in found.items() if value != defaults[name]}
 
     @functools.cached_property
     def parameters_hash(self) -> str:
@@ -241,7 +232,6 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     """The all-reduce benchmark of a point: what of it can change the time of an all-reduce."""
 
     precision: str
-    gradient_exchange: str = "float32"
     communication: str
     sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
     repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
@@ -250,7 +240,6 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
 
     VERSION = "benchmark_version"
-    LATER = ("gradient_exchange",)
 
     @property
     def version_here(self) -> int:
@@ -260,7 +249,6 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     def parameters(self) -> dict[str, Value]:
         return {
             "precision": self.precision,
-            **self.later,
             "communication": self.communication,
             **flat(self.measured),
             "sizes_bytes": list(self.sizes_bytes),
@@ -297,8 +285,7 @@ def encode(spec: JobSpec) -> str:
     the text either, by which Snakemake knows the run.
     Raises strict_json.NotFiniteError if a number is NaN or infinite.
     """
-    left_out = set(spec.LATER) - spec.later.keys()
-    plain = {n: getattr(spec, n) for n in spec.__struct_fields__ if n not in left_out}
+    plain = {name: getattr(spec, name) for name in spec.__struct_fields__}
     plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
     written = msgspec.json.encode(plain, order="deterministic")
     strict_json.check(written, spec)

@@ -69,8 +69,6 @@ class Training(NamedTuple):
     momentum: float | None = 0.0
     learning_rate_scaling: str = "none"
     precision: str = "float32"
-    gradient_exchange: str = "float32"
-    average_every: int | None = None
     stop_after_steps: int | None = None
     steps_per_epoch: int | None = None
     nesterov: bool | None = None

@@ -163,7 +163,6 @@ class Trainer(AllReduceLoop):
             lambda: self._gather(tf.range(self.batch), *arrays.train),
             lambda: user_model.problem_of_labels(arrays),
         )
-        user_model.check_bytes(self.model, arrays.x_train)
         self._execute = compiled(self._steps)
         self._computation = self._in_replicas(self._compute)
         self._evaluate_call = self._in_replicas(self._evaluation)
@@ -281,23 +280,17 @@ class Trainer(AllReduceLoop):
         tf = self.tf
         steps, chunk = self._steps_of_epoch(len(order)), self.recipe.steps_per_execution
         indices = tf.constant(order)
-        begun, duration_s = self._begun.step, 0.0
-        for start in range(begun, steps, chunk):
+        for start in range(self._begun.step, steps, chunk):
             end = min(start + chunk, steps)
             start_s = time.perf_counter()
             self._fetch(
                 self._execute(indices, tf.constant(start), tf.constant(end), *self.train_data)
             )
-            is_whole = self._exchanged(end, steps) or not result.steps
-            duration_s += time.perf_counter() - start_s
-            if is_whole:
-                result.steps.append(Execution(epoch, begun, end - begun, duration_s))
-                self._note(events, result, epoch, end)
-                begun, duration_s = end, 0.0
-                if end < steps:
-                    self._after_step(result, epoch, end, end * self.global_batch)
-            else:
-                self._sign_of_life(events, epoch, end)
+            duration_s = time.perf_counter() - start_s
+            result.steps.append(Execution(epoch, start, end - start, duration_s))
+            self._note(events, result, epoch, end)
+            if end < steps:
+                self._after_step(result, epoch, end, end * self.global_batch)
 
     def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
         return nullcontext(self._batches_without_input())

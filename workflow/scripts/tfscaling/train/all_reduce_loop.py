@@ -34,7 +34,6 @@ class AllReduceLoop(CheckpointedLoop):
         super().__init__(strategy, strategy.num_replicas_in_sync, spec)
         self._is_alone = len(strategy.extended.worker_devices) == self.replicas
         self._average_call = compiled(self._average_statistics)
-        self._average_weights_call = compiled(self._average_weights)
         self._sum_call = compiled(self._sum_totals)
         self._mean_call = compiled(self._mean)
         self._states_call = compiled(self._own_states)
@@ -61,7 +60,7 @@ class AllReduceLoop(CheckpointedLoop):
 
         tf = self.tf
         keras.utils.set_random_seed(self.seed)
-        with user_model.scope(self.strategy):
+        with self.strategy.scope():
             self.model = build_model()
             self.own: OwnStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
@@ -69,7 +68,7 @@ class AllReduceLoop(CheckpointedLoop):
                 user_model.compile_as_asked(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
-                self.own = OwnStep(self.model, sample(), self.replicas, self._rounds_gradients)
+                self.own = OwnStep(self.model, sample(), self.replicas)
                 self.optimizer = self.model.optimizer
             else:
                 user_model.check_classifier(self.model, problem_of_labels())
@@ -86,8 +85,6 @@ class AllReduceLoop(CheckpointedLoop):
                 aggregation=tf.VariableAggregation.SUM,
             )
         compiled(self._seed_replicas)()
-        if self._averages_weights:
-            self._average_weights_call.get_concrete_function()  # traced here, not in a step
 
     def _end(self, result: Result, events: EventLog) -> None:
         if self.own is not None and not result.diverged and not result.is_short:
@@ -96,11 +93,10 @@ class AllReduceLoop(CheckpointedLoop):
         super()._end(result, events)
 
     def saved(self) -> Saved:
-        """Shared are weights and the optimizer's state, unless replicas have their own."""
-        roots = [self.model, self.optimizer, self.totals, *([self.own.sums] if self.own else [])]
+        """Shared are weights and the optimizer's state."""
         shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
-        equal = {id(variable.value) for variable in shared if not self._averages_weights}
-        found = variables_of(self.strategy, *roots)
+        equal = {id(variable.value) for variable in shared}
+        found = variables_of(self.strategy, self.model, self.optimizer, self.totals)
         return Saved(
             shared=[copies for variable, copies in found if id(variable) in equal],
             own=[copies for variable, copies in found if id(variable) not in equal],
@@ -121,14 +117,6 @@ class AllReduceLoop(CheckpointedLoop):
         device = self.strategy.extended.worker_devices[0]
         is_cpu = self.tf.DeviceSpec.from_string(device).device_type == "CPU"
         return self.replicas == 1 and is_cpu and self.recipe.precision == "mixed_bfloat16"
-
-    @property
-    def _rounds_gradients(self) -> bool:
-        return self.recipe.gradient_exchange == "bfloat16"
-
-    @property
-    def _averages_weights(self) -> bool:
-        return self.recipe.average_every is not None and self.replicas > 1
 
     def _seed_replicas(self) -> None:
         """Give each replica different random numbers, by its number: dropout draws other masks."""
@@ -179,21 +167,20 @@ class AllReduceLoop(CheckpointedLoop):
         a value that is available once the weights are updated.
         """
         if self.own is not None:
+            self._count([0.0, 0.0, self.tf.reduce_sum(weights)])
             self.own.train(batch, self._counting(weights), examples)
             return self._progress()
-        if self.recipe.average_every is not None:
-            # averaging the replicas' weights then averages their gradients
-            examples = self.tf.cast(examples, self.tf.float32) / self.replicas
         loss, gradients = self._gradients(batch, weights, examples)
         # a loss scale sees the sums: replicas skip the same updates
-        if self.replicas > 1 and self.recipe.average_every is None:
-            gradients = optimizers.summed(gradients, self._rounds_gradients)
+        if self.replicas > 1:
+            gradients = optimizers.summed(gradients)
         self.optimizer.apply(optimizers.after_all(gradients), self.model.trainable_variables)
         return loss
 
     def test_on(self, batch: Any, weights: Any) -> None:
         """In a replica: count its part of a batch of held-out examples."""
         if self.own is not None:
+            self._count([0.0, 0.0, self.tf.reduce_sum(weights)])
             self.own.test(batch, self._counting(weights))
             return
         x, answers = batch
@@ -203,7 +190,7 @@ class AllReduceLoop(CheckpointedLoop):
         """In a replica: forward and backward pass alone; a value that depends on all gradients."""
         tf = self.tf
         if self.own is not None:
-            gradients = self.own.gradients(batch) or [self._progress()]
+            gradients = self.own.gradients(batch)
         else:
             _, gradients = self._gradients(batch, weights, self.global_batch)
         # a number of each gradient, so that none is left out as unused
@@ -258,22 +245,6 @@ class AllReduceLoop(CheckpointedLoop):
         if own:
             self.strategy.run(replica)
 
-    def _average_weights(self) -> Any:
-        return optimizers.average(self.strategy, self.model.trainable_variables)
-
-    def _exchanged(self, done: int, steps: int) -> bool:
-        """Whether all replicas have the same weights after `done` of `steps` steps of an epoch.
-
-        Replicas with separate weights average them when that is due. To be called after
-        the steps of each execution.
-        """
-        if not self._averages_weights:
-            return True
-        is_due = done % self.recipe.steps_per_synchronisation == 0 or done == steps
-        if is_due:
-            self._fetch(self._average_weights_call())
-        return is_due
-
     def _sum_totals(self) -> Any:
         totals = self.strategy.run(self.totals.read_value)
         return self.strategy.reduce("SUM", totals, axis=None)
@@ -290,10 +261,11 @@ class AllReduceLoop(CheckpointedLoop):
         self._reset_call()
 
     def _measured(self) -> Measured:
+        sums = self._sum_call().numpy().tolist()
         if self.own is not None:
             states = [self.strategy.experimental_local_results(s)[0] for s in self._states_call()]
-            return measured_by_itself(*self.own.results(states))
-        return measured_by_sums(*self._sum_call().numpy().tolist())
+            return measured_by_itself(sums[-1], self.own.results(states))
+        return measured_by_sums(*sums)
 
     @abstractmethod
     def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:

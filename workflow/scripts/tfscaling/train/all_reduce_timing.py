@@ -26,7 +26,7 @@ from tfscaling.record.rank_report import AllReduces, BenchmarkReport, CheckedRan
 from tfscaling.spec.run_spec import BenchmarkSpec
 from tfscaling.spec.user_code import NOTHING, Given
 from tfscaling.train import models, rank, strategies
-from tfscaling.train.strategies import STRATEGIES, Exchange
+from tfscaling.train.strategies import STRATEGIES
 
 #: Duration of the two measurements.
 COMPUTE_S, SEND_S = 1.0, 0.5
@@ -179,11 +179,9 @@ def run(context: RankContext, spec: BenchmarkSpec) -> BenchmarkReport:
     """Time all payloads on this rank and return its report."""
     names = rank.prepare(context, spec)
     strategies.set_precision(spec.precision)
-    exchange = Exchange(spec.communication, spec.gradient_exchange)
-    strategy = STRATEGIES[spec.point.strategy].build(names, exchange)
+    strategy = STRATEGIES[spec.point.strategy].build(names, spec.communication)
     context.events.add("rendezvous", replicas=strategy.num_replicas_in_sync)
     gradient = gradient_shapes(spec.point.model, spec.model_parameters)
-    gradient = [(s, exchanged_as(name, spec.gradient_exchange)) for s, name in gradient]
     payloads: list[tuple[Payload, Shapes]] = [("gradient", gradient)]
     payloads += [("sweep", [((size // 4,), "float32")]) for size in spec.sizes_bytes]
     barrier = AllReduce(strategy, [((1,), "float32")]).call
@@ -220,11 +218,6 @@ def gradient_shapes(model: str, parameters: Given = NOTHING) -> Shapes:
     with tf.device("CPU:0"):  # only looked at: on a GPU it would take memory
         variables = models.get(model, parameters).build().trainable_variables
     return [(tuple(v.shape), str(v.dtype)) for v in variables]
-
-
-def exchanged_as(dtype: str, gradient_exchange: str) -> str:
-    """The type in which replicas exchange a gradient, by the recipe's key."""
-    return gradient_exchange if dtype == "float32" else dtype
 
 
 class AllReduce:

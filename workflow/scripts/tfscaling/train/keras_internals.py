@@ -7,7 +7,7 @@ TensorFlow's strategies in a separate module, `mpi.strategy`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 #: Versions with which all of them were checked.
@@ -17,8 +17,6 @@ CHECKED = {"keras": "3.15.1", "tensorflow": "2.21.0"}
 PRIVATE = {
     "keras.Model._symbolic_build": "metrics and optimizers have variables before the first step",
     "keras.Model._compile_config": "arguments of compile(), as they were given",
-    "keras.Model._nodes_by_depth": "which layers an input goes to",
-    "keras.Sequential._functional": "the model with the nodes of a Sequential",
     "keras.optimizers.Optimizer._learning_rate": "the schedule of a compiled optimizer",
     "keras.optimizers.Optimizer._get_variable_index": "the slots of a variable",
     "keras.optimizers.Adam._momentums": "slots of TensorFlow's fused update",
@@ -38,13 +36,6 @@ def compile_settings(model: Any) -> Mapping[str, Any]:
     """The arguments of the model's `compile`; none if it is not compiled."""
     settings: Mapping[str, Any] = getattr(getattr(model, "_compile_config", None), "config", {})
     return settings
-
-
-def nodes(model: Any) -> Iterator[Any]:
-    """The calls of layers in a model of layers, from its inputs to its outputs."""
-    by_depth = (getattr(model, "_functional", None) or model)._nodes_by_depth
-    for depth in sorted(by_depth, reverse=True):
-        yield from by_depth[depth]
 
 
 def learning_rate(optimizer: Any) -> Any:

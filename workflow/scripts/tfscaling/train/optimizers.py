@@ -7,11 +7,10 @@ update that an overflow of the loss scale skips does not count.
 SGD and Adam update a variable by one operation of TensorFlow. Keras writes several, and each reads
 and writes arrays as large as the variable.
 
-Replicas may exchange gradients in bfloat16, which has the range of float32, accumulate them over
-parts of a batch, or average weights. Keras's `gradient_accumulation_steps` decides in a condition
-whether gradients are exchanged, where tf.distribute allows no collective: with several replicas it
-fails or exchanges each part. Here each replica computes its parts one after the other, and calls
-the optimizer once.
+Replicas may accumulate gradients over parts of a batch. Keras's `gradient_accumulation_steps`
+decides in a condition whether gradients are exchanged, where tf.distribute allows no collective:
+with several replicas it fails or exchanges each part. Here each replica computes its parts one
+after the other, and calls the optimizer once.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ def fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -
 
     class Fused(base):  # type: ignore[misc,valid-type]
         def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-            with replica_view(is_summed=True):
+            with summed_already():
                 super().apply(grads, trainable_variables)
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -223,20 +222,17 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
     )
 
 
-def replica_view(
-    is_summed: bool = False, watch: Callable[[], None] | None = None
-) -> AbstractContextManager[Any]:
-    """In a replica: its context as an optimizer or a step of a model's own sees it.
+def summed_already() -> AbstractContextManager[Any]:
+    """In a replica: a context in which optimizers take gradients as they are, and sum nothing.
 
-    `is_summed`: gradients that an optimizer sums over the replicas stay as they are. `watch` is
-    called before any other sum. Replicas meet as in the context around it, unless the optimizer
-    updates weights in a condition, where TensorFlow lets no replicas meet: there each one updates
-    its own copy, by the same gradients.
+    Replicas meet as in the context around it, unless the optimizer updates weights in a condition,
+    where TensorFlow lets no replicas meet: there each one updates its own copy, by the same
+    gradients.
     """
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-    return nullcontext() if context is None else _view()(context, is_summed, watch)
+    return nullcontext() if context is None else _view()(context)
 
 
 @functools.cache
@@ -244,31 +240,22 @@ def _view() -> Any:
     import tensorflow as tf
 
     class View(tf.distribute.ReplicaContext):  # type: ignore[misc]
-        def __init__(self, around: Any, is_summed: bool, watch: Any) -> None:
+        def __init__(self, around: Any) -> None:
             number = int(tf.get_static_value(around.replica_id_in_sync_group))
             super().__init__(around.strategy, number)
-            self._around, self._is_summed, self._watch = around, is_summed, watch
-            self._replicas, self._number = around.num_replicas_in_sync, number
+            self._around, self._number = around, number
             self._graph = tf.compat.v1.get_default_graph()
             # without threads, as with one local replica by MPI
             self.meets_anywhere = getattr(
                 around, "meets_anywhere", type(around) is tf.distribute.ReplicaContext
             )
 
-        @property
-        def num_replicas_in_sync(self) -> int:
-            return int(self._replicas)
-
         def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
-            if self._is_summed:
-                return value
-            if self._watch is not None:
-                self._watch()
-            return super().all_reduce(reduce_op, value, options)
+            return value
 
         def merge_call(self, merge_fn: Any, args: Any = (), kwargs: Any = None) -> Any:
             in_branch = tf.compat.v1.get_default_graph() is not self._graph
-            if self._is_summed and in_branch and not self.meets_anywhere:
+            if in_branch and not self.meets_anywhere:
                 own = SimpleNamespace(extended=SimpleNamespace(update=self._update_own))
                 return merge_fn(own, *args, **(kwargs or {}))
             self.__exit__(None, None, None)
@@ -286,20 +273,13 @@ def _view() -> Any:
     return View
 
 
-def summed(gradients: Sequence[Any], rounds: bool) -> list[Any]:
-    """In a replica: the sums of the replicas' gradients (None: there is none).
-
-    `rounds`: replicas exchange gradients of float32 in bfloat16.
-    """
+def summed(gradients: Sequence[Any]) -> list[Any]:
+    """In a replica: the sums of the replicas' gradients (None: there is none)."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-
-    def exchange(tensors: list[Any]) -> list[Any]:
-        return list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
-
     given = [gradient for gradient in gradients if gradient is not None]
-    totals = iter(rounded_sum(given, exchange) if rounds else exchange(given))
+    totals = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, given))
     return [None if gradient is None else next(totals) for gradient in gradients]
 
 
@@ -331,28 +311,6 @@ def before_cast(gradient: Any) -> Any:
     return before if before.dtype == tf.bfloat16 else None
 
 
-def rounded_sum(gradients: Sequence[Any], exchange: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    """What `exchange` makes of the gradients, rounded, in the type that each had.
-
-    None, sparse gradients and gradients of other types are exchanged unchanged.
-    """
-    import tensorflow as tf
-
-    def rounded(gradient: Any) -> Any:
-        if isinstance(gradient, tf.IndexedSlices) or gradient is None:
-            return gradient
-        if gradient.dtype != tf.float32:
-            return gradient
-        made = before_cast(gradient)
-        return tf.cast(gradient, tf.bfloat16) if made is None else made
-
-    given = [rounded(gradient) for gradient in gradients]
-    return [
-        total if total is None or total.dtype == gradient.dtype else tf.cast(total, gradient.dtype)
-        for total, gradient in zip(exchange(given), gradients, strict=True)
-    ]
-
-
 def parts_of(batch: Any, count: int) -> Iterator[Callable[[Any], Any]]:
     """For each of `count` equal parts of a nest of tensors: what gives it after another value.
 
@@ -382,27 +340,3 @@ def summed_parts(gradients: list[Any] | None, more: list[Any]) -> list[Any]:
     if gradients is None:
         return dense
     return [None if h is None else g + h for g, h in zip(gradients, dense, strict=True)]
-
-
-def average(strategy: Any, variables: list[Any]) -> Any:
-    """Give each replica the mean of the replicas' values of these variables.
-
-    To be called in a compiled function outside of replicas. Returns a value of each local replica
-    that is available once this is done.
-    """
-    import tensorflow as tf
-
-    def means() -> list[Any]:
-        context = tf.distribute.get_replica_context()
-        own = [tf.identity(variable.value) for variable in variables]
-        found: list[Any] = context.all_reduce(tf.distribute.ReduceOp.MEAN, own)
-        return found
-
-    def assign(variable: Any, value: Any) -> Any:
-        return variable.assign(value)
-
-    with strategy.scope():
-        values = strategy.run(means)
-        for variable, mean in zip(variables, values, strict=True):
-            strategy.extended.update(variable.value, assign, args=(mean,), group=False)
-    return values[0]

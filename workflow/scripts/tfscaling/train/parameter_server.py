@@ -90,7 +90,6 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     if user_model.trains_itself(model, recipe):
         raise user_model.ModelError(NO_OWN_STEP)
     user_model.check_classifier(model, user_model.problem_of_labels(arrays))
-    user_model.check_bytes(model, arrays.x_train)
 
 
 def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
@@ -228,7 +227,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.train_data = self._resident(arrays.train)
         self.test_data = self._resident(arrays.test)
         keras.utils.set_random_seed(self.seed)
-        with user_model.scope(strategy):
+        with strategy.scope():
             self.model = build_model()
             check_model(self.model, arrays, self.recipe)
             variables = self.model.trainable_variables

@@ -40,7 +40,7 @@ from tfscaling.train.measured import Result
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.pipeline import Datasets, PipelineTrainer, datasets_of
-from tfscaling.train.strategies import STRATEGIES, Exchange
+from tfscaling.train.strategies import STRATEGIES
 
 #: Larger files of arrays are not read to check a model: it alone is built.
 _FILE_BYTES_MAX = 1 << 28
@@ -127,8 +127,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
             raise RuntimeError("the coordinator failed")
         return ServerReport(**fields_of(place_of(context, spec, names)))
     strategies.set_precision(spec.recipe.precision)
-    exchange = Exchange(spec.recipe.communication, spec.recipe.gradient_exchange)
-    strategy = kind.build(names, exchange)
+    strategy = kind.build(names, spec.recipe.communication)
     # what TensorFlow has, which need not be what it was told
     worker_devices = strategies.of_workers() if kind.coordinated else None
     used = names if kind.coordinated else strategies.in_use(strategy)
@@ -317,7 +316,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
     if not _is_readable(spec, dataset_file):
         build()
         return
-    strategy = STRATEGIES["single"].build(["CPU:0"], Exchange())
+    strategy = STRATEGIES["single"].build(["CPU:0"], "auto")
     data, _ = data_of(0, spec, dataset_file)
     trainer = all_reduce_trainer(strategy, build, data, spec)
     if trainer.own is None:

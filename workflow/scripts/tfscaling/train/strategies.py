@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfscaling.cluster import resolver
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpu_variables
@@ -120,31 +120,22 @@ def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) 
     )
 
 
-class Exchange(NamedTuple):
-    """How replicas exchange gradients: the recipe's `communication` and `gradient_exchange`."""
-
-    communication: str = "auto"
-    gradient_exchange: str = "float32"
-
-
 @dataclass(frozen=True)
 class Strategy:
     """A distribution strategy: what it needs and how it is made.
 
-    `build(devices, exchange)` returns the `tf.distribute.Strategy` over this rank's `devices`
-    ("CPU:0", "GPU:1", ...), which sums gradients as `exchange` says; `TF_CONFIG` is set by then.
+    `build(devices, communication)` returns the `tf.distribute.Strategy` over this rank's `devices`
+    ("CPU:0", "GPU:1", ...), by the recipe's `communication`; `TF_CONFIG` is set by then.
     """
 
     description: str
-    build: Callable[[Sequence[str], Exchange], Any]
+    build: Callable[[Sequence[str], str], Any]
     one_task_only: bool = False
     one_device_only: bool = False
     #: A coordinator drives parameter servers and workers; only workers train.
     coordinated: bool = False
     #: One update from the gradients of all workers, as far as is known.
     synchronous: bool = True
-    #: What is exchanged in 16 bits is summed in 32, or nothing is exchanged.
-    sums_in_32_bits: bool = False
     #: What a rank calls after its work, when all others do.
     end: Callable[[], None] = lambda: None
 
@@ -205,24 +196,22 @@ def hiding_replicas(base: Any) -> Any:
     return Hiding
 
 
-def _single(devices: Sequence[str], exchange: Exchange) -> Any:
+def _single(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
-def _mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
+def _mirrored(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
     return hiding_replicas(tf.distribute.MirroredStrategy)(list(devices))
 
 
-def _multi_worker_mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
+def _multi_worker_mirrored(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
-    implementation = tf.distribute.experimental.CommunicationImplementation[
-        exchange.communication.upper()
-    ]
+    implementation = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
     if len(devices) > 1 and all(name.startswith("CPU") for name in devices):
         made = keras_internals.strategy_of_devices(devices)
@@ -231,18 +220,17 @@ def _multi_worker_mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
     return hiding_replicas(made)(communication_options=options)
 
 
-def _mpi_all_reduce(devices: Sequence[str], exchange: Exchange) -> Any:
+def _mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
     own = resolver.resolve(os.environ, gpus=None)
     world = mpi.communicator(own.rank, own.num_tasks)
-    in_16_bits = exchange.gradient_exchange == "bfloat16"
-    return hiding_replicas(mpi_strategy.strategy(devices[0], world, in_16_bits))()
+    return hiding_replicas(mpi_strategy.strategy(devices[0], world))()
 
 
-def _own(devices: Sequence[str], exchange: Exchange) -> Any:
+def _own(devices: Sequence[str], communication: str) -> Any:
     raise ValueError("a program makes its own strategy")
 
 
-def _parameter_server(devices: Sequence[str], exchange: Exchange) -> Any:
+def _parameter_server(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -255,7 +243,6 @@ STRATEGIES: dict[str, Strategy] = {
         "One replica on one device, no distribution: the baseline.",
         _single,
         one_task_only=True,
-        sums_in_32_bits=True,
         one_device_only=True,
     ),
     "mirrored": Strategy(
@@ -271,7 +258,6 @@ STRATEGIES: dict[str, Strategy] = {
         "Synchronous data parallelism over all tasks, a device each, by MPI's all-reduce.",
         _mpi_all_reduce,
         one_device_only=True,
-        sums_in_32_bits=True,
         end=mpi.end,
     ),
     "parameter_server": Strategy(

@@ -1,9 +1,10 @@
 """A custom Keras model: which of its settings train it, and what is refused or reported.
 
-A compiled model, or one with a custom `train_step` or `compute_loss`, is trained by its own step
-(`own_step`): its optimizer, loss and metrics are used, and keys of the recipe win where they are
-given. Any other model is a classifier whose layers, weights and `call` are taken, and whose loss is
-the cross-entropy; so is every model if the recipe's `loss` says so.
+A compiled model, or one with a custom `compute_loss`, is trained by its own loss, metrics and
+optimizer (`own_step`); keys of the recipe win where they are given. Any other model is a classifier
+whose layers, weights and `call` are taken, and whose loss is the cross-entropy; so is every model
+if the recipe's `loss` says so. A model with a custom `train_step` or `fit` is refused: a program
+trains it.
 
 Bytes of arrays are images, which are scaled to [0, 1], unless the model says otherwise: an integer
 `keras.Input` takes them as they are.
@@ -12,8 +13,7 @@ Bytes of arrays are images, which are scaled to [0, 1], unless the model says ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,15 @@ from tfscaling.spec.config import Recipe
 from tfscaling.train import keras_internals
 from tfscaling.train.optimizers import learning_rate_factor, make_optimizer, scheduled
 
-#: Methods of keras.Model that no strategy calls.
-NEVER_CALLED = ("make_train_function", "make_test_function", "fit", "evaluate")
+#: Methods of keras.Model that the trainer does not call: it has its own loop.
+NEVER_CALLED = (
+    *("train_step", "test_step", "make_train_function", "make_test_function"),
+    *("fit", "evaluate"),
+)
 #: Keras's schedules of learning rates that end at a certain step.
 _ENDING = ("CosineDecay", "PolynomialDecay")
 #: Methods that say how a model trains and is measured.
-OWN_TRAINING = ("train_step", "test_step", "compute_loss", "compute_metrics", "get_metrics_result")
+OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
 #: Activations whose result is no logit: the loss would apply a softmax to it once more.
 PROBABILITIES = ("softmax", "sigmoid")
 #: Settings of `compile()` that say what is trained and measured, and their defaults.
@@ -47,38 +50,11 @@ class ModelError(ValueError):
 
 def build(name: str, function: Callable[[], Any]) -> Any:
     """The model that the user's function makes. Raises ModelError if it could not be followed."""
-    import tensorflow as tf
-
-    before, graph = _global_settings(), tf.compat.v1.get_default_graph()
+    before = _global_settings()
     model = function()
-    if tf.compat.v1.get_default_graph() is not graph:
-        raise ModelError(
-            f"model {name}: the function calls keras.backend.clear_session(), which ends the "
-            "scope of the strategy in which the model is made: leave clear_session() out"
-        )
     if (wrong := _changed(before, _global_settings()) or problem(model)) is not None:
         raise ModelError(f"model {name}: {wrong}")
     return model
-
-
-@contextmanager
-def scope(strategy: Any) -> Iterator[None]:
-    """The strategy's scope, for a user's function.
-
-    After `clear_session()` in it the scope cannot be left: TensorFlow's error would hide any other.
-    """
-    raised: list[Exception] = []
-    try:
-        with strategy.scope():
-            try:
-                yield
-            except Exception as error:
-                raised.append(error)
-                raise
-    except Exception:
-        if raised:
-            raise raised[0] from None
-        raise
 
 
 def problem(model: Any) -> str | None:
@@ -90,7 +66,8 @@ def problem(model: Any) -> str | None:
     if overridden := [name for name in NEVER_CALLED if has_own(model, name)]:
         return (
             f"the model has its own {', '.join(overridden)}, which would not be called: the "
-            "workflow has a separate loop. Put what is special into train_step or compute_loss"
+            "workflow has a separate loop. Put what is special into compute_loss, or run your "
+            "script as a program (docs/programs.md)"
         )
     if not model.built or not model.trainable_variables:
         return (
@@ -101,9 +78,8 @@ def problem(model: Any) -> str | None:
 
 
 def trains_itself(model: Any, recipe: Recipe) -> bool:
-    """Whether the model's own step trains it; else it is a classifier by the cross-entropy."""
-    own = model.compiled or has_own(model, "train_step") or has_own(model, "compute_loss")
-    return recipe.loss == "model" and bool(own)
+    """Whether the model's own loss trains it; else it is a classifier by the cross-entropy."""
+    return recipe.loss == "model" and bool(model.compiled or has_own(model, "compute_loss"))
 
 
 def check_classifier(model: Any, of_labels: str | None) -> None:
@@ -137,11 +113,7 @@ def _problem_of_shape(model: Any) -> str | None:
     shape = tuple(outputs[0].shape)
     if len(shape) != 2:
         return f"the output has the shape {shape}, and not one logit for each class"
-    last = next(
-        node.operation
-        for node in keras_internals.nodes(model)
-        if any(tensor is outputs[0] for tensor in node.output_tensors)
-    )
+    last = model.layers[-1]
     kind = getattr(getattr(last, "activation", None), "__name__", type(last).__name__).lower()
     if kind in PROBABILITIES:
         return (
@@ -172,15 +144,13 @@ def check_step(recipe: Recipe) -> None:
     """Raise ModelError for keys of the recipe that a model that trains itself cannot follow."""
     asked = {
         "accumulate_steps": recipe.accumulate_steps > 1,
-        "average_every": recipe.average_every is not None,
         "gradient_noise_scale": recipe.gradient_noise_scale,
     }
     for key, is_asked in asked.items():
         if is_asked:
             raise ModelError(
-                f"the model trains itself by its own step, which the recipe's {key} cannot "
-                "follow: leave it out, or let the recipe's `loss` be "
-                "sparse_categorical_crossentropy"
+                f"the model's own loss trains it, which the recipe's {key} cannot follow: leave it "
+                "out, or let the recipe's `loss` be sparse_categorical_crossentropy"
             )
 
 
@@ -200,13 +170,9 @@ def compile_as_asked(
     if not model.compiled:
         if has_own(model, "compile"):
             raise ModelError("the model has its own compile(); call it in the function")
-        if not has_own(model, "train_step") and not has_own(model, "compute_loss"):
-            raise ModelError("the model is not compiled")
         model.compile(make_optimizer(recipe, replicas, updates_per_epoch), jit_compile=False)
         return
-    if getattr(model, "loss", None) is None and not any(
-        has_own(model, name) for name in ("train_step", "compute_loss")
-    ):
+    if getattr(model, "loss", None) is None and not has_own(model, "compute_loss"):
         raise ModelError(
             "compile() names no loss; name one there, or `loss` in the recipe, or override "
             "compute_loss if only the losses that layers add count"
@@ -299,12 +265,6 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
         return
     if wide := [name for name, value in model.get_metrics_result().items() if np.ndim(value)]:
         yield f"metrics with several values are not recorded: {_joined(wide)}"
-    if names := _not_additive(model):
-        yield (
-            f"the state of {_joined(names)} is no sum over batches, and replicas' states are "
-            "summed: the value depends on the number of replicas. Set another `aggregation` of its "
-            "variables, or do not compare it"
-        )
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     try:
         rate = optimizer.get_config().get("learning_rate")
@@ -319,36 +279,6 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
             f"{steps}: with other numbers of replicas the learning rate ends elsewhere, unless "
             "global_batch_size and steps_per_epoch are set"
         )
-
-
-def _not_additive(model: Any) -> list[str]:
-    """Names of custom metrics whose state after two batches is not the sum of their states.
-
-    A copy of each metric is updated with random outputs, also as labels. Metrics that cannot be
-    copied or take other arguments are left out.
-    """
-    named = [part for each in model.metrics for part in getattr(each, "metrics", [each])]
-    custom = [each for each in named if type(each).__module__.split(".")[0] != "keras"]
-    return [each.name for each in custom if not _is_additive(each)]
-
-
-def _is_additive(metric: Any) -> bool:
-    dice = np.random.default_rng(0)
-    batches = [dice.random((4, 1), np.float32) for _ in range(4)]
-
-    def states(*parts: Any) -> list[Any]:
-        copy.reset_state()
-        for labels, outputs in parts:
-            copy.update_state(labels, outputs)
-        return [v.numpy() for v in copy.variables if v.aggregation == "sum"]
-
-    try:
-        copy = type(metric).from_config(metric.get_config())
-        first, second = (batches[0], batches[1]), (batches[2], batches[3])
-        sums = [a + b for a, b in zip(states(first), states(second), strict=True)]
-        return all(map(np.allclose, states(first, second), sums))
-    except Exception:  # raised by user code
-        return True
 
 
 def _not_used(recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
@@ -411,111 +341,50 @@ def _changed(before: tuple[str, Any], after: tuple[str, Any]) -> str | None:
 
 
 #: Layers for numbers that are not in [0, 1].
-_FOR_BYTES = ("Rescaling", "Normalization")
-_FOR_NUMBERS = "Embedding"
-#: Layers that give the numbers that they get.
-_KEEPING = ("InputLayer", "Flatten", "Reshape", "Permute", "RepeatVector", "Identity")
-
-
-class _Part(NamedTuple):
-    """One of a model's inputs, with the name that it has in the data."""
-
-    name: str
-    data: Any
-    #: The model's symbolic input; None if the model, a subclass of keras.Model, does not say it.
-    symbol: Any
-
-    @property
-    def is_scaled(self) -> bool:
-        is_floating = self.symbol is None or "float" in self.symbol.dtype
-        return bool(self.data.dtype.name == "uint8" and is_floating)
+_FOR_BYTES = ("Rescaling", "Normalization", "Embedding")
 
 
 def scale_bytes(model: Any, x: Any, scale: Callable[[Any], Any]) -> Any:
     """The inputs `x`, tensors or arrays, with `scale` of those that the model takes as images."""
-    found = [scale(part.data) if part.is_scaled else part.data for part in _parts(model, x)]
-    if isinstance(x, dict):
-        return dict(zip(x, found, strict=True))
-    return tuple(found) if isinstance(x, tuple) else found[0]
+    import tensorflow as tf
 
-
-def check_bytes(model: Any, x: Nest) -> None:
-    """Raise ModelError if the model looks up in a table what is scaled to [0, 1].
-
-    Not if a layer in between may scale it back.
-    """
-    for part in _parts(model, x):
-        if part.is_scaled and part.symbol is not None:
-            for layer in _reached(model, part.symbol, _keeps_numbers):
-                if type(layer).__name__ == _FOR_NUMBERS:
-                    raise ModelError(
-                        f"{part.name} has bytes, which are scaled to 0 … 1 for an input of "
-                        f"floating point, and goes to layer {layer.name} (Embedding), which takes "
-                        'whole numbers: give its keras.Input dtype="uint8"'
-                    )
+    return tf.nest.map_structure(
+        lambda data, symbol: scale(data) if _is_scaled(data, symbol) else data,
+        x,
+        _symbols(model, x),
+    )
 
 
 def byte_warnings(model: Any, x: Nest) -> list[str]:
-    """What the model's layers make of inputs that are scaled already; for the run's record."""
-    found = []
-    for part in _parts(model, x):
-        if part.is_scaled:
-            is_graph = part.symbol is not None  # of a subclass it cannot be said what goes where
-            layers = (
-                _reached(model, part.symbol, _is_not_trained) if is_graph else _all_layers(model)
-            )
-            kinds = _FOR_BYTES if is_graph else (*_FOR_BYTES, _FOR_NUMBERS)
-            kinds_of = ((each.name, type(each).__name__) for each in layers)
-            if named := [f"{name} ({kind})" for name, kind in kinds_of if kind in kinds]:
-                found.append(
-                    f"the bytes of {part.name} are scaled to 0 … 1, and the model has layers for "
-                    f"other numbers: {', '.join(named)}. If they are for bytes, give keras.Input "
-                    'dtype="uint8", or return float32'
-                )
-    return found
-
-
-def _parts(model: Any, x: Any) -> list[_Part]:
-    inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
-    if isinstance(x, dict):
-        by_name = {each.name: each for each in inputs}  # Keras wants these names for the keys
-        return [_Part(f"x.{name}", data, by_name.get(name)) for name, data in x.items()]
-    if isinstance(x, tuple):
-        symbols = inputs if len(inputs) == len(x) else [None] * len(x)
-        pairs = enumerate(zip(x, symbols, strict=True))
-        return [_Part(f"x[{place}]", data, symbol) for place, (data, symbol) in pairs]
-    return [_Part("x", x, inputs[0] if len(inputs) == 1 else None)]
-
-
-def _is_not_trained(layer: Any) -> bool:
-    return not getattr(layer, "trainable_variables", None)
-
-
-def _keeps_numbers(layer: Any) -> bool:
-    return type(layer).__name__ in _KEEPING
-
-
-def _reached(model: Any, symbol: Any, goes_on: Callable[[Any], bool]) -> Iterator[Any]:
-    """The layers that an input of a model of layers goes to, and from one where it `goes_on`."""
-    reached = {id(symbol)}
-    for node in keras_internals.nodes(model):
-        places = [p for p, each in enumerate(node.input_tensors) if id(each) in reached]
-        if not places:
-            continue
-        layer, inner = node.operation, getattr(node.operation, "inputs", None)
-        if inner and len(inner) == len(node.input_tensors):
-            for place in places:
-                yield from _reached(layer, inner[place], goes_on)
-        else:
-            yield layer
-        if goes_on(layer):
-            reached |= {id(each) for each in node.output_tensors}
-
-
-def _all_layers(model: Any) -> Iterator[Any]:
-    """The layers of a model, and those in them."""
+    """Layers that may be meant for bytes, in a model all of whose inputs are scaled images."""
     import keras
     import tensorflow as tf
 
+    if not all(map(_is_scaled, tf.nest.flatten(x), tf.nest.flatten(_symbols(model, x)))):
+        return []
     parts = tf.train.TrackableView(model).descendants()
-    return (part for part in parts if isinstance(part, keras.layers.Layer))
+    layers = [part for part in parts if isinstance(part, keras.layers.Layer)]
+    kinds = ((layer.name, type(layer).__name__) for layer in layers)
+    named = [f"{name} ({kind})" for name, kind in kinds if kind in _FOR_BYTES]
+    if not named:
+        return []
+    return [
+        f"the bytes of the inputs are scaled to 0 … 1, and the model has {', '.join(named)}. If "
+        'such a layer is for bytes, give keras.Input dtype="uint8", or return float32'
+    ]
+
+
+def _is_scaled(data: Any, symbol: Any) -> bool:
+    """Whether these are images in bytes; `symbol` is the model's input, None if it is unknown."""
+    return data.dtype.name == "uint8" and (symbol is None or "float" in symbol.dtype)
+
+
+def _symbols(model: Any, x: Any) -> Any:
+    """The model's symbolic input for each part of `x`; None where a subclass does not say it."""
+    inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
+    if isinstance(x, dict):
+        by_name = {each.name: each for each in inputs}  # Keras wants these names for the keys
+        return {name: by_name.get(name) for name in x}
+    if isinstance(x, tuple):
+        return tuple(inputs) if len(inputs) == len(x) else (None,) * len(x)
+    return inputs[0] if len(inputs) == 1 else None

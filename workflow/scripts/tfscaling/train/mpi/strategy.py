@@ -70,16 +70,12 @@ class _Calls:
 
 
 class MpiAllReduce:
-    """Sums and gathers tensors over the ranks of `world`.
+    """Sums and gathers tensors over the ranks of `world`; made outside of a strategy's scope."""
 
-    `in_16_bits`: nodes exchange tensors of bfloat16 as they are, and not as float32. To be made
-    outside of a strategy's scope.
-    """
-
-    def __init__(self, world: Any, in_16_bits: bool = False) -> None:
+    def __init__(self, world: Any) -> None:
         import tensorflow as tf
 
-        self.tf, self.world, self._in_16_bits = tf, world, in_16_bits
+        self.tf, self.world = tf, world
         self._sums = RankSums(world, library.of_node(world))
         with tf.device("CPU:0"):
             self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -130,9 +126,7 @@ class MpiAllReduce:
 
     def _sum(self, tensor: Any) -> Any:
         own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
-        is_rounded = self._in_16_bits and tensor.dtype.name == "bfloat16"
-        function = self._summed_rounded if is_rounded else self._summed
-        (total,) = self._in_turn(function, [own], own.dtype)
+        (total,) = self._in_turn(self._summed, [own], own.dtype)
         total.set_shape(tensor.shape)
         return self.tf.cast(total, tensor.dtype)
 
@@ -175,10 +169,6 @@ class MpiAllReduce:
     def _summed(self, own: np.ndarray) -> np.ndarray:
         return self._sums.sum(own.reshape(-1)).reshape(own.shape)
 
-    def _summed_rounded(self, own: np.ndarray) -> np.ndarray:
-        bfloat16 = np.dtype(self.tf.bfloat16.as_numpy_dtype)
-        return self._sums.sum(own.reshape(-1), exchanged_as=bfloat16).reshape(own.shape)
-
     def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:
         counts = np.zeros(self.world.size, np.int64)
         counts[self.world.rank] = len(own[0])
@@ -207,11 +197,8 @@ def _part(tensor: Any) -> Part:
     return Part(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)
 
 
-def strategy(device: str, world: Any, in_16_bits: bool = False) -> Any:
-    """The class of strategies over the ranks of this communicator, each with this `device`.
-
-    `in_16_bits`: nodes exchange tensors of bfloat16 as they are, and not as float32.
-    """
+def strategy(device: str, world: Any) -> Any:
+    """The class of strategies over the ranks of this communicator, each with this `device`."""
     import tensorflow as tf
     from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
@@ -226,7 +213,7 @@ def strategy(device: str, world: Any, in_16_bits: bool = False) -> Any:
 
         def __init__(self, strategy: Any) -> None:
             super().__init__(strategy, device)
-            self._sums = MpiAllReduce(world, in_16_bits)
+            self._sums = MpiAllReduce(world)
 
         @property
         def _num_replicas_in_sync(self) -> int:

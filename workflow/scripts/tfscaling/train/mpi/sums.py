@@ -7,7 +7,6 @@ file system, so that ranks that are killed leave nothing.
 
 from __future__ import annotations
 
-import functools
 import math
 import mmap
 import os
@@ -213,39 +212,21 @@ class RankSums:
         # a node with a single rank behaves as the others do
         self._node = Node(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
 
-    def sum(self, own: np.ndarray, exchanged_as: np.dtype | None = None) -> np.ndarray:
+    def sum(self, own: np.ndarray) -> np.ndarray:
         """The sum of all ranks' `own`, which are flat, of one size and type.
 
-        Nodes exchange float32 `exchanged_as` a type of 16 bits, if one is given. The sum may lie in
-        memory that other ranks read, too: nobody writes to it. Raises ConnectionError if another
-        rank of this node has ended.
+        The sum may lie in memory that other ranks read, too: nobody writes to it. Raises
+        ConnectionError if another rank of this node has ended.
         """
-        between = self._sum_between_nodes
-        if exchanged_as is not None:
-            between = functools.partial(self._sum_rounded, exchanged_as)
         if self._node is not None:
-            return self._node.sum(own, between if self._has_nodes else None)
+            return self._node.sum(own, self._sum_between_nodes if self._has_nodes else None)
         total = aligned(own)
         total[:] = own
-        between(total)
+        self._sum_between_nodes(total)
         return total
 
     def _sum_between_nodes(self, of_node: np.ndarray) -> None:
         self._firsts.Allreduce(self._mpi.IN_PLACE, of_node)
-
-    def _sum_rounded(self, dtype: np.dtype, of_node: np.ndarray) -> None:
-        """Each node adds a share of all nodes' 16-bit numbers in float32, and rounds the sum."""
-        nodes = self._firsts.size
-        shares = np.zeros((nodes, -(-of_node.size // nodes)), dtype)
-        of_all = shares.reshape(-1)[: of_node.size]
-        of_all[:] = of_node
-        own = np.empty_like(shares)
-        self._firsts.Alltoall(shares.view(np.uint16), own.view(np.uint16))
-        total = own[0].astype(np.float32)
-        for share in own[1:]:
-            total += share.astype(np.float32)
-        self._firsts.Allgather(total.astype(dtype).view(np.uint16), shares.view(np.uint16))
-        of_node[:] = of_all
 
 
 class Node:

@@ -1,0 +1,188 @@
+"""Every published form of MNIST and CIFAR-10 gives the same arrays."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from published_files import IDX_FILES, assert_same, cifar10_batches, idx_files
+from published_files import idx as encode
+from tfscaling.datasets import formats
+
+RANDOM = np.random.default_rng(2)
+ARRAYS = {
+    "x_train": RANDOM.integers(0, 256, (3, 28, 28), np.uint8),
+    "y_train": RANDOM.integers(0, 10, 3, np.uint8),
+    "x_test": RANDOM.integers(0, 256, (2, 28, 28), np.uint8),
+    "y_test": RANDOM.integers(0, 10, 2, np.uint8),
+}
+FILES = idx_files(ARRAYS)
+
+
+def test_an_idx_file_is_a_header_with_the_shape_and_then_the_bytes() -> None:
+    content = bytes([0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3])
+    assert formats.idx(content).tolist() == [[1, 2, 3]]
+    assert encode(np.array([[1, 2, 3]], np.uint8)) == content
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 3), (4, 28, 28), (2, 3, 4, 5), (0, 28, 28)])
+def test_arrays_of_any_shape_are_decoded(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    np.testing.assert_array_equal(formats.idx(encode(array)), array)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x1f\x8b\x08\x01" + bytes(8),
+        bytes([0, 0, 13, 1, 0, 0, 0, 1, 7]),
+        b"<html>not found</html>",
+    ],
+    ids=["gzip", "floats", "page"],
+)
+def test_a_file_of_another_format_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match="not an IDX file"):
+        formats.idx(content)
+
+
+def test_a_file_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match="reshape"):
+        formats.idx(encode(np.zeros((2, 3), np.uint8))[:-1])
+
+
+def write_plain(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+
+
+def write_gzipped(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+
+
+def write_mixed(folder: Path) -> None:
+    write_gzipped(folder)
+    packed = folder / f"{IDX_FILES['y_test']}.gz"
+    packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+
+
+def write_with_dots(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / name.replace("-idx", ".idx")).write_bytes(content)
+
+
+def write_archive(folder: Path) -> None:
+    np.savez_compressed(folder / "mnist.npz", **ARRAYS)
+
+
+@pytest.mark.parametrize(
+    "write", [write_plain, write_gzipped, write_mixed, write_with_dots, write_archive]
+)
+def test_a_folder_is_read_in_each_of_its_forms(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path)
+    assert_same(formats.mnist(tmp_path), ARRAYS)
+
+
+def test_the_archive_that_keras_publishes_is_read(tmp_path: Path) -> None:
+    write_archive(tmp_path)
+    assert_same(formats.mnist(tmp_path / "mnist.npz"), ARRAYS)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    write_plain(tmp_path)
+    (tmp_path / IDX_FILES["y_test"]).unlink()
+    with pytest.raises(FileNotFoundError, match="t10k-labels-idx1-ubyte"):
+        formats.mnist(tmp_path)
+
+
+def test_an_archive_without_an_array_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "some.npz", x_train=ARRAYS["x_train"])
+    with pytest.raises(KeyError, match="y_train"):
+        formats.mnist(tmp_path / "some.npz")
+
+
+#: Images of each of the six batches; the genuine ones have 10,000.
+SIZE = 4
+CIFAR10 = {
+    "x_train": RANDOM.integers(0, 256, (5 * SIZE, 32, 32, 3), np.uint8),
+    "y_train": RANDOM.integers(0, 10, 5 * SIZE, np.uint8),
+    "x_test": RANDOM.integers(0, 256, (SIZE, 32, 32, 3), np.uint8),
+    "y_test": RANDOM.integers(0, 10, SIZE, np.uint8),
+}
+
+
+class Malice:
+    """Its pickle calls what no array needs."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return Path.touch, (Path("touched"),)  # type: ignore[return-value]
+
+
+def png_files() -> dict[str, bytes]:
+    """As in the npm package: one image a row, its pixels in order."""
+    files = {}
+    for name, (images, _) in cifar10_batches(CIFAR10).items():
+        content = io.BytesIO()
+        Image.fromarray(images.reshape(SIZE, 32 * 32, 3)).save(content, "png")
+        files[f"{name}.png"] = content.getvalue()
+    files["train_lables.json"] = json.dumps(CIFAR10["y_train"].tolist()).encode()
+    files["test_lables.json"] = json.dumps(CIFAR10["y_test"].tolist()).encode()
+    return files
+
+
+def pickled_files() -> dict[str, bytes]:
+    """As in the Python version: planes in rows, labels in a list, keys that are bytes."""
+    return {
+        name: pickle.dumps(
+            {
+                b"labels": labels.tolist(),
+                b"data": images.transpose(0, 3, 1, 2).reshape(SIZE, 3072),
+            },
+            protocol=2,
+        )
+        for name, (images, labels) in cifar10_batches(CIFAR10).items()
+    }
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize("files", [pickled_files(), png_files()], ids=["python", "png"])
+def test_the_python_version_and_the_pictures_are_read(
+    files: dict[str, bytes], tmp_path: Path
+) -> None:
+    assert_same(formats.cifar10(write(tmp_path, files)), CIFAR10)
+
+
+def test_a_pickle_of_anything_but_arrays_calls_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, {**pickled_files(), "data_batch_1": pickle.dumps(Malice())})
+    with pytest.raises(pickle.UnpicklingError, match="no part of"):
+        formats.cifar10(tmp_path)
+    assert not Path("touched").exists()
+
+
+def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
+    # Keras's labels have a second axis
+    np.savez(tmp_path / "a.npz", **{**CIFAR10, "y_train": CIFAR10["y_train"][:, None]})
+    assert_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)
+
+
+def test_a_folder_without_any_form_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="data_batch_1"):
+        formats.cifar10(tmp_path)

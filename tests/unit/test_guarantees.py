@@ -1,0 +1,118 @@
+"""Each claim about error rates and coverage names what simulates it, with the same rate."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+import regressions
+from project import REPOSITORY
+from race import CELLS
+from scipy.stats import binom
+from tfscaling.conclusions.two_sweeps import Ends, is_failing
+
+NOT_CLAIMED = "not claimed"
+
+
+def rows(page: str, header: str) -> list[list[str]]:
+    """The rows of the page's table whose first heading is `header`."""
+    lines = iter((REPOSITORY / page).read_text().splitlines())
+    next(line for line in lines if line.startswith(f"| {header} |"))
+    next(lines)
+    table = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table
+
+
+CLAIMS = rows("docs/method.md", "claim")
+
+
+@cache
+def functions() -> dict[str, set[float]]:
+    """Test → the numbers that it has, by the names of its module's constants too."""
+    found = {}
+    claimed = {name for *_, tests in CLAIMS for name in re.findall(r"`(\w+)`", tests)}
+    for path in (REPOSITORY / "tests/unit").rglob("test_*.py"):
+        text = path.read_text()
+        if not claimed.intersection(re.findall(r"^def (\w+)", text, re.MULTILINE)):
+            continue
+        module = ast.parse(text)
+        constants = {
+            target.id: set(numbers(each.value))
+            for each in module.body
+            if isinstance(each, ast.Assign)
+            for target in each.targets
+            if isinstance(target, ast.Name)
+        }
+        for each in module.body:
+            if isinstance(each, ast.FunctionDef):
+                names = {node.id for node in ast.walk(each) if isinstance(node, ast.Name)}
+                own = [constants[name] for name in names & constants.keys()]
+                found[each.name] = set(numbers(each)).union(*own)
+    return found
+
+
+def numbers(tree: ast.AST) -> Iterator[float]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+            yield float(node.value)
+
+
+@pytest.mark.parametrize("row", CLAIMS, ids=lambda row: row[0][:60])
+def test_a_claim_has_tests_with_its_rate(row: list[str]) -> None:
+    _, rate, tests = row
+    names = re.findall(r"`(\w+)`", tests)
+    assert names
+    for name in names:
+        assert float(rate[2:]) in functions()[name], name
+
+
+def test_the_cells_of_searches_require_what_the_page_says() -> None:
+    said = {row[0]: row[-1].replace("≤", "<=").replace("≥", ">=") for row in
+            rows("docs/search.md", "cell")}  # fmt: skip
+    required = {name: "; ".join(CELLS[name].limits.texts()) or NOT_CLAIMED for name in CELLS}
+    assert said == required
+
+
+def test_the_cells_of_pairs_of_sweeps_are_those_of_the_page() -> None:
+    """All rows keep what is required of them, and the summary has their extremes."""
+    summary = {row[0]: row[1:] for row in rows("docs/two-sweeps.md", "noise of a run")}
+    found: dict[str, list[list[float]]] = {name: [] for name in regressions.NOISES}
+    sensitivity: dict[str, list[str]] = {name: [] for name in regressions.NOISES}
+    for name, points, runs, *values, remark in rows(
+        "docs/two-sweeps-study/simulation.md", "noise of a run"
+    ):
+        *rates, detected = map(float, values)
+        claimed = regressions.is_claimed(name, int(points), int(runs))
+        assert (remark == NOT_CLAIMED) is not claimed
+        if claimed:
+            assert max(rates[:3]) <= regressions.ERROR and rates[3] >= regressions.HOLD_MIN
+            found[name].append(rates)
+        if points == "8":
+            sensitivity[name].append(f"{detected:.3f}")
+    assert summary.keys() == found.keys()
+    for name, own in found.items():
+        expected = [NOT_CLAIMED, "", ""]
+        if own:
+            highest, lowest = max(max(r[:3]) for r in own), min(r[3] for r in own)
+            expected = [f"{highest:.3f}", f"{lowest:.3f}", ", ".join(sensitivity[name])]
+        assert summary[name] == expected, name
+
+
+def test_random_failures_call_as_few_configurations_failing_as_the_page_says() -> None:
+    shares = {"one run in ten": 0.1, "one run in five": 0.2}
+    for share, *said in rows("docs/two-sweeps.md", "failure rate in both sweeps"):
+        for runs, text in zip((6, 4), said, strict=True):
+            ends = [Ends(bad, runs) for bad in range(runs + 1)]
+            chances = binom.pmf(range(runs + 1), runs, shares[share])
+            rate = sum(
+                chances[here.bad] * chances[there.bad]
+                for here in ends for there in ends if is_failing(here, there)
+            )  # fmt: skip
+            assert float(text.split()[-1]) == pytest.approx(1 / rate, rel=0.02)

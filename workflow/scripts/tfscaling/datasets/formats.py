@@ -1,0 +1,172 @@
+"""Files of arrays: MNIST's IDX files, CIFAR-10's published versions, and .npz files.
+
+Every prepared dataset is one .npz file. A part of a dataset (`x_train`) is an array, or a
+dictionary or tuple of arrays: several inputs or outputs. The file has one array of each: `x_train`,
+`x_train.left` or `x_train[0]`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: The arrays of every dataset: images and labels, for training and for the test.
+NAMES = ("x_train", "y_train", "x_test", "y_test")
+#: An array, or several of them by name or in order.
+Nest = np.ndarray | dict[str, np.ndarray] | tuple[np.ndarray, ...]
+#: Array → the IDX file that holds it.
+IDX_FILES = {
+    "x_train": "train-images-idx3-ubyte",
+    "y_train": "train-labels-idx1-ubyte",
+    "x_test": "t10k-images-idx3-ubyte",
+    "y_test": "t10k-labels-idx1-ubyte",
+}
+_CIFAR10_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+#: What the pickle of an array names.
+_OF_ARRAYS = {
+    ("numpy.core.multiarray", "_reconstruct"),  # as NumPy 1 has it
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+def npz(path: Path) -> dict[str, np.ndarray]:
+    """x_train, y_train, x_test and y_test; KeyError if one is missing."""
+    with np.load(path) as stored:
+        return {name: stored[name] for name in NAMES}
+
+
+def named(part: str, given: Any) -> dict[str, np.ndarray]:
+    """Name in the file → array, for what a user gives as this part.
+
+    A list of arrays is several inputs or outputs, as in `fit`; any other list is one array.
+    """
+    if isinstance(given, Mapping):
+        arrays = {f"{part}.{key}": array for key, array in given.items()}
+    elif isinstance(given, tuple) or (
+        isinstance(given, list) and given and all(getattr(each, "ndim", 0) for each in given)
+    ):
+        arrays = {f"{part}[{index}]": array for index, array in enumerate(given)}
+    else:
+        arrays = {part: given}
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def nested(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
+    """The part as the user gave it, of a file's arrays. Raises KeyError if there is none."""
+    if part in arrays:
+        return arrays[part]
+    prefix = f"{part}."
+    by_name = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+    if by_name:
+        return by_name
+    in_order = [name for name in arrays if name.startswith(f"{part}[")]
+    return tuple(arrays[f"{part}[{index}]"] for index in range(max(1, len(in_order))))
+
+
+def examples(nest: Nest) -> int:
+    """How many examples a part has."""
+    if isinstance(nest, dict):
+        return len(next(iter(nest.values())))
+    return len(nest[0] if isinstance(nest, tuple) else nest)
+
+
+def mnist(path: Path) -> dict[str, np.ndarray]:
+    """The arrays in a folder of IDX files (gzipped or not), in an .npz or in a folder with one.
+
+    uint8: x_train (60000, 28, 28), y_train (60000,), x_test (10000, 28, 28), y_test (10000,).
+    Raises FileNotFoundError, or ValueError if a file is of another format.
+    """
+    if path.is_file():
+        return npz(path)
+    if archives := list(path.glob("*.npz")):
+        return npz(archives[0])
+    return {name: idx(_content(path, file)) for name, file in IDX_FILES.items()}
+
+
+def idx(content: bytes) -> np.ndarray:
+    """An IDX file of unsigned bytes as an array; ValueError if it is none."""
+    zero, kind, dimensions = struct.unpack_from(">HBB", content)
+    if zero or kind != 8:
+        raise ValueError("not an IDX file of unsigned bytes")
+    shape = struct.unpack_from(f">{dimensions}I", content, 4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+
+
+def _content(folder: Path, file: str) -> bytes:
+    # some mirrors write train-images.idx3-ubyte
+    names = (file, file.replace("-idx", ".idx"))
+    for name in names:
+        if (plain := folder / name).is_file():
+            return plain.read_bytes()
+        if (packed := folder / f"{name}.gz").is_file():
+            return gzip.decompress(packed.read_bytes())
+    raise FileNotFoundError(f"{folder} holds none of {', '.join(names)} (or .gz)")
+
+
+def cifar10(path: Path) -> dict[str, np.ndarray]:
+    """The arrays in a folder with the Python version or PNG files, or in an .npz.
+
+    uint8: x_train (50000, 32, 32, 3), y_train (50000,), x_test (10000, 32, 32, 3),
+    y_test (10000,), in the published order: data_batch_1 to data_batch_5.
+    """
+    if path.is_file():
+        arrays = npz(path)  # Keras's labels have a second axis
+        return arrays | {name: arrays[name].ravel() for name in ("y_train", "y_test")}
+    if (path / "data_batch_1").is_file():
+        *training, test = _pickles(path)
+    elif (path / "data_batch_1.png").is_file():
+        *training, test = _pictures(path)
+    else:
+        raise FileNotFoundError(f"{path} holds neither data_batch_1 nor data_batch_1.png")
+    return {
+        "x_train": np.concatenate([images for images, _ in training]),
+        "y_train": np.concatenate([labels for _, labels in training]),
+        "x_test": test[0],
+        "y_test": test[1],
+    }
+
+
+class _Arrays(pickle.Unpickler):
+    """Takes arrays of NumPy and plain values, and calls nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _OF_ARRAYS:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of an array")
+
+
+def _pickles(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    batches = []
+    for name in _CIFAR10_BATCHES:
+        batch = _Arrays(io.BytesIO((folder / name).read_bytes()), encoding="bytes").load()
+        # rows of the red, the green and the blue plane
+        images = batch[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        batches.append((np.ascontiguousarray(images), np.array(batch[b"labels"], np.uint8)))
+    return batches
+
+
+def _pictures(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """As in the npm package: a PNG per batch with one image a row; labels as JSON."""
+    from PIL import Image
+
+    # `lables`, as the package spells it
+    files = [folder / "train_lables.json", folder / "test_lables.json"]
+    labels = np.concatenate([np.array(json.loads(file.read_text()), np.uint8) for file in files])
+    batches, position = [], 0
+    for name in _CIFAR10_BATCHES:
+        with Image.open(folder / f"{name}.png") as picture:
+            images = np.asarray(picture.convert("RGB")).reshape(-1, 32, 32, 3)
+        batches.append((images, labels[position : position + len(images)]))
+        position += len(images)
+    return batches
