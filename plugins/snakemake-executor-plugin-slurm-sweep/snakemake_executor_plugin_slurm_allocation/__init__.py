@@ -12,7 +12,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -36,7 +36,7 @@ _PERIOD_S = 2
 #: Seconds of an allocation before its end in which no job may run.
 _MARGIN_S = 20
 #: Seconds after which an allocation without jobs is returned.
-_IDLE_S = 120
+_IDLE_S = 60
 _RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
 
 
@@ -172,6 +172,17 @@ class Executor(sweep.Executor):
         self._adopted.add(step.name)
         return step.info
 
+    async def check_active_jobs(
+        self, active_jobs: Sequence[SubmittedJobInfo]
+    ) -> AsyncIterator[SubmittedJobInfo]:
+        """As of `slurm-sweep`; without jobs, return allocations that are idle for a while."""
+        if not active_jobs:
+            idle = [request for request, each in self._allocations.items() if self._is_idle(each)]
+            for request in idle:
+                self._allocations.pop(request).release()
+        async for info in super().check_active_jobs(active_jobs):
+            yield info
+
     async def _states(self) -> dict[str, str] | None:
         """Start what can start; state and reason of each job, by its name."""
         due: dict[tuple[str, ...], list[Step]] = {}
@@ -208,10 +219,9 @@ class Executor(sweep.Executor):
             del self._allocations[request]
         elif allocation.state == _RUNNING:
             started = [step for step in waiting if self._start(allocation, step, running)]
-            if running or started:
-                allocation.idle_since_s = None
-            elif allocation.is_own and (waiting or self._is_idle(allocation)):
-                # nothing that waits ends before the allocation does, or nothing waits
+            allocation.idle_since_s = None
+            if allocation.is_own and waiting and not (running or started):
+                # nothing that waits ends before the allocation does: the next one has the time
                 allocation.release()
                 del self._allocations[request]
 
