@@ -37,6 +37,8 @@ _PERIOD_S = 2
 _MARGIN_S = 20
 #: Seconds after which an allocation without jobs is returned.
 _IDLE_S = 60
+#: Ending of the file next to the log of a step that names the step's nodes.
+_NODES_OF_STEP = ".nodes"
 _RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
 
 
@@ -83,8 +85,8 @@ class Step:
 
     @property
     def record(self) -> Path:
-        """The file with its nodes, for a start that adopts it."""
-        return self.log.with_suffix(".nodes")
+        """The file with its nodes, for the next start."""
+        return self.log.with_suffix(_NODES_OF_STEP)
 
     @property
     def size(self) -> int:
@@ -142,6 +144,8 @@ class Executor(sweep.Executor):
         #: Allocations by what Slurm needs to know but the numbers of nodes.
         self._allocations: dict[tuple[str, ...], Allocation] = {}
         self._rotation = Rotation()
+        for record in self.slurm_logdir.rglob(f"*{_NODES_OF_STEP}"):
+            self._rotation.add(record.read_text().split())
         #: Names of steps that an earlier start left; None: not looked for yet.
         self._left: set[str] | None = None
 

@@ -33,6 +33,10 @@ class Rotation:
             return max(uses), sum(uses), sum(gaps), sum(self.in_all[node] for node in chosen)
 
         chosen = min(rings, key=badness)
-        self.of_size.update((size, node) for node in chosen)
-        self.in_all.update(chosen)
+        self.add(chosen)
         return chosen
+
+    def add(self, nodes: Collection[str]) -> None:
+        """Count the nodes of a job."""
+        self.of_size.update((len(nodes), node) for node in nodes)
+        self.in_all.update(nodes)
