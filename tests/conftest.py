@@ -84,5 +84,5 @@ def project(new_project: Callable[[str], Project], request: pytest.FixtureReques
 
 @pytest.fixture(scope="session")
 def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """CIFAR-10 and Fashion-MNIST, as `snakemake results/datasets/<name>.npz` prepares them."""
-    return datasets(tmp_path_factory, "cifar10", "fashion_mnist")
+    """CIFAR-10, as `snakemake results/datasets/<name>.npz` prepares it."""
+    return datasets(tmp_path_factory, "cifar10")

@@ -23,7 +23,7 @@ def idx(array: np.ndarray) -> bytes:
 
 
 def idx_files(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
-    """The four files of MNIST or Fashion-MNIST."""
+    """The four files of MNIST."""
     return {file: idx(arrays[name]) for name, file in IDX_FILES.items()}
 
 

@@ -21,7 +21,7 @@ from tfscaling.record.events import EventLog
 from tfscaling.spec.config import Recipe
 from tfscaling.train import checkpoints as module
 from tfscaling.train.checkpoints import Checkpoints, Training
-from tfscaling.train.loop import CheckpointedLoop
+from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.measured import Result
 
 #: From which the moments follow.
@@ -72,13 +72,13 @@ class Interrupted(Checkpoints):
 class Trained(NamedTuple):
     """A training that was interrupted, and the steps from which its attempts went on."""
 
-    trainer: CheckpointedLoop
+    trainer: TrainingLoop
     result: Result
     begun: list[int]
 
 
 def train(
-    make: Callable[[], CheckpointedLoop],
+    make: Callable[[], TrainingLoop],
     folder: Path,
     recipe: Recipe,
     times: int = 3,
@@ -120,7 +120,7 @@ def train(
     raise AssertionError("interrupted to the end")
 
 
-def outcome(trainer: CheckpointedLoop, result: Result) -> dict[str, Any]:
+def outcome(trainer: TrainingLoop, result: Result) -> dict[str, Any]:
     """All that must not depend on interruptions."""
     return {
         "epochs": [[e.epoch, e.loss, e.accuracy, e.metrics] for e in result.epochs],

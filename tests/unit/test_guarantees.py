@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -85,9 +86,9 @@ def test_the_cells_of_pairs_of_sweeps_are_those_of_the_page() -> None:
     summary = {row[0]: row[1:] for row in rows("docs/two-sweeps.md", "noise of a run")}
     found: dict[str, list[list[float]]] = {name: [] for name in regressions.NOISES}
     sensitivity: dict[str, list[str]] = {name: [] for name in regressions.NOISES}
-    for name, points, runs, *values, remark in rows(
-        "docs/two-sweeps-study/simulation.md", "noise of a run"
-    ):
+    with (REPOSITORY / "docs/two-sweeps-study/simulation.csv").open(newline="") as file:
+        simulated = list(csv.reader(file))[1:]
+    for name, points, runs, *values, remark in simulated:
         *rates, detected = map(float, values)
         claimed = regressions.is_claimed(name, int(points), int(runs))
         assert (remark == NOT_CLAIMED) is not claimed

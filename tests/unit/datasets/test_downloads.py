@@ -1,4 +1,4 @@
-"""Downloads from a web server of this test, and by small programs in place of npm and apt-get."""
+"""Downloads from a web server of this test, and by a small program in place of npm."""
 
 from __future__ import annotations
 
@@ -100,15 +100,6 @@ def test_the_folder_of_an_npm_package(programs: Path, tmp_path: Path) -> None:
         assert [path.name for path in folder.iterdir()] == ["one"]
     with downloads.npm_package("things@1.0")() as folder:
         assert (folder / "two").read_bytes() == b"22"
-    assert not folder.exists()
-
-
-def test_a_debian_package_is_unpacked_and_not_installed(programs: Path) -> None:
-    program(programs, "apt-get", 'test "$1" = download && echo content >"$2_1.0_all.deb"')
-    # dpkg-deb --extract PACKAGE FOLDER
-    program(programs, "dpkg-deb", 'mkdir -p "$3/usr/share" && cp "$2" "$3/usr/share/file"')
-    with downloads.debian_package("things", "usr/share")() as folder:
-        assert (folder / "file").read_text() == "content\n"
     assert not folder.exists()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tfscaling.datasets import catalogue, image_files
-from tfscaling.datasets.pipelines import PipelineContext
+from tfscaling.datasets.catalogue import PipelineContext
 
 
 @pytest.fixture

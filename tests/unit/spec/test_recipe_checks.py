@@ -16,6 +16,9 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "nesterov_without_momentum": ({"nesterov": True}, "nesterov", "true", "momentum above 0"),
     "nesterov_of_adam": (
         {"nesterov": True, "optimizer": "adam", "momentum": 0.9}, "nesterov", "true", "sgd"),
+    "loss_scale_of_asynchronous_workers": (
+        {"precision": "mixed_float16", "strategy": "parameter_server"}, "precision",
+        '"mixed_float16"', "float32"),
     "accumulation_on_workers_without_weights": (
         {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "1"),
     "fewer_steps_than_tell_how_they_scatter": (

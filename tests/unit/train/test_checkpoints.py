@@ -19,12 +19,12 @@ from strategy_rank import (
 )
 from tfscaling.record.events import EventLog
 from tfscaling.train.all_reduce import Trainer
-from tfscaling.train.loop import CheckpointedLoop
+from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
 
 
-def of_arrays(**changes: Any) -> Callable[[], CheckpointedLoop]:
-    def make() -> CheckpointedLoop:
+def of_arrays(**changes: Any) -> Callable[[], TrainingLoop]:
+    def make() -> TrainingLoop:
         strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         spec = training_spec(GLOBAL_BATCH, **changes)
         return Trainer(strategy, lively_model, synthetic_arrays(), spec)
@@ -41,11 +41,11 @@ def compiled_model() -> Any:
     return model
 
 
-def of_task(**changes: Any) -> Callable[[], CheckpointedLoop]:
+def of_task(**changes: Any) -> Callable[[], TrainingLoop]:
     """A user's model with a pipeline that shuffles anew in each epoch, and changes images."""
     changes |= {"loss": "model", "optimizer": "model", "learning_rate": None, "momentum": None}
 
-    def make() -> CheckpointedLoop:
+    def make() -> TrainingLoop:
         import keras
 
         keras.utils.set_random_seed(7)
@@ -74,7 +74,7 @@ def of_task(**changes: Any) -> Callable[[], CheckpointedLoop]:
 )
 def test_a_training_interrupted_at_random_moments_equals_the_uninterrupted_one(
     tmp_path: Path,
-    training: Callable[..., Callable[[], CheckpointedLoop]],
+    training: Callable[..., Callable[[], TrainingLoop]],
     changes: dict[str, Any],
     times: int,
 ) -> None:

@@ -6,11 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import asynchronous_rank
-import numpy as np
 import pytest
-from builders import SCRIPTS
-from oracle_rank import arrays_of
 from ranks import run_tensorflow
 from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 from tfscaling.launch.launchers import ReservedPorts
@@ -60,32 +56,6 @@ def test_servers_and_workers_end_when_the_coordinator_has_ended(
     assert others == [
         {"job": job, "ended_well": True} for job in ("ps", "worker", "worker")
     ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a training in mixed_float16 found."""
-    output = tmp_path_factory.mktemp("asynchronous") / "found.json"
-    code = "import asynchronous_rank; asynchronous_rank.main()"
-    with ReservedPorts(3) as ports:
-        words = [str(output), *map(str, ports.numbers)]
-        path = f"{SCRIPTS}:{Path(asynchronous_rank.__file__).parent}"
-        done = run_tensorflow(code, *words, PYTHONPATH=path)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(output.read_text())
-    return found
-
-
-def test_a_worker_divides_by_the_loss_scale_that_it_multiplied_by(
-    asynchronous: dict[str, Any],
-) -> None:
-    """Another worker changes the scale while the gradients are computed."""
-    arrays = arrays_of(asynchronous_rank.BATCH)
-    images = arrays.x_train.reshape(-1, 64) / 255
-    error = 0.1 - np.eye(10)[arrays.y_train]  # weights are zeros: each class has a tenth
-    expected = -PARAMETERS["learning_rate"] * images.T @ error / asynchronous_rank.BATCH
-    assert asynchronous["updates"] == 1
-    np.testing.assert_allclose(asynchronous["weights"], expected, rtol=0.01, atol=1e-5)
 
 
 #: Servers beside coordinators that behave differently; whenever one looks, 500 s have passed.

@@ -182,12 +182,12 @@ def test_no_more_is_read_than_is_soon_needed() -> None:
     ("returned", "message"),
     [
         (numbers(4, 2), "returns .*, not"),
-        ((numbers(4, 2), None), "mine:data is NoneType"),
-        ((numbers(4, 2).unbatch(), numbers(4, 2)), "mine:data is not batched"),
-        ((tf.data.Dataset.range(4).map(tf.range).ragged_batch(2), numbers(4, 2)), "has a Ragged"),
+        ((numbers(4, 2), None), "test data of mine:data gives None"),
+        ((numbers(4, 2).unbatch(), numbers(4, 2)), "train data of mine:data gives .*batch"),
+        ((tf.data.Dataset.range(4).map(tf.range).ragged_batch(2), numbers(4, 2)), "Ragged"),
         (
             (numbers(4, 2), numbers(4, 2).map(lambda x, y: tf.py_function(abs, [x], tf.int32))),
-            "mine:data has .*tf.ensure_shape",
+            "mine:data gives .*tf.ensure_shape",
         ),
     ],
 )

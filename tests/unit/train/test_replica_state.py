@@ -6,10 +6,9 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from tfscaling.train.loop import seeds, stream
-from tfscaling.train.parameter_server import BatchStates, ReplicaStates, changed_by_training
+from tfscaling.train.parameter_server import ReplicaStates, changed_by_training
 
 SHAPE = (4,)
 IMAGES = np.random.default_rng(0).random((8, *SHAPE), np.float32)
@@ -121,17 +120,3 @@ def test_moments_of_the_replicas_are_averaged() -> None:
     states.average()
     for variable, before, after in zip(moments, start, once, strict=True):
         np.testing.assert_allclose(variable.numpy(), (before + after) / 2, rtol=1e-6)
-
-
-@pytest.mark.parametrize("draws", [True, False])
-def test_asynchronous_batches_draw_by_their_number_and_share_the_moments(draws: bool) -> None:
-    keras.utils.set_random_seed(1)
-    model = make_model(draws)
-    states, call = BatchStates(model, SHAPE, 2), call_of(model)
-    (moving,) = [v for v in model.non_trainable_variables if v.name == "moving_mean"]
-    before = moving.numpy()
-    first, again, other = (drawn(states.forward(tf.constant(n), call)) for n in (3, 3, 4))
-    np.testing.assert_allclose(first, again, rtol=1e-6)
-    assert np.allclose(first, other) != draws
-    assert not np.allclose(moving.numpy(), before)
-    states.average()  # nothing to do

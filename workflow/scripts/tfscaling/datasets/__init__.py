@@ -3,5 +3,4 @@
 #: Modules that other packages may import.
 __all__ = [
     "catalogue",
-    "pipelines",
 ]

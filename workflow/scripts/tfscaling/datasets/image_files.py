@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling.datasets.pipelines import PipelineContext
-
 #: Batches of 32 and 64 divide it for 1, 2, 3, 4, 6, 8, 12 and 24 replicas, 128 for up to 12.
 NOISE_EXAMPLES = {"train": 1536, "test": 128}
 #: As many as batches of 32 and 64 divide for 1, 2, 3, 4, 6, 8, 12 and 24 replicas.
@@ -55,11 +53,14 @@ def image(label: int, random: np.random.Generator) -> np.ndarray:
 
 
 def data(
-    context: PipelineContext,
+    context: Any,
     train_examples: int = TRAIN_EXAMPLES,
     test_examples: int = TEST_EXAMPLES,
 ) -> tuple[Any, Any]:
-    """This worker's files: (train, test) of images float32 (224, 224, 3) and labels int32."""
+    """This worker's files: (train, test) of images float32 (224, 224, 3) and labels int32.
+
+    `context` is a `catalogue.PipelineContext`.
+    """
     import tensorflow as tf
 
     del train_examples, test_examples  # `prepare` has written this many

@@ -538,7 +538,7 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
     except strict_json.NotFiniteError as not_finite:
         return (
             f"not JSON: {not_finite}; records made before schema_version 3 have it where a run "
-            "diverged: run it again (docs/records.md)"
+            "diverged: run it again (docs/reference-record.md)"
         )
     except ValueError as no_json:
         return f"not JSON: {no_json}"
@@ -551,7 +551,7 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
         age = "an earlier" if found < version else "a later"
         return (
             f"schema_version {found}, where {version} is read: made by {age} version of this "
-            "workflow; run it again, or tabulate it with that version (docs/records.md)"
+            "workflow; run it again, or tabulate it with that version (docs/reference-record.md)"
         )
     return _place(error)
 

@@ -261,6 +261,10 @@ def _of_model(
     if mismatch := registries.mismatch(model, dataset):
         yield NotAllowed(["dataset"], dataset, mismatch)
     yield from _given(recipe, [model, dataset])
+    apart = [name for name in servers if not registries.strategies[name].synchronous]
+    if apart and recipe.precision == "mixed_float16":
+        rule = f"the workers of strategy {apart[0]} would change one loss scale at the same time"
+        yield wrong("precision", f"{rule}; allowed: float32, mixed_bfloat16")
     for key, why in _NO_SERVERS.items() if servers else ():
         if getattr(recipe, key) != (default := getattr(_DEFAULTS, key)):
             rule = f"strategy {servers[0]} has parameter servers, {why}"

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import AttributionRound
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import loop, measured, optimizers, user_model
-from tfscaling.train.checkpoints import Saved, variables_of
-from tfscaling.train.loop import CheckpointedLoop, compiled
+from tfscaling.train.loop import TrainingLoop, compiled
 from tfscaling.train.measured import Measured, Result, measured_by_itself, measured_by_sums
 from tfscaling.train.own_step import OwnStep
 
@@ -22,7 +20,7 @@ from tfscaling.train.own_step import OwnStep
 COMPUTE_STEPS = 20
 
 
-class AllReduceLoop(CheckpointedLoop):
+class AllReduceLoop(TrainingLoop):
     """One rank's part of the training of a model: a classifier, or one that trains itself.
 
     `strategy` is a tf.distribute.Strategy. A subclass says where batches come from: it calls
@@ -92,22 +90,9 @@ class AllReduceLoop(CheckpointedLoop):
                 self.own.finalize()
         super()._end(result, events)
 
-    def saved(self) -> Saved:
-        """Shared are weights and the optimizer's state."""
-        shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
-        equal = {id(variable.value) for variable in shared}
-        found = variables_of(self.strategy, self.model, self.optimizer, self.totals)
-        return Saved(
-            shared=[copies for variable, copies in found if id(variable) in equal],
-            own=[copies for variable, copies in found if id(variable) not in equal],
-        )
-
-    def _skip(self, state: State, events: EventLog) -> None:
-        """The order of arrays is a function of the epoch: nothing is to be read."""
-
     def agreed(self, values: Sequence[float]) -> list[float]:
         if self._is_alone:
-            return list(values)
+            return super().agreed(values)
         found: list[float] = self._mean_call(self.tf.constant(values)).numpy().tolist()
         return found
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Epoch, GradientNorms
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
-from tfscaling.train.checkpoints import Checkpoints, Saved, went_on
+from tfscaling.train.checkpoints import Checkpoints, Saved, variables_of, went_on
 from tfscaling.train.measured import Measured, Result, described, finite_only
 
 _PROGRESS_INTERVAL_S = 5.0
@@ -58,6 +59,23 @@ def stream(state: Any, number: Any) -> Any:
     return state + tf.stack([own, tf.zeros_like(own)])
 
 
+@dataclass
+class Begun:
+    """The epoch that is being trained: what of it an earlier attempt did.
+
+    `step` steps with `examples` examples were trained in `before_s`; `steps` is the number of steps
+    in the epochs before it, `steps_per_epoch` the number in the first one, 0 while unknown.
+    `written_s` is what checkpoints had taken when this attempt began it.
+    """
+
+    step: int = 0
+    steps: int = 0
+    examples: int = 0
+    before_s: float = 0.0
+    steps_per_epoch: int = 0
+    written_s: float = 0.0
+
+
 class TrainingLoop(ABC):
     """One rank's epochs of training a model.
 
@@ -78,10 +96,13 @@ class TrainingLoop(ABC):
         self.global_batch = self.examples_per_step = self.batch * replicas
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
         self.model: Any = None
+        self.optimizer: Any = None
         self.totals: Any = None
         self._reported_s = self._begun_s = 0.0
         #: Steps until `stop_after_steps` ends the training.
         self._steps_left: float = math.inf
+        self._checkpoints: Checkpoints | None = None
+        self._begun = Begun()
 
     @property
     def updates_per_epoch(self) -> int | None:
@@ -116,18 +137,50 @@ class TrainingLoop(ABC):
         """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
         return []
 
-    def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
-        """Train all epochs. `report` gets one line per epoch.
+    def saved(self) -> Saved:
+        """The variables that a checkpoint holds, in the same order in each attempt and rank.
 
-        Between epochs the model is evaluated where the recipe says so; after the last one it is
-        the caller's part. A loss that is NaN or infinite ends the training after its epoch: it is
-        the sum over all replicas, so all ranks end alike.
+        Weights and the optimizer's state are shared.
         """
+        shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
+        equal = {id(variable.value) for variable in shared}
+        found = variables_of(self.strategy, self.model, self.optimizer, self.totals)
+        return Saved(
+            shared=[copies for variable, copies in found if id(variable) in equal],
+            own=[copies for variable, copies in found if id(variable) not in equal],
+        )
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        """The means of three values over the replicas; all ranks wait for one another."""
+        return list(values)
+
+    def _skip(self, state: State, events: EventLog) -> None:
+        """Read the data again up to a checkpoint."""
+        del state, events  # the order of arrays follows from the epoch
+
+    def train(
+        self,
+        events: EventLog,
+        report: Callable[[str], None],
+        checkpoints: Checkpoints | None = None,
+    ) -> Result:
+        """Train all epochs, or those that are left after the last of the `checkpoints`.
+
+        `report` gets one line per epoch. Between epochs the model is evaluated where the recipe
+        says so; after the last one it is the caller's part. A loss that is NaN or infinite ends the
+        training after its epoch: it is the sum over all replicas, so all ranks end alike. Raises
+        InterruptedTrainingError if a signal asks `checkpoints` for the end.
+        """
+        self._checkpoints = checkpoints
+        with nullcontext() if checkpoints is None else checkpoints.listening():
+            return self._train(events, report)
+
+    def _train(self, events: EventLog, report: Callable[[str], None]) -> Result:
         result, start_s = Result(), time.perf_counter()
         epochs = self.recipe.epochs
         interval = self.recipe.evaluation_interval_epochs or epochs
         self._steps_left = self.recipe.stop_after_steps or math.inf
-        for epoch in self._epochs(result, events):
+        for epoch in range(self._first_epoch(result, events), epochs + 1):
             self._begin_epoch(epoch, result)
             self._train_epoch(epoch, result, events)
             found = self._measured()
@@ -160,11 +213,15 @@ class TrainingLoop(ABC):
                 done = self.recipe.stop_after_steps
                 report(f"stopped after {done} steps: the time of the whole is projected from them")
                 break
+            if self._checkpoints is not None and epoch < epochs:
+                self._after_epoch(self._checkpoints, result, epoch)
         self._end(result, events)
         return result
 
     def _end(self, result: Result, events: EventLog) -> None:
-        """Tell that the last epoch is done."""
+        """Write the events that the last epoch is done."""
+        if self._checkpoints is not None:
+            self._checkpoints.tell(events)
         events.add("trained")
 
     def _stops(self, result: Result, epoch: int) -> bool:
@@ -194,21 +251,79 @@ class TrainingLoop(ABC):
         """What comes before the first step of an epoch."""
         self._reset()
 
-    def _epochs(self, result: Result, events: EventLog) -> Iterator[int]:
-        """The numbers of the epochs; the next one is taken when all of an epoch is done."""
-        yield from range(1, self.recipe.epochs + 1)
+    def _first_epoch(self, result: Result, events: EventLog) -> int:
+        """The epoch to begin with: where there is a checkpoint, that which it is of."""
+        checkpoints = self._checkpoints
+        self._begun = Begun()
+        if checkpoints is None or (state := checkpoints.restore(self)) is None:
+            return 1
+        with checkpoints.reading():
+            self._skip(state, events)
+        result.epochs += state.epochs
+        result.gradient_norms += state.gradient_norms
+        result.examples_trained = state.examples_trained
+        result.went_on = went_on(state)
+        self._begun = Begun(
+            step=state.step,
+            steps=state.steps - state.step,
+            examples=state.examples - state.examples_trained,
+            before_s=state.epoch_time_s,
+            steps_per_epoch=state.steps_per_epoch,
+        )
+        self.train_examples = self.train_examples or state.train_examples
+        return state.epoch
 
     def _begin_epoch(self, epoch: int, result: Result) -> None:
         """Start its clock and its sums."""
-        self._start_clock()
-        self._reset()
-
-    def _start_clock(self) -> None:
+        begun, since = self._begun, result.went_on
+        if self._checkpoints is not None:
+            begun.written_s = self._checkpoints.written_s
+        if since is None or epoch > since.epoch:
+            begun.step, begun.examples, begun.before_s = 0, 0, 0.0
         self._reported_s = self._begun_s = time.perf_counter()
+        if not begun.step:  # else the sums are of the epoch's first steps
+            self._reset()
 
     def _epoch_s(self, now_s: float) -> float:
-        """Duration of the epoch so far."""
-        return now_s - self._begun_s
+        """Duration of the epoch so far, in all attempts, without checkpoints."""
+        written_s = self._checkpoints.written_s - self._begun.written_s if self._checkpoints else 0
+        return self._begun.before_s + (now_s - self._begun_s) - written_s
+
+    def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> None:
+        """To be called after `step` steps of an epoch that has more; they had `examples`
+        examples."""
+        if self._checkpoints is not None:
+            self._checkpoints.after_step(
+                self,
+                self._begun.steps + step,
+                lambda: self._state(result, epoch, step, examples),
+            )
+
+    def _after_epoch(self, checkpoints: Checkpoints, result: Result, epoch: int) -> None:
+        last, begun = result.steps[-1], self._begun
+        steps = last.first_step + last.steps
+        begun.steps += steps
+        begun.steps_per_epoch = begun.steps_per_epoch or steps
+        checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
+
+    def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
+        """What a checkpoint after `step` steps of an epoch has besides variables."""
+        assert self._checkpoints is not None
+        epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
+        return State(
+            ranks=self._checkpoints.ranks,
+            epoch=epoch,
+            step=step,
+            steps=self._begun.steps + step,
+            examples=result.examples_trained + examples,
+            epoch_time_s=epoch_s,
+            trained_s=epoch_s + sum(row.duration_s or 0.0 for row in result.epochs),
+            train_examples=self.train_examples,
+            steps_per_epoch=self._begun.steps_per_epoch,
+            examples_trained=result.examples_trained,
+            epochs=tuple(result.epochs),
+            gradient_norms=tuple(result.gradient_norms),
+        )
 
     def evaluate(self, result: Result, events: EventLog, event: str) -> str:
         """Loss and accuracy on the held-out examples, each counted once, summed over replicas.
@@ -311,145 +426,3 @@ class TrainingLoop(ABC):
     def _count(self, sums: Any) -> None:
         """Add to the sums of loss, correct answers and examples."""
         self.totals.assign_add(self.tf.cast(sums, self.totals.dtype))
-
-
-@dataclass
-class Begun:
-    """The epoch that is being trained: what of it an earlier attempt did.
-
-    `step` steps with `examples` examples were trained in `before_s`; `steps` is the number of steps
-    in the epochs before it, `steps_per_epoch` the number in the first one, 0 while unknown.
-    `written_s` is what checkpoints had taken when this attempt began it.
-    """
-
-    step: int = 0
-    steps: int = 0
-    examples: int = 0
-    before_s: float = 0.0
-    steps_per_epoch: int = 0
-    written_s: float = 0.0
-
-
-class CheckpointedLoop(TrainingLoop):
-    """One rank's epochs; an earlier attempt may have trained some of them."""
-
-    def __init__(self, strategy: Any, replicas: int, spec: RunSpec) -> None:
-        super().__init__(strategy, replicas, spec)
-        self._checkpoints: Checkpoints | None = None
-        self._begun = Begun()
-
-    @abstractmethod
-    def saved(self) -> Saved:
-        """The variables that a checkpoint holds, in the same order in each attempt and rank."""
-
-    @abstractmethod
-    def agreed(self, values: Sequence[float]) -> list[float]:
-        """The means of three values over the replicas; all ranks wait for one another."""
-
-    @abstractmethod
-    def _skip(self, state: State, events: EventLog) -> None:
-        """Go to the place in the data that a checkpoint is of."""
-
-    def train(
-        self,
-        events: EventLog,
-        report: Callable[[str], None],
-        checkpoints: Checkpoints | None = None,
-    ) -> Result:
-        """Train all epochs, or those that are left after the last checkpoint.
-
-        Raises InterruptedTrainingError if a signal asks `checkpoints` for the end.
-        """
-        self._checkpoints = checkpoints
-        if checkpoints is None:
-            return super().train(events, report)
-        with checkpoints.listening():
-            return super().train(events, report)
-
-    def _epochs(self, result: Result, events: EventLog) -> Iterator[int]:
-        """Those from the checkpoint on, with one written after each epoch where it is due."""
-        last = self.recipe.epochs
-        for epoch in range(self._go_on(result, events), last + 1):
-            yield epoch
-            if self._checkpoints is not None and epoch < last:
-                self._after_epoch(self._checkpoints, result, epoch)
-
-    def _go_on(self, result: Result, events: EventLog) -> int:
-        """The epoch to begin with: where there is a checkpoint, that which it is of."""
-        checkpoints = self._checkpoints
-        self._begun = Begun()
-        if checkpoints is None or (state := checkpoints.restore(self)) is None:
-            return 1
-        with checkpoints.reading():
-            self._skip(state, events)
-        result.epochs += state.epochs
-        result.gradient_norms += state.gradient_norms
-        result.examples_trained = state.examples_trained
-        result.went_on = went_on(state)
-        self._begun = Begun(
-            step=state.step,
-            steps=state.steps - state.step,
-            examples=state.examples - state.examples_trained,
-            before_s=state.epoch_time_s,
-            steps_per_epoch=state.steps_per_epoch,
-        )
-        self.train_examples = self.train_examples or state.train_examples
-        return state.epoch
-
-    def _begin_epoch(self, epoch: int, result: Result) -> None:
-        begun, since = self._begun, result.went_on
-        if self._checkpoints is not None:
-            begun.written_s = self._checkpoints.written_s
-        if since is None or epoch > since.epoch:
-            begun.step, begun.examples, begun.before_s = 0, 0, 0.0
-        if begun.step:  # the sums are of the epoch's first steps
-            self._start_clock()
-        else:
-            super()._begin_epoch(epoch, result)
-
-    def _epoch_s(self, now_s: float) -> float:
-        """Duration of the epoch so far, in all attempts, without checkpoints."""
-        begun = self._begun
-        written_s = self._checkpoints.written_s - begun.written_s if self._checkpoints else 0.0
-        return begun.before_s + super()._epoch_s(now_s) - written_s
-
-    def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> None:
-        """To be called after `step` steps of an epoch that has more; they had `examples`
-        examples."""
-        if self._checkpoints is not None:
-            self._checkpoints.after_step(
-                self,
-                self._begun.steps + step,
-                lambda: self._state(result, epoch, step, examples),
-            )
-
-    def _after_epoch(self, checkpoints: Checkpoints, result: Result, epoch: int) -> None:
-        last, begun = result.steps[-1], self._begun
-        steps = last.first_step + last.steps
-        begun.steps += steps
-        begun.steps_per_epoch = begun.steps_per_epoch or steps
-        checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
-
-    def _end(self, result: Result, events: EventLog) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.tell(events)
-        super()._end(result, events)
-
-    def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
-        """What a checkpoint after `step` steps of an epoch has besides variables."""
-        assert self._checkpoints is not None
-        epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
-        return State(
-            ranks=self._checkpoints.ranks,
-            epoch=epoch,
-            step=step,
-            steps=self._begun.steps + step,
-            examples=result.examples_trained + examples,
-            epoch_time_s=epoch_s,
-            trained_s=epoch_s + sum(row.duration_s or 0.0 for row in result.epochs),
-            train_examples=self.train_examples,
-            steps_per_epoch=self._begun.steps_per_epoch,
-            examples_trained=result.examples_trained,
-            epochs=tuple(result.epochs),
-            gradient_norms=tuple(result.gradient_norms),
-        )

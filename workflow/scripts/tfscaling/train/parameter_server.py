@@ -75,21 +75,21 @@ def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
 class Batch(NamedTuple):
     """What a worker is given to train, as tensors.
 
-    `weights` are 0 for padding; `examples` is how many examples the update has; `number` is the
-    replica's number in a synchronous update, else the batch's.
+    `weights` are 0 for padding; `examples` is how many examples the update has; `replica` is the
+    replica's number in a synchronous update, else 0.
     """
 
     indices: Any
     weights: Any
     examples: Any
-    number: Any
+    replica: Any
 
 
 def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     """Raise ModelError unless the workers can train the model: as a classifier only."""
     if user_model.trains_itself(model, recipe):
         raise user_model.ModelError(NO_OWN_STEP)
-    user_model.check_classifier(model, user_model.problem_of_labels(arrays))
+    user_model.check_classifier(model, user_model.problem_of_labels(arrays.train, arrays.test))
 
 
 def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
@@ -114,86 +114,45 @@ def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
     return changed
 
 
-class _SharedModel:
-    """A model whose variables all workers share."""
-
-    def __init__(self, model: Any, shape: Sequence[int]) -> None:
-        self.changed = changed_by_training(model, shape)
-        # in a scope Keras finds only those weights that were put into it
-        self._regularized = [v for v in model.trainable_variables if v.regularizer is not None]
-
-    def forward(self, own: Sequence[Any], call: Callable[[], Any]) -> tuple[Any, list[Any]]:
-        """What `call` returns where the changed variables have the values `own`; their new values.
-
-        None means the variable's own value.
-        """
-        import keras
-
-        given = [pair for pair in zip(self.changed, own, strict=True) if pair[1] is not None]
-        given += [(variable, variable.value) for variable in self._regularized]
-        with keras.StatelessScope(given, collect_losses=True, initialize_variables=False) as scope:
-            found = call()
-        return found, [scope.get_current_value(variable) for variable in self.changed]
-
-
-class BatchStates:
-    """Asynchronous workers: each batch draws different random numbers, by its number.
-
-    All else that a forward pass changes is the model's, which the workers change as they come.
-    """
-
-    def __init__(self, model: Any, shape: Sequence[int], replicas: int) -> None:
-        self._model = _SharedModel(model, shape)
-        self._seeds = [v.numpy() if is_seed(v) else None for v in self._model.changed]
-
-    def forward(self, number: Any, call: Callable[[], Any]) -> Any:
-        """What `call` returns for the batch of this number."""
-        if all(seed is None for seed in self._seeds):
-            return call()
-        own = [None if seed is None else stream(seed, number) for seed in self._seeds]
-        found, values = self._model.forward(own, call)
-        for variable, value in zip(self._model.changed, values, strict=True):
-            if not is_seed(variable):
-                variable.assign(value)
-        return found
-
-    def average(self) -> None:
-        """The model is one already."""
-
-
 class ReplicaStates:
     """Synchronous workers: each replica has its own values, as with a copy of the model.
 
-    The values lie on the parameter servers, one row per replica, because any worker may compute
-    any replica's part of a batch.
+    The values are on the parameter servers, one row per replica, because any worker may compute
+    any replica's part of a batch. `shape` is of one example.
     """
 
     def __init__(self, model: Any, shape: Sequence[int], replicas: int) -> None:
-        import numpy as np
         import tensorflow as tf
 
-        self._model, self._rows = _SharedModel(model, shape), []
-        for variable in self._model.changed:
+        self._changed, self._rows = changed_by_training(model, shape), []
+        # in a scope Keras finds only those weights that were put into it
+        self._regularized = [v for v in model.trainable_variables if v.regularizer is not None]
+        for variable in self._changed:
             value = variable.numpy()
             values = [stream(value, n) if is_seed(variable) else value for n in range(replicas)]
             self._rows.append(tf.Variable(np.stack(values), trainable=False))
 
     def forward(self, number: Any, call: Callable[[], Any]) -> Any:
         """What `call` returns for the replica of this number, whose values it changes."""
+        import keras
         import tensorflow as tf
 
         if not self._rows:
             return call()
-        found, values = self._model.forward([tf.gather(rows, number) for rows in self._rows], call)
-        for rows, value in zip(self._rows, values, strict=True):
-            rows.scatter_nd_update([[number]], [value])
+        own = [tf.gather(rows, number) for rows in self._rows]
+        given = [*zip(self._changed, own, strict=True)]
+        given += [(variable, variable.value) for variable in self._regularized]
+        with keras.StatelessScope(given, collect_losses=True, initialize_variables=False) as scope:
+            found = call()
+        for variable, rows in zip(self._changed, self._rows, strict=True):
+            rows.scatter_nd_update([[number]], [scope.get_current_value(variable)])
         return found
 
     def average(self) -> None:
         """Give the model and all replicas the mean of what each gathered, such as moments."""
         import tensorflow as tf
 
-        for variable, rows in zip(self._model.changed, self._rows, strict=True):
+        for variable, rows in zip(self._changed, self._rows, strict=True):
             if rows.dtype.is_floating:
                 mean = tf.reduce_mean(rows, axis=0)
                 variable.assign(mean)
@@ -234,13 +193,11 @@ class ParameterServerTrainer(TrainingLoop):
             self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
             self.optimizer.build(variables)
             self.totals = tf.Variable([0.0, 0.0, 0.0], trainable=False, dtype=tf.float64)
-            states = ReplicaStates if synchronous else BatchStates
-            images = tf.nest.flatten(arrays.x_train)[0]
-            self.states = states(self.model, images.shape[1:], self.replicas)
+            self.states: ReplicaStates | None = None
             if synchronous:
+                images = tf.nest.flatten(arrays.x_train)[0]
+                self.states = ReplicaStates(self.model, images.shape[1:], self.replicas)
                 self.gradients = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
-                # the update that gradients are for: those for an earlier one are stale
-                self.update = tf.Variable(0, trainable=False, dtype=tf.int64)
                 self.contributions = tf.Variable(0, trainable=False, dtype=tf.int64)
         self._worker_step = compiled(self._contribute if synchronous else self._apply_own)
         self._evaluation_step = compiled(self._evaluation)
@@ -255,91 +212,43 @@ class ParameterServerTrainer(TrainingLoop):
 
         return iter(self.coordinator.create_per_worker_dataset(dataset))
 
-    def _gradients_of(self, batch: Batch, scale: Any, data: Any) -> list[Any]:
-        """Gradients of this batch's part of the loss, times `scale`."""
+    def _gradients_of(self, batch: Batch, data: Any) -> list[Any]:
+        """Gradients of this batch's part of the loss, as the optimizer scales it."""
         images, answers = self._gather(batch.indices, *next(data))
 
         def forward() -> Any:
             return self._forward(images, answers, batch.weights, training=True)
 
         with self.tf.GradientTape() as tape:
-            sums = self.states.forward(batch.number, forward)
-            loss = sums[0] / batch.examples * scale
+            sums = forward() if self.states is None else self.states.forward(batch.replica, forward)
+            loss = self.optimizer.scale_loss(sums[0] / batch.examples)
         self._count(sums)
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
         return gradients
 
-    def _loss_scale(self) -> Any:
-        """The factor of the loss now, read once: another worker may change it at any time."""
-        if self.recipe.precision != "mixed_float16":
-            return 1.0
-        return self.tf.identity(self.optimizer.dynamic_scale.value)
-
-    def _apply_own(self, batch: Batch, update: Any, data: Any) -> None:
+    def _apply_own(self, batch: Batch, data: Any) -> None:
         """Asynchronous: this worker's gradients are an update."""
 
         def replica() -> None:
-            scale = self._loss_scale()
-            gradients = self._gradients_of(batch, scale, data)
-            if self.recipe.precision == "mixed_float16":
-                context = self.tf.distribute.get_replica_context()
-                context.merge_call(self._apply_scaled, args=(gradients, scale))
-            else:
-                pairs = zip(gradients, self.model.trainable_variables, strict=True)
-                self.optimizer.apply_gradients(pairs)
+            pairs = zip(
+                self._gradients_of(batch, data), self.model.trainable_variables, strict=True
+            )
+            self.optimizer.apply_gradients(pairs)
 
         self.strategy.run(replica)
 
-    def _apply_scaled(self, strategy: Any, gradients: list[Any], scale: Any) -> None:
-        """Asynchronous: apply gradients of a loss times `scale`, if all of them are finite.
+    def _contribute(self, batch: Batch, data: Any) -> None:
+        """Synchronous: add this worker's gradients to the update."""
 
-        Keras's LossScaleOptimizer would divide by the scale of this moment, which another worker
-        may have changed since.
-        """
-        import keras
-
-        tf, optimizer = self.tf, self.optimizer
-        variables = self.model.trainable_variables
-
-        # a branch of a condition does not know it
-        device = next(gradient.device for gradient in gradients if gradient is not None)
-
-        def grow() -> None:
-            optimizer.step_counter.assign(0)
-            optimizer.dynamic_scale.assign(scale * 2.0)
-
-        def apply() -> None:
-            with tf.device(device):
-                unscaled = [g if g is None else keras.ops.divide(g, scale) for g in gradients]
-            strategy.extended.call_for_each_replica(
-                optimizer.inner_optimizer.apply, args=(unscaled, variables)
-            )
-            optimizer.step_counter.assign_add(1)
-            # other workers count as well: a number may be passed over
-            grown = optimizer.step_counter.value >= optimizer.dynamic_growth_steps
-            tf.cond(grown, grow, lambda: None)
-
-        def skip() -> None:
-            optimizer.step_counter.assign(0)
-            # half of the scale that was too large, even if several workers found it so
-            optimizer.dynamic_scale.assign(tf.minimum(optimizer.dynamic_scale.value, scale * 0.5))
-
-        # not `if`: autograph does not reach what `merge_call` calls
-        tf.cond(optimizer.check_finite(gradients), apply, skip)
-
-    def _contribute(self, batch: Batch, update: Any, data: Any) -> None:
-        """Synchronous: add this worker's gradients to `update`, unless it is past."""
+        tf = self.tf
 
         def replica() -> None:
-            tf = self.tf
-            own = self._gradients_of(batch, self._loss_scale(), data)
-            fresh = tf.equal(update, self.update)
+            own = self._gradients_of(batch, data)
             for total, gradient in zip(self.gradients, own, strict=True):
                 # a variable that the loss does not depend on has no gradient: it stays 0
                 if gradient is not None:
-                    dense = tf.convert_to_tensor(gradient)
-                    total.assign_add(tf.where(fresh, dense, tf.zeros_like(dense)))
-            self.contributions.assign_add(tf.cast(fresh, tf.int64))
+                    total.assign_add(tf.convert_to_tensor(gradient))
+            self.contributions.assign_add(1)
 
         self.strategy.run(replica)
 
@@ -355,7 +264,6 @@ class ParameterServerTrainer(TrainingLoop):
             for total in self.gradients:
                 total.assign(self.tf.zeros_like(total))
             self.contributions.assign(0)
-            self.update.assign_add(1)
             return contributions
 
         return self.strategy.run(replica)
@@ -375,22 +283,19 @@ class ParameterServerTrainer(TrainingLoop):
     def _measured(self) -> Measured:
         return measured_by_sums(*self.totals.numpy().tolist())
 
-    def _schedule(
-        self, indices: np.ndarray, own: int, examples: int, number: int, update: int
-    ) -> None:
+    def _schedule(self, indices: np.ndarray, own: int, examples: int, replica: int = 0) -> None:
         """Give a batch to a worker: its first `own` examples count, the rest is padding.
 
-        `examples` is how many the update has, `number` the replica's or the batch's number.
+        `examples` is how many the update has, `replica` the replica's number in it.
         """
         tf = self.tf
         batch = Batch(
             tf.constant(indices),
             tf.constant(np.arange(len(indices)) < own, tf.float32),
             tf.constant(examples, tf.float32),
-            tf.constant(number),
+            tf.constant(replica),
         )
-        arguments = (batch, tf.constant(update, tf.int64), self.train_data)
-        self.coordinator.schedule(self._worker_step, args=arguments)
+        self.coordinator.schedule(self._worker_step, args=(batch, self.train_data))
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
         order = self.order.of_epoch(self.seed, epoch)
@@ -406,15 +311,15 @@ class ParameterServerTrainer(TrainingLoop):
     ) -> None:
         for step, indices in enumerate(order):
             start_s = time.perf_counter()
-            update = int(self.update.numpy())
             examples = min(self.global_batch, self.train_examples - step * self.global_batch)
             for replica, part in enumerate(indices.reshape(self.replicas, self.batch)):
-                self._schedule(part, examples - replica * self.batch, examples, replica, update)
+                self._schedule(part, examples - replica * self.batch, examples, replica)
             self.coordinator.join()
             contributions = int(self._update_step().numpy())
             if contributions != self.replicas:
                 raise RuntimeError(
-                    f"update {update} has {contributions} contributions of {self.replicas} workers"
+                    f"step {step} of epoch {epoch} has {contributions} contributions of "
+                    f"{self.replicas} workers"
                 )
             result.steps.append(Execution(epoch, step, 1, time.perf_counter() - start_s))
             self._note(events, result, epoch, step)
@@ -429,8 +334,7 @@ class ParameterServerTrainer(TrainingLoop):
             start_s = time.perf_counter()
             for place in range(start, end):
                 examples = min(self.batch, self.train_examples - place * self.batch)
-                number = (epoch - 1) * len(batches) + place
-                self._schedule(batches[place], examples, examples, number, 0)
+                self._schedule(batches[place], examples, examples)
                 self._sign_of_life(events, epoch, place)
             self.coordinator.join()
             if end > start:
@@ -439,7 +343,8 @@ class ParameterServerTrainer(TrainingLoop):
                 self._note(events, result, epoch, end)
 
     def _evaluate(self) -> None:
-        self.states.average()
+        if self.states is not None:
+            self.states.average()
         for batch in self.order.of_evaluation().reshape(-1, self.order.evaluation_batch):
             arguments = (self.tf.constant(batch), self.test_data)
             self.coordinator.schedule(self._evaluation_step, args=arguments)

@@ -23,6 +23,7 @@ from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Execution
 from tfscaling.spec.run_spec import RunSpec
+from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
 from tfscaling.train.measured import Result
@@ -197,24 +198,15 @@ def datasets_of(name: str, returned: Any) -> Datasets:
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise PipelineError(f"{name} returns {type(returned).__name__}, not (train, test)")
     for part, dataset in zip(Datasets._fields, returned, strict=True):
-        if not isinstance(dataset, tf.data.Dataset):
-            kind = type(dataset).__name__
-            raise PipelineError(f"the {part} data of {name} is {kind}, not a tf.data.Dataset")
-        for spec in tf.nest.flatten(dataset.element_spec):
-            if not isinstance(spec, tf.TensorSpec):
-                kind = type(spec).__name__.removesuffix("Spec")
-                raise PipelineError(f"the {part} data of {name} has a {kind}, not tensors")
-            if spec.shape.rank is None:
-                raise PipelineError(
-                    f"the {part} data of {name} has a tensor of unknown shape, as tf.py_function "
-                    "returns; say it with tf.ensure_shape(x, [None, ...]), or from_generator's "
-                    "output_signature"
-                )
-            if spec.shape.rank == 0:
-                raise PipelineError(
-                    f"the {part} data of {name} is not batched; end it with "
-                    "batch(context.per_worker_batch_size)"
-                )
+        found = getattr(dataset, "element_spec", dataset)
+        parts = tf.nest.flatten(found)
+        # a tensor without a rank comes from tf.py_function, one of rank 0 is not batched
+        if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in parts):
+            raise PipelineError(
+                f"the {part} data of {name} gives {found}; allowed: a tf.data.Dataset of batches "
+                "of tensors of known rank. End it with batch(context.per_worker_batch_size), and "
+                "give shapes by tf.ensure_shape(x, [None, ...])"
+            )
     return Datasets(*returned)
 
 
@@ -232,7 +224,7 @@ class PipelineTrainer(AllReduceLoop):
         self.make_model(
             build_model,
             lambda: tf.nest.map_structure(lambda spec: _with_examples(spec, self.batch), element),
-            lambda: _problem_of_labels(element),
+            lambda: user_model.problem_of_labels(element),
         )
         self.data = datasets
         self._execute = self._in_replicas(self._step, reduce_retracing=True)
@@ -374,21 +366,6 @@ class PipelineTrainer(AllReduceLoop):
 
     def _compute_call(self, batch: Any) -> Any:
         return self._computation(batch)
-
-
-def _problem_of_labels(element: Any) -> str | None:
-    """Why the labels of batches like `element` are not one whole number each, or None."""
-    if not isinstance(element, tuple) or len(element) != 2:
-        return "the pipeline gives something else than (inputs, labels)"
-    labels = element[1]
-    if isinstance(labels, dict | tuple):
-        return f"the labels have {len(labels)} tensors, and not one"
-    if not labels.dtype.is_integer or labels.shape.rank not in (1, 2):
-        return (
-            f"the labels have the type {labels.dtype.name} and the shape {labels.shape}, and not "
-            "one whole number for each example"
-        )
-    return None
 
 
 def _with_examples(spec: Any, examples: int) -> Any:

@@ -18,8 +18,7 @@ from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
 
 from tfscaling.datasets import catalogue
-from tfscaling.datasets.catalogue import Arrays
-from tfscaling.datasets.pipelines import PipelineContext
+from tfscaling.datasets.catalogue import Arrays, PipelineContext
 from tfscaling.launch.rank_process import RankContext, let_others_tell, on_gpus
 from tfscaling.record import attempts, clock, crashes, prepared_data
 from tfscaling.record.rank_report import (
@@ -151,10 +150,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if chatty:
             print(line, flush=True)
 
-    if isinstance(trainer, ParameterServerTrainer):
-        result = trainer.train(events, report_line)
-    else:
-        result = trainer.train(events, report_line, checkpoints_of(context, spec))
+    result = trainer.train(events, report_line, checkpoints_of(context, spec))
     compute_steps: list[float] = []
     rounds: list[AttributionRound] = []
     stopped: Stopped | None = None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling.datasets.catalogue import Arrays, Nest
+from tfscaling.datasets.catalogue import Nest
 from tfscaling.spec.config import Recipe
 from tfscaling.train import keras_internals
 from tfscaling.train.optimizers import learning_rate_factor, make_optimizer, scheduled
@@ -35,13 +35,6 @@ OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
 PROBABILITIES = ("softmax", "sigmoid")
 #: Settings of `compile()` that say what is trained and measured, and their defaults.
 _WHAT = {"loss": None, "loss_weights": None, "metrics": None, "weighted_metrics": None}
-#: Settings of `compile()` that say how, and their defaults: the recipe and the strategy say it.
-_HOW: dict[str, Any] = {"run_eagerly": False, "steps_per_execution": 1, "jit_compile": False}
-#: Keys of the recipe that win over the compiled optimizer, and what leaves it as it is.
-_ASKED_OF_OPTIMIZERS: dict[str, Any] = {
-    **{"optimizer": "model", "learning_rate": None, "momentum": None, "nesterov": None},
-    **{"weight_decay": None, "warmup_epochs": 0.0, "decay": "none"},
-}
 
 
 class ModelError(ValueError):
@@ -123,20 +116,25 @@ def _problem_of_shape(model: Any) -> str | None:
     return None
 
 
-def problem_of_labels(arrays: Arrays) -> str | None:
-    """Why labels are not one whole number from 0 on for each example, or None."""
-    if arrays.weights_train is not None:
-        return "the dataset gives weights of examples"
-    for part, labels in (("y_train", arrays.y_train), ("y_test", arrays.y_test)):
+def problem_of_labels(*elements: tuple[Any, ...]) -> str | None:
+    """Why labels are not one whole number from 0 on for each example, or None.
+
+    Each of `elements` is (inputs, labels) of all examples, as arrays or as TensorSpecs.
+    """
+    for element in elements:
+        if not isinstance(element, tuple) or len(element) != 2:
+            return "the data is something else than (inputs, labels), as with weights of examples"
+        labels = element[1]
         if isinstance(labels, dict | tuple):
-            return f"{part} has {len(labels)} arrays, and not one"
-        if labels.dtype.kind not in "ui" or labels.size != len(labels):
+            return f"the labels have {len(labels)} arrays, and not one"
+        kind = np.dtype(getattr(labels.dtype, "as_numpy_dtype", labels.dtype)).kind
+        if kind not in "ui" or any(size not in (None, 1) for size in labels.shape[1:]):
             return (
-                f"{part} has the type {labels.dtype} and the shape {labels.shape}, and not one "
-                "whole number for each example"
+                f"the labels have the type {labels.dtype.name} and the shape {labels.shape}, and "
+                "not one whole number for each example"
             )
-        if labels.min() < 0:
-            return f"{part} has the label {labels.min()}, and labels are from 0 on"
+        if isinstance(labels, np.ndarray) and labels.min() < 0:
+            return f"there is a label {labels.min()}, and labels are from 0 on"
     return None
 
 
@@ -246,17 +244,15 @@ def trained_by(model: Any, recipe: Recipe) -> str:
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
-    """What of the model's own settings does not train it; goes into the run's record."""
-    settings = keras_internals.compile_settings(model)
-    if not trains_itself(model, recipe):
-        if not model.compiled:
-            return []
-        names = [f"optimizer {type(model.optimizer).__name__}", *_given(settings, _WHAT | _HOW)]
-        return [
-            f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
-            "optimizer and the cross-entropy are"
-        ]
-    return [*_not_used(recipe, settings)]
+    """Settings of `compile()` that the recipe's classifier ignores; goes into the run's record."""
+    if trains_itself(model, recipe) or not model.compiled:
+        return []
+    settings = _given(keras_internals.compile_settings(model), _WHAT)
+    names = [f"optimizer {type(model.optimizer).__name__}", *settings]
+    return [
+        f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
+        "optimizer and the cross-entropy are"
+    ]
 
 
 def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
@@ -279,18 +275,6 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
             f"{steps}: with other numbers of replicas the learning rate ends elsewhere, unless "
             "global_batch_size and steps_per_epoch are set"
         )
-
-
-def _not_used(recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
-    asked = {key: getattr(recipe, key) for key in _ASKED_OF_OPTIMIZERS}
-    given = {k: value for k, value in asked.items() if value != _ASKED_OF_OPTIMIZERS[k]}
-    if given:
-        yield (
-            "the recipe wins over the model's own compile() with "
-            f"{_joined([f'{key} {_named(value)}' for key, value in given.items()])}"
-        )
-    if unused := _given(settings, _HOW):
-        yield f"the model's own compile() settings ({_joined(unused)}) are not used"
 
 
 def _given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
