@@ -92,7 +92,7 @@ wheelhouse: setup #- wheelhouse.tar: packages and data of CONFIG for machines wi
 
 # records of other parameters, data or code are refused, and nothing is overwritten
 merge: setup ## FROM=DIR STUDY=main: take another cluster's results
-	@workflow/scripts/merge_results.py --from '$(FROM)' --study '$(or $(STUDY),main)'
+	@python workflow/scripts/tfscaling merge --from '$(FROM)' --study 'results/$(or $(STUDY),main)'
 
 # each in .tools/, because their packages exclude each other and the workflow's
 tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests and `make clouds` need, in .tools/

@@ -32,8 +32,6 @@ rule all:
         records_of_runs,
         records_of_benchmarks,
         rules.compare.output,
-        rules.analyse.output,
-        rules.plot.output,
         rules.write_report.output,
     localrule: True
 

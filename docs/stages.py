@@ -32,11 +32,9 @@ STAGES = {
     "write_manifest": Stage("the planned runs", 1, 0),
     "collect": Stage("one row per run", 2, 1),
     "write_config": Stage("every key with its value", 2, 2),
-    "compare": Stage("one row per point", 3, 1),
+    "compare": Stage("points, conclusions", 3, 1),
     "benchmark_all_reduce": Stage("communication alone", 3, 2),
-    "plot": Stage("one file per plot", 4, 0),
-    "analyse": Stage("decision, findings, …", 4, 1),
-    "write_report": Stage("one page", 5, 1),
+    "write_report": Stage("plots, one page", 4, 1),
 }
 #: (rule, rule that takes what it makes, whether only where it is asked for)
 ARROWS = (
@@ -47,11 +45,8 @@ ARROWS = (
     ("write_manifest", "collect", False),
     ("collect", "compare", False),
     ("write_config", "compare", False),
-    ("compare", "plot", False),
-    ("compare", "analyse", False),
-    ("benchmark_all_reduce", "analyse", True),
-    ("plot", "write_report", False),
-    ("analyse", "write_report", False),
+    ("benchmark_all_reduce", "compare", True),
+    ("compare", "write_report", False),
 )
 
 

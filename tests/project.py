@@ -93,13 +93,12 @@ class Project:
         check: bool = True,
         snakefile: str = "Snakefile",
         environ: dict[str, str] | None = None,
-        loaded: bool = True,
         limit_s: float = snakemake_server.LIMIT_S,
     ) -> subprocess.CompletedProcess[str]:
         """Run snakemake here; stdout has its whole output.
 
-        `loaded`: programs on this machine are forks of a process that has loaded their libraries.
-        Raises HangError after `limit_s` seconds.
+        Programs on this machine are forks of a process that has loaded their libraries; programs in
+        Slurm's jobs are processes as users have them. Raises HangError after `limit_s` seconds.
         """
         files = ["overlay.yaml"] if config is None else config
         # `--configfile` takes any number of files: it stands before another option
@@ -108,9 +107,7 @@ class Project:
             "--configfile", *files, "--profile", str(REPOSITORY / "profiles" / profile),
             *arguments,
         ]  # fmt: skip
-        variables = {**os.environ, **(environ or {})}
-        if loaded and profile == "local":
-            variables = loaded_python.environ(variables)
+        variables = loaded_python.environ({**os.environ, **(environ or {})})
         code, output = snakemake_server.call(words, self.folder, variables, limit_s)
         if check:
             assert code == 0, output[-6000:] + self.logs()

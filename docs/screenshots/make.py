@@ -24,7 +24,8 @@ from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
 from tfscaling.spec import config_files, configuration, grid  # noqa: E402
 from tfscaling.spec.manifest import Manifest  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
-from tfscaling.stages import analyse, compare, write_page  # noqa: E402
+from tfscaling.stages import tables as stages  # noqa: E402
+from tfscaling.stages import write_page  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
 from tfscaling.tables import runs_table  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
@@ -80,19 +81,18 @@ def make(name: str, folder: Path) -> Path:
     manifest = Manifest.of(config, planned, STRATEGIES)
     (folder / "config.json").write_bytes(msgspec.json.encode(config))
     manifest.write(folder / "manifest.json")
-    for stage in (compare.run, analyse.run, write_page.plots, write_page.page):
+    for stage in (stages.compare, stages.analyse, write_page.plots, write_page.page):
         stage(StudyFolder(folder))
     return folder / "report.html"
 
 
-def take(page: Path, picture: Path, width: int, height: int, has_scripts: bool = True) -> None:
+def take(page: Path, picture: Path, width: int, height: int) -> None:
     """A picture of the first screen of the page, in a frame of this size in pixels."""
     from PIL import Image
 
     shown = page.with_name("frame.html")
     style = f"width: {width}px; height: {height}px; border: 0"
-    sandbox = "" if has_scripts else " sandbox"
-    frame = f'<iframe src="{page.name}" style="{style}"{sandbox}></iframe>'
+    frame = f'<iframe src="{page.name}" style="{style}"></iframe>'
     shown.write_text(f'<!DOCTYPE html><title></title><body style="margin: 0">{frame}</body>')
     with tempfile.TemporaryDirectory() as profile:
         size = f"--window-size={max(width, _WINDOW_MIN)},{height}"

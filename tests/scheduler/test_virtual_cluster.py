@@ -107,17 +107,6 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-def submit(cluster: Cluster, folder: Path, script: str, *options: str) -> str:
-    """Run a batch job to its end; returns its output, which it wrote into `folder`."""
-    file = folder / "job.sh"
-    file.write_text("#!/bin/bash\nset -e\n" + script)
-    # on a busy machine srun reports that it tries again
-    files = ("--output=job.out", "--error=job.err")
-    words = ("sbatch", "--wait", f"--chdir={folder}", *files, *options, str(file))
-    cluster.slurm(*words)
-    return (folder / "job.out").read_text()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def prerequisites() -> None:
     assert os.geteuid() == 0, "these tests make network namespaces: run them as root"
@@ -169,72 +158,12 @@ def test_second_up_is_idempotent(cluster: Cluster) -> None:
     assert cluster.namespaces() == namespaces
 
 
-def test_job_on_one_node_without_anything_exported(cluster: Cluster, tmp_path: Path) -> None:
-    output = submit(
-        cluster, tmp_path, 'srun "$BASH" -c hostname\n', "--export=NONE", "-p", "cpu", "-w", "cpu2"
-    )
-    assert output == "cpu2\n"
-
-
-def test_two_nodes_talk_by_name(cluster: Cluster, tmp_path: Path) -> None:
-    """The task on the second node greets the one on the first at host:port; it greets back."""
-    (tmp_path / "talk.py").write_text(
-        """
-import os, socket, subprocess, time
-hosts = subprocess.check_output(
-    ["scontrol", "show", "hostnames", os.environ["SLURM_STEP_NODELIST"]], text=True).split()
-rank, me = int(os.environ["SLURM_PROCID"]), socket.gethostname()
-if rank == 0:
-    with socket.create_server((me, 23456)) as server:
-        peer, address = server.accept()
-        peer.sendall(f"{me} heard {peer.recv(99).decode()} from {address[0]}".encode())
-else:
-    for _ in range(600):
-        try:
-            peer = socket.create_connection((hosts[0], 23456), timeout=300)
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.1)
-    peer.sendall(me.encode())
-    address = socket.gethostbyname(me)
-    assert peer.getpeername()[0] != address
-    assert peer.recv(99).decode() == f"{hosts[0]} heard {me} from {address}"
-    print("talked")
-"""
-    )
-    script = "srun hostname | sort\nsrun python3 talk.py\n"
-    output = submit(cluster, tmp_path, script, "-p", "cpu", "-N2", "--ntasks-per-node=1")
-    assert output.splitlines() == ["cpu1", "cpu2", "talked"]
-
-
 def test_nodes_do_not_share_memory(cluster: Cluster) -> None:
     """Or MPI takes ranks on two of them for neighbours, and their numbers for processes of one."""
     own = os.readlink("/proc/self/ns/ipc")
     words = ("readlink", "/proc/self/ns/ipc")
     found = {node: cluster.ok("exec", node, *words).strip() for node in ("cpu1", "cpu2")}
     assert len({own, *found.values()}) == 3
-
-
-def test_gpus_are_counted_and_visible(cluster: Cluster, tmp_path: Path) -> None:
-    script = "srun bash -c 'echo $(hostname) $CUDA_VISIBLE_DEVICES' | sort\n"
-    options = ("-p", "gpu", "-N2", "--ntasks-per-node=1", "--gres=gpu:2", "--mem=100000", "-c8")
-    assert submit(cluster, tmp_path, script, *options).splitlines() == ["gpu1 0,1", "gpu2 0,1"]
-
-
-def test_killed_slurmd_leaves_its_job_running(cluster: Cluster, tmp_path: Path) -> None:
-    marker = tmp_path / "end"
-    cluster.slurm(
-        *("sbatch", "-p", "gpu", "-w", "gpu2", f"--chdir={tmp_path}", "--output=job.out"),
-        *("--wrap", "touch begin; sleep 2; touch end"),
-    )
-    wait_for((tmp_path / "begin").exists, "the job starts")
-    cluster.ok("kill-slurmd", "gpu2")
-    status = cluster("status")
-    assert status.returncode == 1
-    assert "not run on gpu2" in status.stderr
-    wait_for(marker.exists, "the job ends without slurmd")
-    cluster.ok("start-node", "gpu2")
-    wait_for(lambda: cluster("status").returncode == 0, "the node is well again")
 
 
 def test_power_cut_takes_all_processes_of_one_node(cluster: Cluster, tmp_path: Path) -> None:

@@ -18,26 +18,19 @@ BOOT_S = 5
 #: So much longer is the controller away than a look at the jobs takes; `make outage`: ten minutes.
 AWAY_S = float(os.environ.get("CONTROLLER_AWAY_S", "0"))
 PLATFORM = {"launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 2}
-#: Models whose jobs do more than training: one cancels itself, one stops Slurm's controller. The
-#: second does so once: Slurm may restart its job, and nobody starts the controller a third time.
-_MODELS = """
-import os, pathlib, subprocess, time
-
-import small
-
-
-def cancelled():
-    subprocess.run(["scancel", os.environ["SLURM_JOB_ID"]], check=True)
-    time.sleep(600)
-
-
-def silences_slurm():
-    mark = pathlib.Path("silenced")
-    if not mark.exists():
-        mark.touch()
-        subprocess.run(["scontrol", "shutdown", "slurmctld"], check=True)
-    return small.model()
-"""
+#: A job that cancels itself, and one that stops Slurm's controller. The second does so once: Slurm
+#: may restart its job, and nobody starts the controller a third time.
+_PROGRAMS = {
+    "cancelled": 'scancel "$SLURM_JOB_ID"; sleep 600',
+    "silences_slurm": "mkdir silenced && scontrol shutdown slurmctld; true",
+}
+_RECIPES = {
+    "quick": QUICK,
+    **{
+        name: {"program": ["sh", "-c", text], "per_replica_batch_size": 1, "epochs": 1}
+        for name, text in _PROGRAMS.items()
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +45,22 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.tool("down")
 
 
-def configuration(*models: str, **platform: Any) -> dict[str, Any]:
-    """A run of each model on one node."""
-    usual = {"platform": "cloud", "recipe": "quick", "nodes": 1}
+def configuration(*recipes: str, **platform: Any) -> dict[str, Any]:
+    """A run of each recipe on one node."""
+    usual = {"platform": "cloud", "nodes": 1}
     return {
-        "grid": [{"model": model, **usual} for model in models],
-        "recipes": {"quick": QUICK},
+        "grid": [
+            {"recipe": name, **usual}
+            | ({"strategy": "own"} if name in _PROGRAMS else {"model": SMALL_MODEL})
+            for name in recipes
+        ],
+        "recipes": {name: _RECIPES[name] for name in recipes},
         "platforms": {"cloud": {**PLATFORM, "runtime_min": 10, **platform}},
     }
 
 
 def test_a_sweep_whose_jobs_are_looked_at_by_sacct(project: Project, cloud: Cluster) -> None:
-    (project.folder / "own.py").write_text(_MODELS)
-    project.overlay(configuration(SMALL_MODEL, "own:cancelled"))
+    project.overlay(configuration("quick", "cancelled"))
     done = project.snakemake(
         "--until", "train", "--retries", "0", "--slurm-sweep-status-command", "sacct",
         profile="slurm", environ=cloud.environ, check=False,
@@ -72,7 +68,7 @@ def test_a_sweep_whose_jobs_are_looked_at_by_sacct(project: Project, cloud: Clus
     assert done.returncode == 1
     assert "SLURM status is: 'CANCELLED'" in log_of(project)
     (record,) = project.records()
-    assert record["axes"]["model"] == SMALL_MODEL
+    assert record["axes"]["recipe"] == "quick"
     # Slurm's start is that of the nodes: the boot is neither in the queue nor in the execution
     phases = record["phases"]
     assert phases["boot_time_s"] >= BOOT_S - 1
@@ -104,12 +100,11 @@ exec {scontrol} "$@"
 def test_a_sweep_outlives_a_controller_that_is_away(
     project: Project, cloud: Cluster, tmp_path: Path
 ) -> None:
-    """Silent when a job is submitted, and again from its training to a look at it in vain."""
+    """Silent when a job is submitted, and again from its program to a look at it in vain."""
     pings, program = tmp_path / "pings", tmp_path / "scontrol"
     program.write_text(_SCONTROL.format(pings=pings, scontrol=shutil.which("scontrol")))
     program.chmod(0o755)
-    (project.folder / "own.py").write_text(_MODELS)
-    project.overlay(configuration("own:silences_slurm"))
+    project.overlay(configuration("silences_slurm"))
 
     def bring_back() -> None:
         wait_for(lambda: pings.exists() and len(pings.read_text()) > 3, "a submission that waits")
@@ -141,7 +136,7 @@ def test_a_sweep_outlives_a_controller_that_is_away(
 def test_what_accounting_refuses_is_not_submitted(
     project: Project, cloud: Cluster, asked: dict[str, Any], said: str
 ) -> None:
-    project.overlay(configuration(SMALL_MODEL, **asked))
+    project.overlay(configuration("quick", **asked))
     done = project.snakemake(
         "--until", "train", profile="slurm", environ=cloud.environ, check=False
     )

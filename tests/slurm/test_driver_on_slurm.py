@@ -141,14 +141,13 @@ def gated(project: Project) -> Iterator[Project]:
 
 
 def clear(project: Project, cluster: Cluster, submit: Submit | None = None) -> None:
-    """Do away with a stale lock, by the command that the next start names."""
+    """Do away with a stale lock, by the option that the next start names."""
     if not [*project.folder.glob(".snakemake/locks/*")]:
         return  # it was killed before it had one
     if submit is not None:
         code, output = submit(project)
         assert code != 0
-        (said,) = [line for line in output.splitlines() if "is stale" in line]
-        assert said.endswith(" --unlock")
+        assert "--unlock" in output
     project.snakemake("--unlock", profile="slurm", environ=cluster.environ)
 
 
@@ -161,7 +160,7 @@ def test_a_sweep_whose_driver_ends_at_five_random_moments(
         wait_for(lambda: sorted(queue(cluster).values()) == ["PENDING", "RUNNING"], "two jobs")
         jobs = set(queue(cluster))
         code, output = submit(gated)  # a second driver
-        assert code != 0 and f"Another snakemake works in this folder: PID {driver.pid}" in output
+        assert code != 0 and "--unlock" in output
         time.sleep(dice.uniform(0, MOMENT_MAX_S))
         assert driver.end(signal.SIGKILL)[0] is None
         clear(gated, cluster, submit)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from project import QUICK, SMALL_MODEL, Project
+from project import Project
 from virtual_cluster import Cluster
 
 Submit = Callable[..., tuple[int, str]]
@@ -49,10 +49,10 @@ def test_the_launcher_waits_for_files_or_names_those_that_are_missing(
     project.overlay(
         {
             "grid": [
-                {"platform": name, "model": SMALL_MODEL, "recipe": "quick", "nodes": len(nodes)}
+                {"platform": name, "strategy": "own", "recipe": "quick", "nodes": len(nodes)}
                 for name, nodes in NODES.items()
             ],
-            "recipes": {"quick": QUICK},
+            "recipes": {"quick": {"program": ["true"], "per_replica_batch_size": 1, "epochs": 1}},
             "platforms": {
                 name: {
                     "launcher": "srun",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project import REPOSITORY, TINY, Project
+from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.spec import configuration, grid, run_spec
 from tfscaling.spec.registries import Registries
 from tfscaling.train.models import MODELS
@@ -20,19 +21,28 @@ from virtual_cluster import Cluster, wait_for
 NODES = 2
 
 
-def specified(path: Path, strategy: str, **recipe: Any) -> None:
-    """Write the specification of a training on two nodes that takes minutes."""
-    block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "long", "nodes": NODES}
-    block |= {"strategy": strategy}
+#: Recipes of runs that take minutes.
+PROGRAM = {"program": ["sleep", "600"], "per_replica_batch_size": 1, "epochs": 1}
+TRAINING = {**QUICK, "epochs": 20000}
+
+
+def specified(folder: Path, strategy: str, **changes: Any) -> Path:
+    """The file with the specification of a run on two nodes: of a program if `strategy` is own."""
+    recipe = PROGRAM if strategy == "own" else TRAINING
+    block = {"platform": "cluster", "recipe": "long", "nodes": NODES, "strategy": strategy}
+    block |= {} if strategy == "own" else {"model": SMALL_MODEL}
     platform = {"launcher": "srun", "nodes_max": NODES, "cpus_per_node": 2}
     raw = {
         "grid": [{**block, "repeats": 1}],
-        "recipes": {"long": {**TINY, "epochs": 2000, **recipe}},
+        "recipes": {"long": {**recipe, **changes}},
         "platforms": {"cluster": platform},
     }
     config = configuration.validate(raw)
-    (run,) = grid.expand(config, Registries(MODELS, STRATEGIES)).runs
+    with contextlib.chdir(folder):  # of the model
+        (run,) = grid.expand(config, Registries(MODELS, STRATEGIES)).runs
+    path = folder / "spec.json"
     path.write_text(run_spec.encode(run.spec))
+    return path
 
 
 class Launch:
@@ -41,17 +51,18 @@ class Launch:
     def __init__(self, project: Project, cluster: Cluster, strategy: str, **recipe: Any) -> None:
         self.cluster, self.folder = cluster, project.folder / "run"
         launch = str(REPOSITORY / "workflow/scripts/train.py")
-        dataset = project.folder / "results/datasets/mnist.npz"
-        specification = project.folder / "spec.json"
-        specified(specification, strategy, **recipe)
+        specification = specified(project.folder, strategy, **recipe)
         words = [sys.executable, launch, "--spec", str(specification)]
-        words += ["--dataset-file", str(dataset), "--record", str(self.folder / "run.json")]
+        words += ["--record", str(self.folder / "run.json")]
+        if strategy != "own":
+            words += ["--dataset-file", str(project.folder / "results/datasets/mnist.npz")]
         script = f"{shlex.join(words)} & echo $! >{project.folder}/pid; wait; sleep 600"
         shape = (f"--nodes={NODES}", f"--ntasks={NODES}", "--ntasks-per-node=1")
         options = (*shape, "--cpus-per-task=2", "--partition=cpu", "--parsable")
-        output = f"--output={project.folder}/job.log"
-        self.job = cluster.run("sbatch", *options, output, "--wrap", script).strip()
-        wait_for(lambda: all('"epoch"' in self.text(rank) for rank in range(NODES)), "training")
+        places = (f"--output={project.folder}/job.log", f"--chdir={project.folder}")
+        self.job = cluster.run("sbatch", *options, *places, "--wrap", script).strip()
+        begun = '"start"' if strategy == "own" else '"epoch"'
+        wait_for(lambda: all(begun in self.text(rank) for rank in range(NODES)), "its work")
         self.pid = (project.folder / "pid").read_text().strip()
         self.ranks = [json.loads(self.text(rank).splitlines()[0]) for rank in range(NODES)]
 
@@ -81,7 +92,7 @@ def launched(project: Project, cluster: Cluster) -> Iterator[Callable[..., Launc
 
 
 def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch]) -> None:
-    launch = launched()
+    launch = launched(strategy="own")
     launch.signal("KILL", launch.ranks[0]["host"], launch.pid)
     wait_for(launch.is_idle, "the nodes to be free")
     # the job itself has not ended

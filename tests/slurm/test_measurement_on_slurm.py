@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from project import QUICK, REPOSITORY, SMALL_MODEL, TINY, Project
+from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 
 Submit = Callable[..., tuple[int, str]]
-WAIT_S = 60
+WAIT_S = 20
 SLOW_MODEL = '''
 import json, os, time
 
@@ -51,20 +51,6 @@ spec = json.loads(cluster.resolve(os.environ, jobs={{"worker": 2}}, gpus=None).t
 pairs = [address.split(":") for address in spec["cluster"]["worker"]]
 spec["cluster"]["worker"] = [socket.gethostbyname(host) + ":" + port for host, port in pairs]
 print(json.dumps(spec))')"""
-#: A rank that really trained less, or other losses, would leave the other one waiting in the
-#: all-reduce, and Slurm would end the run: no report to check. So rank 1 trains as asked, and its
-#: report is changed when it has ended, before the launcher reads the reports.
-REPORTS_OTHER = """
-"$@"
-python3 - "$@" <<'END'
-import json, pathlib, sys
-folder = sys.argv[sys.argv.index("--folder") + 1]
-path = pathlib.Path(folder, "rank-1.json")
-report = json.loads(path.read_text())
-{}
-path.write_text(json.dumps(report))
-END
-exit"""
 #: Rank 1 reads another specification than the other ranks.
 TESTS_ON_LESS = """
 python3 - "$@" <<'END'
@@ -83,13 +69,6 @@ SABOTAGE = {
         ["requested 2 GPUs per node and 2 per task, Slurm gave the ranks {0: 2, 1: 1}",
          "requested test_examples 500, got {1: 400}"],
     ),
-    "missing-epoch": (
-        REPORTS_OTHER.format('del report["epochs"][-1]'), ["requested 2 epochs, finished {1: 1}"]
-    ),
-    "other-loss": (
-        REPORTS_OTHER.format('report["epochs"][-1]["loss"] += 1e-6'),
-        ["ranks disagree on loss and accuracy: {0: [("],
-    ),
     "few-cpus-and-other-cluster": (
         "taskset --pid --cpu-list 0 $$ >/dev/null\n" + BY_NUMBER,
         ["requested 2 CPUs per task, got {1: 1}", "ranks disagree on the cluster"],
@@ -103,11 +82,7 @@ SABOTAGE = {
 
 
 def content() -> dict[str, Any]:
-    """Twelve nodes' worth of runs: all fit on the cluster at the same time.
-
-    Partition cpu: the slow run on three nodes, the one with few CPUs on two, and on the last node
-    the run that waits. Partition gpu: up to two runs on each node.
-    """
+    """Runs that fit on the cluster at the same time, on the partition gpu up to two on a node."""
     usual = {"launcher": "srun", "nodes_max": 6, "cpus_per_node": 2, "partition": "cpu"}
     half = {**usual, "cpus_per_node": 1}
     shared = {**half, "partition": "gpu", "devices": "logical", "gpus_per_node_max": 2}
@@ -116,21 +91,17 @@ def content() -> dict[str, Any]:
         for name, (line, _) in SABOTAGE.items()
     }
     small = {"model": SMALL_MODEL, "recipe": "short"}
-    short = {**QUICK, "train_examples_max": 256}
-    hidden, missing, *rest = broken
+    hidden, *rest = broken
     return {
         "grid": [
             {**small, "platform": hidden, "gpus_per_node": 2, "nodes": 2},
-            {**small, "platform": missing, "recipe": "longer", "nodes": 2},
             {**small, "platform": rest, "nodes": 2},
-            {"platform": "cpu", "model": "own.slow:model", "recipe": "slow", "nodes": 3},
-            {"platform": "waits", "model": "mnist_cnn", "recipe": "tiny", "nodes": 1},
+            {"platform": "cpu", "model": "own.slow:model", "recipe": "slow", "nodes": 2},
+            {**small, "platform": "waits", "nodes": 1},
         ],
         "recipes": {
-            "short": short,
-            "longer": {**short, "epochs": 2},
+            "short": {**QUICK, "train_examples_max": 256},
             "slow": QUICK,
-            "tiny": TINY,
         },
         "platforms": {
             **broken, "waits": {**half, "extra": f"--begin=now+{WAIT_S}"},
@@ -205,6 +176,6 @@ def test_every_rank_knows_how_far_its_clock_is_off(measured: Project) -> None:
 
 def test_nodes_that_are_one_machine_are_found_out(measured: Project) -> None:
     record = record_of(measured, "cpu")
-    assert len({rank["host"] for rank in record["ranks"]}) == 3
+    assert len({rank["host"] for rank in record["ranks"]}) == 2
     assert len({rank["host_facts"]["machine"] for rank in record["ranks"]}) == 1
     assert record["environment"]["slurm_settings"]["TaskPlugin"].startswith("task/")

@@ -10,7 +10,7 @@ from test_driver_on_slurm import Driver, Submit, queue, wait_for
 from tfscaling.conclusions.search_results import TAKEN
 from virtual_cluster import Cluster
 
-NODES = [1, 2, 4]
+NODES = [1, 4]
 REPEATS = 6
 #: The more ranks the faster; the platform `gpu` is delayed.
 PROGRAM = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -62,66 +61,11 @@ def measured(
 
 def merge(into: Project, there: Path) -> subprocess.CompletedProcess[str]:
     """`make merge FROM=there STUDY=clouds` in a project."""
-    script = REPOSITORY / "workflow/scripts/merge_results.py"
+    program = REPOSITORY / "workflow/scripts/tfscaling"
     return subprocess.run(
-        [sys.executable, str(script), "--from", str(there), "--study", "clouds"],
+        [sys.executable, str(program), "merge", "--from", str(there), "--study", "results/clouds"],
         cwd=into.folder, env={**os.environ}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-
-
-def record_of(project: Project) -> Path:
-    (path,) = project.folder.glob("results/runs/**/run.json")
-    return path
-
-
-def truncated(_gcp: Project, aws: Project) -> None:
-    path = record_of(aws)
-    path.write_bytes(path.read_bytes()[:1000])
-
-
-def of_other_parameters(_gcp: Project, aws: Project) -> None:
-    record = json.loads(record_of(aws).read_text())
-    record["parameters"]["learning_rate"] *= 2
-    record_of(aws).write_text(json.dumps({**record, "parameters_hash": "0" * 16}))
-
-
-def of_other_data(_gcp: Project, aws: Project) -> None:
-    record = json.loads(record_of(aws).read_text())
-    record["environment"]["dataset"]["sha256"] = "0" * 64
-    record_of(aws).write_text(json.dumps(record))
-
-
-def of_other_code(gcp: Project, _aws: Project) -> None:
-    code = gcp.folder / "small.py"
-    code.write_text(code.read_text().replace("Dense(10)", "Dense(10, use_bias=False)"))
-
-
-@pytest.mark.parametrize(
-    ("breaks", "reason"),
-    [
-        (truncated, "not JSON"),
-        (of_other_parameters, "made with other parameters: learning_rate"),
-        (of_other_data, "made of other data"),
-        (of_other_code, "made by other code: small.py"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_by_name(
-    breaks: Callable[[Project, Project], None], reason: str, measured: dict[str, Project]
-) -> None:
-    gcp, aws = measured["gcp"], measured["aws"]
-    files = (record_of(gcp), record_of(aws), gcp.folder / "small.py")
-    whole = {file: file.read_bytes() for file in files}
-    breaks(gcp, aws)
-    refused = merge(gcp, aws.folder)
-    for file, content in whole.items():
-        if file.read_bytes() != content:
-            file.write_bytes(content)
-    assert refused.returncode == 1
-    said = " ".join(refused.stdout.split())
-    assert f"conflict: runs/platform={CLOUDS['aws'][0]}/" in said
-    assert reason in said
-    assert "nothing is taken" in refused.stderr
-    assert len(gcp.records()) == 1
 
 
 def test_the_clouds_are_compared_after_the_merge(measured: dict[str, Project]) -> None:

@@ -38,9 +38,9 @@ def time_s(run: PlannedRun) -> float:
     return usual * SCATTER[(3 * run.spec.repeat + point.nodes) % len(SCATTER)]
 
 
-def is_made(run: PlannedRun, repeats: int = 4) -> bool:
-    """What a search makes that goes on to 4 runs of the two best points."""
-    return run.spec.repeat <= (repeats if TIMES_S[_key(run)] < 70 else 2)
+def is_made(run: PlannedRun, repeats: int = 10) -> bool:
+    """What a search makes, with so many runs of the two best points."""
+    return run.spec.repeat <= (repeats if TIMES_S[_key(run)] < 70 else 3)
 
 
 def _key(run: PlannedRun) -> tuple[str, int]:

@@ -96,3 +96,30 @@ def test_no_page_is_left_out() -> None:
         if file.suffix == ".md"
     }
     assert linked <= set(documents.pages())
+
+
+def test_every_page_is_at_most_two_clicks_from_the_start() -> None:
+    reached = {REPOSITORY / "README.md"}
+    for _ in range(2):
+        reached |= {file for page in reached if page.suffix == ".md" and page.exists()
+                    for file in documents.local_files(page).values()}  # fmt: skip
+    assert {page for page in documents.pages() if page not in reached} == set()
+
+
+def test_quoted_defaults_targets_and_minutes_are_those_of_the_files() -> None:
+    def text(name: str) -> str:
+        return (REPOSITORY / name).read_text()
+
+    profile = yaml.safe_load(text("profiles/slurm/config.yaml"))
+    quoted = dict(re.findall(r"^\| `([\w-]+): (\S+)` \|", text("profiles/README.md"), re.MULTILINE))
+    assert quoted == {name: str(profile[name]) for name in quoted} and len(quoted) > 3
+    targets = re.findall(r"^([a-z-]+):[^#\n]*## ", text("Makefile"), re.MULTILINE)
+    listed = re.findall(r"^\| `make ([a-z]+)", text("docs/command-line.md"), re.MULTILINE)
+    assert sorted(listed) == sorted(targets)
+    (minutes,) = re.findall(r"^demo:.*; (\d+) minutes", text("Makefile"), re.MULTILINE)
+    for name, words in {
+        "README.md": "It takes {} minutes",
+        "mkdocs.yml": "Demo, {} minutes",
+        "docs/closed-network.md": "[{} minutes](first-steps.md)",
+    }.items():
+        assert words.format(minutes) in text(name), name

@@ -60,9 +60,6 @@ BROKEN = """<!DOCTYPE html><html lang="en"><head><title>Broken</title></head><bo
 <main><h1>Broken</h1><img src="data:,"><p style="color: #999; background: #fff">Pale</p></main>
 </body></html>"""
 
-#: Pairs of pictures, one of which shows the whole page twice.
-TRIES = 5
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -136,15 +133,3 @@ def test_violations_are_found(seen: dict[str, dict[str, Any]]) -> None:
     for width in screenshots.SCREENS:
         found = seen[f"broken-{width}"]["violations"]
         assert sorted(found) == [["color-contrast", "p"], ["image-alt", "img"]]
-
-
-def test_the_first_screen_is_the_same_without_javascript(
-    pages: dict[str, Path], tmp_path: Path
-) -> None:
-    def picture(has_scripts: bool) -> bytes:
-        file = tmp_path / "picture.png"
-        screenshots.take(pages["sweep"], file, 1300, 700, has_scripts)
-        return file.read_bytes()
-
-    # on a busy machine Chromium takes some pictures before all of the page is there
-    assert any(picture(True) == picture(False) for _ in range(TRIES))

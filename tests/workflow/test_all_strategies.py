@@ -9,21 +9,23 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from project import BIN, REPOSITORY, TINY, Project
+from project import BIN, QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.spec import run_spec
 from tfscaling.spec.manifest import Manifest
 
 #: Strategies of several workers that exchange gradients, a device each.
 WORKERS = ("multi_worker_mirrored", "mpi_all_reduce")
 SIZES = [4, 1024, 65536, 262144, 4194304]
+#: Of the model: 784 pixels and a bias for ten classes.
+PARAMETERS = 785 * 10
 
 
 @pytest.fixture(scope="module")
 def swept(new_project: Callable[[str], Project]) -> Project:
     project = new_project("strategies")
-    strong = {**TINY, "per_replica_batch_size": None, "global_batch_size": 64, "epochs": 2,
+    strong = {**QUICK, "per_replica_batch_size": None, "global_batch_size": 64, "epochs": 2,
               "train_examples_max": 960, "evaluation_interval_epochs": 1}  # fmt: skip
-    base = {"platform": "laptop", "model": "mnist_cnn", "recipe": "strong"}
+    base = {"platform": "laptop", "model": SMALL_MODEL, "recipe": "strong"}
     project.overlay(
         {
             # as on many clusters, and no way to the other ranks
@@ -41,7 +43,7 @@ def swept(new_project: Callable[[str], Project]) -> Project:
             "all_reduce_benchmark": {"enabled": True, "sizes_bytes": SIZES, "repetitions": 7},
         }
     )  # fmt: skip
-    project.snakemake(loaded=False)  # processes as users have them
+    project.snakemake()
     return project
 
 
@@ -87,7 +89,7 @@ def test_all_reduces_are_timed_where_the_strategy_trains_by_them(swept: Project)
         assert len(record["ranks"]) == (1 if strategy == "mirrored" else 2)
         assert {rank["replicas"] for rank in record["ranks"]} == {2}
         sizes = [(row["payload"], row["bytes"]) for row in record["all_reduces"]]
-        assert sizes == [("gradient", 2_770_634 * 4), *(("sweep", size) for size in SIZES)]
+        assert sizes == [("gradient", PARAMETERS * 4), *(("sweep", size) for size in SIZES)]
         for row in record["all_reduces"]:
             assert len(row["slowest_s"]) == 7
         smallest, largest = (record["all_reduces"][n]["slowest_s"] for n in (1, -1))

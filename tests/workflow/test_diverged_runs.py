@@ -24,7 +24,7 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
         record = run_record.read(path)  # strict JSON that follows the schema
         assert record is not None
         assert record.validity.status == "diverged"
-        assert record.validity.reason.startswith("diverged: loss is NaN from epoch ")
+        assert record.validity.reason.startswith("diverged: loss is NaN ")
         # one epoch of three was trained, on all ranks alike, and the rest saved
         assert [epoch.loss for epoch in record.metrics.epochs] == [None]
         assert record.metrics.examples_trained == QUICK["train_examples_max"]
@@ -36,7 +36,7 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
     assert [(r["status"], r["loss"], r["execution_time_s"]) for r in runs] == [
         ("diverged", "", ""), ("diverged", "", ""),
     ]  # fmt: skip
-    for name in ("comparison.md", "comparison.tex", "comparison.html", "platforms/laptop.md"):
+    for name in ("comparison.md", "platforms/laptop.md"):
         assert "1 of 1 diverged" in table_text(project, name)
     assert (project.folder / "results/main/report.html").is_file()
     made = project.made()

@@ -32,8 +32,7 @@ def test_it_is_run_once_and_the_sweep_has_ended(tmp_path: Path) -> None:
             for name, size in (("small", 64), ("large", 128))
         },
     })  # fmt: skip
-    said = project.snakemake("--retries", "2").stdout
-    assert "does not fit in memory" in said and "retrying" not in said
+    assert "retrying" not in project.snakemake("--retries", "2").stdout
     (run,) = project.folder.glob("results/runs/**/recipe=large/**/repeat=1")
     assert [path.name for path in run.glob("attempt=*")] == ["attempt=1"]
     assert not (run / "failure.json").exists()

@@ -93,8 +93,7 @@ def test_runs_of_a_parameters_values_are_recipes_of_their_own_and_changed_code_m
         done = project.snakemake(config=configs, check=False)
         assert done.returncode == 1
         assert MODULE in done.stdout
-        (command,) = [line for line in done.stdout.splitlines() if "rerun=stale" in line]
-        assert all(str(path) in command for path in configs)
+        assert "--config rerun=stale" in done.stdout
     assert project.made() == made
     (row,) = project.table(f"{tables}/runs.csv")
     assert row["status"] == "stale"

@@ -8,13 +8,12 @@ import time
 from pathlib import Path
 
 import msgspec
-from snakemake.exceptions import WorkflowError
+from snakemake.utils import update_config
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
-from tfscaling.files.python_code import source_files
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.record.metrics import METRICS
@@ -23,7 +22,7 @@ from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import sweep_jobs
+from tfscaling.plan import retries, sweep_jobs
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart
@@ -42,8 +41,17 @@ def config_sources():
     if "platforms" not in config and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
         files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
-        config.update(files[0][1])
     return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
+
+
+def merged_configuration():
+    """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
+    if workflow.modifier.skip_configfile:
+        return dict(SOURCES[0][1] if "platforms" not in config else {}, **config)
+    merged = {}
+    for _, content in SOURCES:
+        update_config(merged, content)
+    return merged
 
 
 REGISTRIES = Registries(
@@ -51,15 +59,13 @@ REGISTRIES = Registries(
 )
 try:
     SOURCES = config_sources()
-    CONFIG, GRID = grid.accept(config, REGISTRIES, SOURCES)
+    CONFIG, GRID = grid.accept(merged_configuration(), REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
         published_results.check(CONFIG.published.path, SOURCES)
 except configuration.ConfigError as error:
-    sys.exit(
-        str(error)
-    )  # one line; a WorkflowError would add file, line and traceback of this code
+    raise WorkflowError(str(error)) from None
 
 #: Rights that files do not get, for this process and for jobs; the user's own umask stays.
 UMASK, SHELL_UMASK = {
@@ -82,8 +88,8 @@ PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
-#: Source files of custom functions and programs.
-USER_CODE = {path for run in GRID.runs for path in user_code.of_run(run.spec).files()}
+#: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
+USER_CODE = local(sorted({str(f) for r in GRID.runs for f in user_code.of_run(r.spec).files()}))
 #: Name of prepared data → the specification of a run that reads it.
 PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}
 #: Files outside of `results`, to which a module's `prefix` does not apply: published results, and
@@ -91,19 +97,11 @@ PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spe
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 REFERENCE = local(configuration.reference_files(CONFIG))
 #: Name → title of the plots to draw.
-TITLES = titles(CONFIG.plots, MANIFEST.qualities.values(), bool(MANIFEST.searches))
+TITLES = titles(CONFIG.plots, MANIFEST.qualities.values())
 
 
 wildcard_constraints:
-    platform=r"[^/]+",
-    model=r"[^/]+",
-    strategy=r"[^/]+",
-    recipe=r"[^/]+",
-    nodes=r"\d+",
-    gpus_per_node=r"\d+",
-    tasks_per_node=r"[\d+]+",
-    repeat=r"\d+",
-    dataset=r"[^/]+",
+    **{axis: "[^/]+" for axis in (*AXES, "dataset")},
     round=r"[1-9]\d*",
 
 
@@ -112,20 +110,15 @@ def verbatim(value):
     return lambda wildcards: value
 
 
-def code_of(stage):
-    """The source files of a stage, inputs of its rule: changed code regenerates its tables."""
-    source = SCRIPTS / "tfscaling" / "stages" / f"{stage}.py"
-    return local([os.path.relpath(path) for path in source_files(source, SCRIPTS)])
+def code_of_tables():
+    """The source of tables and page, inputs of their rules: changed code regenerates them."""
+    of_jobs = ("cluster", "datasets", "launch", "train")
+    packages = [path for path in SCRIPTS.glob("tfscaling/*") if path.name not in of_jobs]
+    files = [each for path in packages for each in path.rglob("*") if each.suffix in (".py", ".j2")]
+    return local(sorted(map(os.path.relpath, [*files, *SCRIPTS.parent.glob("report/page.*")])))
 
 
-def page_files():
-    """Template, style and script of the page."""
-    return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
-
-
-def user_code_files(wildcards):
-    """The user's source files: a change regenerates the tables, but reruns no training."""
-    return local(sorted(map(str, USER_CODE)))
+CODE = code_of_tables()
 
 
 def planned(entries, template, wildcards):
@@ -173,8 +166,3 @@ def specification_of_run(wildcards):
 def specification_of_benchmark(wildcards):
     """The benchmark's specification as JSON, without values that cannot change an all-reduce."""
     return run_spec.encode(planned(BENCHMARKS, POINT, wildcards))
-
-
-def is_selected(point):
-    """Whether the point is on the chosen cluster; True without a choice."""
-    return CONFIG.is_selected(point.platform)

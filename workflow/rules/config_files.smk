@@ -1,8 +1,8 @@
 """The folder of the scripts, and the configuration files before Snakemake reads them.
 
 INPUTS   config/config.yaml, config/platforms.yaml, if they exist
-OUTPUTS  SCRIPTS; READ, the content of each file; one line with file and line, and exit code 1,
-         if one is wrong: Snakemake reports neither
+OUTPUTS  SCRIPTS; READ, the content of each file; an error with file and line if one is wrong:
+         Snakemake's own has neither
 """
 
 import contextlib
@@ -54,6 +54,7 @@ if workflow.is_main_process:
 elif restarts := os.environ.get("SLURM_RESTART_COUNT"):
     os.environ.update(TFSCALING_RESTARTS=restarts)
 
+from snakemake.exceptions import WorkflowError
 from tfscaling.spec import config_files, configuration
 
 READ = {}
@@ -62,4 +63,4 @@ if not workflow.modifier.skip_configfile:  # a module has its configuration from
         for name in filter(os.path.isfile, configuration.CONFIG_FILES):
             READ[name] = config_files.read(name)
     except configuration.ConfigError as error:
-        sys.exit(str(error))
+        raise WorkflowError(str(error)) from None

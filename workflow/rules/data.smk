@@ -14,11 +14,13 @@ rule prepare_dataset:
     conda:
         "../envs/environment.yaml"
     params:
-        dataset=name_of_dataset,
+        # of a custom function, else of a built-in dataset
+        dataset=lambda w: PREPARED[w.dataset].dataset if w.dataset in PREPARED else w.dataset,
         parameters=parameters_of_dataset,
-        path=local_copy,
+        path=lambda w: (copy := CONFIG.datasets.get(w.dataset)) and copy.path or [],
         version=2,  # of the file format: files of an older version are prepared again
-        checksum=dataset_checksum,  # other data under the same name is fetched again
+        # other data under the same name is fetched again
+        checksum=lambda w: DATASETS[w.dataset].sha256 if w.dataset in DATASETS else None,
     shell:
         r"""
         python3 "$SCRIPTS/prepare_dataset.py" \

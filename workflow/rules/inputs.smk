@@ -37,18 +37,8 @@ def records_after_round(number):
     return [
         f"results/runs/{path}/run.json"
         for path in wanted
-        if is_selected(RUNS[path].spec.point) and path not in eliminated()
+        if CONFIG.is_selected(RUNS[path].spec.point.platform) and path not in ELIMINATED
     ]
-
-
-@functools.cache
-def eliminated():
-    """The runs of searches that failed too often, whose points are eliminated."""
-    if not MANIFEST.searches:
-        return frozenset()
-    from tfscaling.plan import retries
-
-    return retries.given_up(MANIFEST, Path(ROOT, "runs"))
 
 
 def round_of_repeats(number):
@@ -62,33 +52,11 @@ def round_before(wildcards):
     return f"{RESULTS}/repeats/round={number}.json" if number else []
 
 
-def name_of_dataset(wildcards):
-    """The name or function of the prepared data."""
-    spec = PREPARED.get(wildcards.dataset)
-    return spec.dataset if spec else wildcards.dataset
-
-
 def parameters_of_dataset(wildcards):
     """The function's parameters as JSON."""
     spec = PREPARED.get(wildcards.dataset)
     given = variants.data_parameters(spec.dataset, spec.recipe) if spec else {}
     return msgspec.json.encode(given).decode()
-
-
-def local_copy(wildcards):
-    """The local copy of a dataset that the configuration names, if any."""
-    copy = CONFIG.datasets.get(wildcards.dataset)
-    return copy.path if copy else []
-
-
-def dataset_checksum(wildcards):
-    """The checksum of the published data; None for a user's function."""
-    return DATASETS[wildcards.dataset].sha256 if wildcards.dataset in DATASETS else None
-
-
-def merged_records(wildcards):
-    """The file that `make merge` writes, if it has added records to this study."""
-    return f"{RESULTS}/merged.json" if Path(STUDY, "merged.json").exists() else []
 
 
 def table_of_regressions(wildcards):
@@ -103,7 +71,7 @@ def records_of_benchmarks(wildcards):
     return [
         f"results/all_reduce/{path}/all_reduce.json"
         for path, spec in BENCHMARKS.items()
-        if is_selected(spec.point)
+        if CONFIG.is_selected(spec.point.platform)
     ]
 
 

@@ -1,18 +1,21 @@
 """Plots and the page; tables, plots and page of the finished runs alone."""
 
 
-rule plot:
-    """Draw all plots, in one process."""
+rule write_report:
+    """Draw all plots, and write the page of the study."""
     input:
-        comparison=f"{RESULTS}/tables/comparison.csv",
-        epochs=f"{RESULTS}/tables/epochs.csv",
-        warnings=f"{RESULTS}/tables/warnings.json",
-        published=f"{RESULTS}/tables/published.csv",
-        search=f"{RESULTS}/tables/search.csv",
-        config=f"{RESULTS}/config.json",
         manifest=f"{RESULTS}/manifest.json",
-        code=code_of("write_page"),
+        config=f"{RESULTS}/config.json",
+        runs=rules.collect.output,
+        comparison=rules.compare.output,
+        code=CODE,
     output:
+        html=report(
+            f"{RESULTS}/report.html",
+            category="Page",
+            caption="../report/page.rst",
+            labels=verbatim({"page": CONFIG.comparison.title}),
+        ),
         svg=[
             report(
                 f"{RESULTS}/plots/{plot}.svg",
@@ -23,50 +26,20 @@ rule plot:
             for plot, title in TITLES.items()
         ],
     log:
-        f"{RESULTS}/logs/plot.log",
-    localrule: True
-    conda:
-        "../envs/environment.yaml"
-    params:
-        study=subpath(input.manifest, parent=True),
-    message:  # Snakemake would list all input files
-        "draw the plots"
-    shell:
-        'python3 "$SCRIPTS/tfscaling" plot --study {params.study:q} >{log:q} 2>&1'
-
-
-rule write_report:
-    """Write the page of the study."""
-    input:
-        manifest=f"{RESULTS}/manifest.json",
-        config=f"{RESULTS}/config.json",
-        runs=f"{RESULTS}/tables/runs.csv",
-        comparison=f"{RESULTS}/tables/comparison.csv",
-        warnings=f"{RESULTS}/tables/warnings.json",
-        conclusions=expand(f"{RESULTS}/tables/{{name}}.csv", name=CONCLUSIONS),
-        plots=expand(f"{RESULTS}/plots/{{plot}}.svg", plot=TITLES),
-        code=code_of("write_page"),
-        template=page_files(),
-    output:
-        html=report(
-            f"{RESULTS}/report.html",
-            category="Page",
-            caption="../report/page.rst",
-            labels=verbatim({"page": CONFIG.comparison.title}),
-        ),
-    log:
         f"{RESULTS}/logs/write_report.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        study=subpath(input.manifest, parent=True),
         # without a valid run each start writes the page, and so ends with status 1 again
         valid=lambda wildcards: OUTCOME.has_result() or time.time(),
     message:  # Snakemake would list all input files
         "write the page"
     shell:
-        'python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1'
+        r"""
+        python3 "$SCRIPTS/tfscaling" plot --study {STUDY:q} >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" report --study {STUDY:q} >>{log:q} 2>&1
+        """
 
 
 rule proposal:
@@ -78,10 +51,8 @@ rule proposal:
     localrule: True
     conda:
         "../envs/environment.yaml"
-    params:
-        study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
+        'python3 "$SCRIPTS/tfscaling" proposal --study {STUDY:q} 2>&1 | tee {log:q}'
 
 
 rule partial:

@@ -37,6 +37,8 @@ rule write_manifest:
 STUDY = os.path.dirname(rules.write_manifest.output.manifest)
 ROOT = os.path.dirname(STUDY)
 JOBS = SweepJobs(workflow, RUNS, BENCHMARKS, ROOT)
+#: Runs of searches that failed too often: their points are eliminated.
+ELIMINATED = retries.given_up(MANIFEST, Path(ROOT, "runs")) if MANIFEST.searches else frozenset()
 #: The snakemake of a job regenerates nothing.
 RERUNS = Reruns(CONFIG, *((RUNS, BENCHMARKS) if workflow.is_main_process else ({}, {})), Path(ROOT))
 
@@ -54,12 +56,10 @@ checkpoint assess_repeats:
     localrule: True
     conda:
         "../envs/environment.yaml"
-    params:
-        study=subpath(input.manifest, parent=True),
     message:  # Snakemake would list all input files
         "round {wildcards.round}: which points need extra repeats"
     shell:
         r"""
-        python3 "$SCRIPTS/tfscaling" assess-repeats --study {params.study:q} --round {wildcards.round} \
+        python3 "$SCRIPTS/tfscaling" assess-repeats --study {STUDY:q} --round {wildcards.round} \
             >{log:q} 2>&1
         """

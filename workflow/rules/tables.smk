@@ -6,100 +6,66 @@ rule collect:
     input:
         manifest=f"{RESULTS}/manifest.json",
         records=records_of_runs,
-        merged=merged_records,
-        code=code_of("collect"),
-        user_code=user_code_files,  # runs of other code are stale
+        code=CODE,
+        user_code=USER_CODE,  # runs of other code are stale
     output:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",
         epochs=f"{RESULTS}/tables/epochs.csv",
-        data_package=f"{RESULTS}/tables/datapackage.json",
     log:
         f"{RESULTS}/logs/collect.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
-    params:
-        study=subpath(input.manifest, parent=True),
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
-        'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
+        'python3 "$SCRIPTS/tfscaling" collect --study {STUDY:q} >{log:q} 2>&1'
 
 
 rule compare:
-    """Compare the points of the grid with the baseline, in all formats."""
+    """Compare the points of the grid with the baseline; draw the conclusions that this supports."""
     input:
         runs=f"{RESULTS}/tables/runs.csv",
         manifest=f"{RESULTS}/manifest.json",
         config=f"{RESULTS}/config.json",
         published=PUBLISHED,
-        code=code_of("compare"),
+        reference=REFERENCE,
+        benchmarks=records_of_benchmarks,
+        code=CODE,
     output:
-        csv=f"{RESULTS}/tables/comparison.csv",
+        **{name: f"{RESULTS}/tables/{name}.csv" for name in ("comparison", *CONCLUSIONS)},
         md=report(
             f"{RESULTS}/tables/comparison.md",
             category="Tables",
             caption="../report/comparison.rst",
-            labels=verbatim({"table": CONFIG.comparison.title, "format": "Markdown"}),
-        ),
-        tex=f"{RESULTS}/tables/comparison.tex",
-        html=report(
-            f"{RESULTS}/tables/comparison.html",
-            category="Tables",
-            caption="../report/comparison.rst",
-            labels=verbatim({"table": CONFIG.comparison.title, "format": "HTML"}),
+            labels=verbatim({"table": CONFIG.comparison.title, "format": "md"}),
         ),
         warnings=f"{RESULTS}/tables/warnings.json",
         platforms=expand(f"{RESULTS}/tables/platforms/{{platform}}.md", platform=PLATFORMS),
+        pages=[
+            report(
+                f"{RESULTS}/tables/{name}.md",
+                category=conclusion.category,
+                caption="../report/conclusion.rst",
+                labels={"table": conclusion.title, "format": "md"},
+            )
+            for name, conclusion in CONCLUSIONS.items()
+        ],
     log:
         f"{RESULTS}/logs/compare.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        study=subpath(input.manifest, parent=True),
+        captions={each.title: each.caption for each in CONCLUSIONS.values()},
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
-        'python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1'
-
-
-rule analyse:
-    """Draw every conclusion that the comparison supports."""
-    input:
-        comparison=f"{RESULTS}/tables/comparison.csv",
-        runs=f"{RESULTS}/tables/runs.csv",
-        manifest=f"{RESULTS}/manifest.json",
-        config=f"{RESULTS}/config.json",
-        warnings=f"{RESULTS}/tables/warnings.json",
-        published=PUBLISHED,
-        reference=REFERENCE,
-        benchmarks=records_of_benchmarks,
-        code=code_of("analyse"),
-    output:
-        **{name: f"{RESULTS}/tables/{name}.csv" for name in CONCLUSIONS},
-        pages=[
-            report(
-                f"{RESULTS}/tables/{name}.md",
-                category=conclusion.category,
-                caption="../report/conclusion.rst",
-                labels={"table": conclusion.title, "format": "Markdown"},
-            )
-            for name, conclusion in CONCLUSIONS.items()
-        ],
-    log:
-        f"{RESULTS}/logs/analyse.log",
-    localrule: True
-    conda:
-        "../envs/environment.yaml"
-    params:
-        study=subpath(input.manifest, parent=True),
-        captions={each.title: each.caption for each in CONCLUSIONS.values()},
-    message:  # Snakemake would list all input files
-        "draw the conclusions"
-    shell:
-        'python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >{log:q} 2>&1'
+        r"""
+        python3 "$SCRIPTS/tfscaling" compare --study {STUDY:q} >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" analyse --study {STUDY:q} >>{log:q} 2>&1
+        """
 
 
 rule regressions:
@@ -113,7 +79,5 @@ rule regressions:
     localrule: True
     conda:
         "../envs/environment.yaml"
-    params:
-        study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
+        'python3 "$SCRIPTS/tfscaling" regressions --study {STUDY:q} 2>&1 | tee {log:q}'

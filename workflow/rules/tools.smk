@@ -13,10 +13,9 @@ rule plan:
         "../envs/environment.yaml"
     params:
         submission=plan_submission,
-        study=subpath(input.manifest, parent=True),
     shell:
         r"""
-        python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
+        python3 "$SCRIPTS/tfscaling" plan --study {STUDY:q} \
             <<<{params.submission:q} 2>&1 | tee {log:q}
         """
 
@@ -25,7 +24,7 @@ START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, RERUNS, rules.train.rule.nam
 
 # A dry-run has no start: what is asked for is not known yet, so that a dry-run of `plan` ends, too.
 if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
-    sys.exit(refusal)
+    raise WorkflowError(refusal)
 
 
 onstart:
@@ -38,8 +37,8 @@ onstart:
         begin_console()
 
 
-OUTCOME = SweepOutcome(Path(STUDY), sys.argv)
-CONSOLE = SweepProgress(CONFIG, Path(ROOT, "runs"), OUTCOME.lines)
+OUTCOME = SweepOutcome(Path(STUDY))
+CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines)
 
 
 # The plugin shortens what follows. In a module the outer workflow owns the console.

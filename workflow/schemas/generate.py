@@ -71,6 +71,12 @@ BASIC: dict[type[msgspec.Struct], tuple[str, ...]] = {
 }
 #: Ends of columns that belong to a metric: range and interval.
 OF_METRIC = ("_min", "_max", "_low", "_high")
+#: Ends of descriptions that docs/reference-tables.md states once for all columns.
+_REPEATED = re.compile(
+    r"(\.? Values that differ between ranks are separated by \"; \"; null without a record"
+    r"|[.;] [Nn]ull (for an excluded (configuration|point)|without a record"
+    r"|without (any|a) valid run|unless the run counts))+\.$"
+)
 #: A bound from here on protects the workflow; tables do not show it.
 LARGE = 100_000
 _TABLE = re.compile(r"(<!-- table of (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -211,7 +217,7 @@ def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 def table_of_plots() -> str:
     """The plots that `plots` may name."""
-    shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), (), is_searched=True)
+    shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), ())
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
 
@@ -240,9 +246,12 @@ def table_of_strategies() -> str:
 def table_of_columns(columns: Mapping[str, Column]) -> str:
     """The columns of a table; an asterisk marks those that `comparison.columns` may name."""
     rows = [
-        (f"`{name}`" + " *" * (name in METRICS), _of_unit(_kind(each.rules), each.unit), text)
+        (
+            f"`{name}`" + " *" * (name in METRICS),
+            _of_unit(_kind(each.rules), each.unit),
+            _REPEATED.sub(".", each.description),
+        )
         for name, each in columns.items()
-        if (text := each.description.removesuffix(" Null unless the run counts."))
     ]
     return _table(("column", "value", "meaning"), rows)
 
@@ -308,7 +317,7 @@ def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
 
 def _value(rules: Schema) -> str:
     """The choices of a key, or its type with unit and bounds that matter to a reader."""
-    if "enum" in rules:
+    if any("enum" in option for option in rules.get("anyOf", [rules])):
         return _kind(rules)
     bounds = {
         key: rules[key]

@@ -51,7 +51,7 @@ PING_PERIOD_S = 5.0
 _GONE = "GONE"
 #: Reasons that pass by themselves. Slurm delays a requeued job for two minutes (BeginTime).
 _USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
-_NO_REASON, _REQUEUED = "None", "BeginTime"
+_NO_REASON = "None"
 
 
 class Sweep(Protocol):
@@ -147,7 +147,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._preempted_since_s: dict[str, float] = {}
         self._unlisted_since_s: dict[str, float] = {}
         self._first_query_s: float | None = None
-        self._told: set[tuple[str, ...]] = set()
+        self._told: set[str] = set()
         #: Why jobs wait, why jobs were refused, and both as the sweep has them, by output.
         self._waiting: dict[Path, str] = {}
         self._refused: dict[Path, str] = {}
@@ -371,7 +371,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 waiting.append((reason, info))
             yield info
         if active_jobs and answer is not None:
-            await self._tell(waiting)
+            self._tell(waiting)
         if has_ended or answer is None:
             self.next_seconds_between_status_checks = first_s
         else:
@@ -418,7 +418,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         since_s = self._unlisted_since_s.setdefault(number, now_s)
         return _GONE if number in self._listed or now_s - since_s >= UNLISTED_S else ""
 
-    async def _tell(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
+    def _tell(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
         """Report why jobs wait: each reason once in the log, all jobs in the notes."""
         now_s = time.monotonic()
         self._first_query_s = self._first_query_s or now_s
@@ -428,11 +428,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         for reason, info in waiting:
             groups.setdefault(reason, []).append(info)
         for reason, infos in groups.items():
-            numbers = [info.external_jobid for info in infos] if reason == _REQUEUED else []
-            if (key := (reason, *numbers)) not in self._told:
-                self._told.add(key)
-                down = await self._down() if numbers else ()
-                self.logger.warning(_waiting_text(reason, infos, down))
+            if reason not in self._told:
+                self._told.add(reason)
+                self.logger.warning(_waiting_text(reason, infos))
         self._waiting = {
             output_of(info.job): f"waits in Slurm's queue: {reason} (job {info.external_jobid})"
             for reason, info in waiting
@@ -444,13 +442,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if (words := self._waiting | self._refused) != self._noted:
             self._sweep.note(words)
             self._noted = words
-
-    async def _down(self) -> list[str]:
-        """Nodes that are down, with Slurm's reason: `cpu2 (Not responding)`."""
-        where = [f"--clusters={','.join(sorted(self._clusters))}"] * bool(self._clusters)
-        options = ("--noheader", "--Node", "--states=down", "--format=%N|%E")
-        found = await self._query("sinfo", *where, *options)
-        return [f"{node} ({why})" for node, why in (found or {}).items()]
 
     async def sleep(self) -> None:
         """Wait for the next query, or for the shutdown."""
@@ -515,11 +506,8 @@ def _excluded(call: str) -> list[str]:
     return [nodes for text in texts for nodes in text.split()]
 
 
-def _waiting_text(reason: str, infos: Sequence[SubmittedJobInfo], down: Iterable[str]) -> str:
+def _waiting_text(reason: str, infos: Sequence[SubmittedJobInfo]) -> str:
     """One line about jobs that wait for the same reason; a lasting reason names the first job."""
-    if nodes := ", ".join(down):
-        numbers = ", ".join(str(info.external_jobid) for info in infos)
-        return f"down: {nodes}; Slurm starts again in about 2 minutes: jobs {numbers}"
     number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'} in Slurm's queue"
     if reason in _USUAL:
         return f"{number}: {reason}"

@@ -142,7 +142,8 @@ class LogHandler(LogHandlerBase):
         text = self.format(record) or ""
         if getattr(record, "event", None) == LogEvent.JOB_INFO:
             text = f"\n{text}"
-        longest = 200 if self.common_settings.dryrun else len(text)
+        is_cut = self.common_settings.dryrun and record.levelno < logging.WARNING
+        longest = 200 if is_cut else len(text)
         cut = (line if len(line) <= longest else line[:199] + "…" for line in text.splitlines())
         self._print(cut)
 

@@ -234,27 +234,17 @@ def test_a_single_task_of_tf_config_needs_no_task() -> None:
 BROKEN = {
     "no_json": ("{", "expected JSON"),
     "huge_number": (f'{{"cluster": {"9" * 5000}}}', "expected JSON"),
-    "no_object": ("[]", 'an object with "cluster"'),
     "empty_object": ("{}", 'an object with "cluster"'),
-    "cluster_is_a_list": (text([]), 'an object with "cluster"'),
     "empty_cluster": (text({}), "at least one task"),
-    "empty_jobs": (text({"worker": []}), "at least one task"),
     "job_is_no_list": (text({"worker": "a:1"}), "a list of \"host:port\" for job 'worker'"),
     "no_port": (text({"worker": ["a"]}), 'a list of "host:port"'),
-    "no_host": (text({"worker": [":1"]}), 'a list of "host:port"'),
-    "port_zero": (text({"worker": ["a:0"]}), 'a list of "host:port"'),
     "port_too_high": (text({"worker": ["a:65536"]}), 'a list of "host:port"'),
-    "address_is_no_text": (text({"worker": [1]}), 'a list of "host:port"'),
     "address_twice": (text({"worker": ["a:1"], "ps": ["a:1"]}), "each address once"),
     "no_task": (text(), 'a "task" with "type" and "index"'),
-    "task_is_no_object": (text(task=0), 'a "task" with "type" and "index"'),
     "no_index": (text(task={"type": "worker"}), "index None"),
-    "negative_index": (text(task={"type": "worker", "index": -1}), "index -1"),
-    "index_is_no_number": (text(task={"type": "worker", "index": "x"}), "index 'x'"),
     "index_too_high": (text(task={"type": "worker", "index": 2}), "'worker' with index 2"),
     "no_type": (text(task={"index": 0}), "not type None"),
     "unknown_type": (text(task={"type": "boss", "index": 0}), "not type 'boss'"),
-    "type_is_no_text": (text(task={"type": ["ps"], "index": 0}), "not type"),
 }
 
 

@@ -7,13 +7,6 @@ from tfscaling.cluster import slurm_environment as slurm
 from tfscaling.cluster.gpu_allocation import ClusterError
 
 
-@pytest.mark.parametrize("name", ["SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"])
-def test_is_slurm(name: str) -> None:
-    assert slurm.is_slurm({name: "1"})
-    assert not slurm.is_slurm({name: ""})
-    assert not slurm.is_slurm({"SLURM_CONF": "slurm.conf"})
-
-
 @pytest.mark.parametrize("value", ["-1", "1.0", "x", "٣", "9" * 5000])
 def test_what_is_no_whole_number_is_refused(value: str) -> None:
     with pytest.raises(ClusterError, match="SLURM_PROCID is '.*'"):

@@ -16,7 +16,7 @@ from tfscaling.conclusions.decision import Choice, Contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Question
-from tfscaling.stages import analyse
+from tfscaling.stages import tables as stages
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import (
@@ -436,7 +436,7 @@ def test_the_stage_writes_the_conclusions_into_the_study(tmp_path: Path) -> None
     comparison, runs, planned = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
     study = study_folder(tmp_path, valid_config(), planned, comparison=comparison, runs=runs)
     data_warnings.write(study.tables / "warnings.json", [])
-    analyse.run(study)
+    stages.analyse(study)
     assert (study.tables / "decision.md").read_text() == markdown(comparison, runs)
     table = study.read("decision", ())
     assert table["goal"].tolist()[0] == "execution_time_s"

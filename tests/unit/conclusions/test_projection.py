@@ -10,6 +10,7 @@ from typing import Any
 import generator
 import msgspec
 import numpy as np
+import pandas as pd
 import pytest
 from builders import manifest_of, raw_config
 from scipy.signal import lfilter
@@ -108,6 +109,11 @@ def test_a_run_of_the_whole_checks_the_projection(
     if whole_s:
         assert row["whole_execution_time_s"] == pytest.approx(whole_s)
     assert len(projection.as_text(table).cells) == 1
+    drawn = projection.with_intervals(study.comparison, table)
+    is_short = (drawn["recipe"] == "short") & (drawn["nodes"] == row["nodes"])
+    (high,) = drawn.loc[is_short, "execution_time_s_high"]
+    assert high == row["execution_time_s_high"] or not is_known(row["execution_time_s_high"])
+    pd.testing.assert_frame_equal(drawn[~is_short], study.comparison[~is_short])
     choice, *_ = (c for c in decision.decide(study) if c.work.endswith("short"))
     answer, *_ = rows_of(headline.table(study))
     decided = decision.DecisionRow.of(choice)

@@ -239,33 +239,6 @@ def test_verdicts_at_the_edges_of_the_tolerance(
     assert verdicts(tmp_path, loss, accuracy, tolerance) == (verdict, verdict)
 
 
-def table_of_losses(
-    tmp_path: Path, *rows: PublishedResult, tolerance: float = 0.25
-) -> pd.DataFrame:
-    """The table of these rows beside three runs with `LOSSES` and `ACCURACIES` on one node."""
-    planned = planned_of({"repeats": 3})
-    for run in planned.runs:
-        write_record(tmp_path, run, 40.0)
-    runs, _ = runs_table.run_tables(planned.runs, tmp_path)
-    runs["loss"], runs["accuracy"] = LOSSES, ACCURACIES
-    comparison = comparison_table(runs, planned, None, rows)
-    return published_values.table(Study(comparison, runs, planned, rows, tolerance))
-
-
-def test_a_value_outside_has_a_remark_and_others_have_none(tmp_path: Path) -> None:
-    table = table_of_losses(tmp_path, published_result(loss=0.8), published_result(nodes=2))
-    assert tuple(table.columns) == published_values.TABLE_COLUMNS
-    outside, within = table["remark"]
-    assert "2.00 times" in outside and within == ""
-    assert table_of_losses(tmp_path, published_result(loss=0.3))["remark"].tolist() == [""]
-
-
-def test_a_value_outside_that_is_published_twice_is_probably_a_slip(tmp_path: Path) -> None:
-    twice = published_result(loss=0.8, nodes=3, global_batch_size=192)
-    first, other = table_of_losses(tmp_path, published_result(loss=0.8), twice)["remark"]
-    assert "3 nodes" in first and other == ""  # not measured, so not outside
-
-
 @functools.cache
 def study(overlay: str) -> Manifest:
     """What is planned with this overlay over the configuration of the repository."""

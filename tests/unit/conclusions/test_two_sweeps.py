@@ -19,7 +19,7 @@ from tfscaling.conclusions import two_sweeps
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.conclusions.two_sweeps import judge
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.stages import for_programs
+from tfscaling.stages import tables as stages
 from tfscaling.tables.comparison import OTHER_WORK, comparison_table
 
 USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
@@ -105,7 +105,7 @@ def test_a_point_of_which_most_runs_fail_now_is_failing(tmp_path: Path) -> None:
     rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
     assert verdicts(rows) == ["failing", "failing", "same"]
     assert "5 of 6 runs" in rows[0]["reason"] and "0 of 6 there" in rows[0]["reason"]
-    assert for_programs.refusal(pd.DataFrame(rows))
+    assert stages.refusal(pd.DataFrame(rows))
 
 
 def test_a_point_that_failed_as_often_before_is_not_failing(tmp_path: Path) -> None:
@@ -148,18 +148,6 @@ def test_runs_without_a_time_are_not_counted(timed: int, tmp_path: Path) -> None
 def test_the_same_runs_are_no_second_sweep(tmp_path: Path) -> None:
     rows = against(study_of(USUAL), study_of(USUAL), tmp_path)
     assert verdicts(rows) == ["not compared"] * 3
-
-
-def test_another_recipe_is_compared_where_it_is_the_only_one(tmp_path: Path) -> None:
-    before = study_of(USUAL)
-    renamed = replace(
-        before,
-        comparison=before.comparison.assign(recipe="old"),
-        runs=before.runs.assign(recipe="old"),
-    )
-    rows = against(study_of(USUAL, day=2), renamed, tmp_path)
-    assert verdicts(rows) == ["same"] * 3
-    assert {(row["recipe"], row["reference_recipe"]) for row in rows} == {("weak", "old")}
 
 
 def test_versions_and_parameters_that_differ_are_named(tmp_path: Path) -> None:
@@ -217,7 +205,7 @@ def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -
     ],
 )  # fmt: skip
 def test_the_exit_status(found: list[str], is_refused: bool) -> None:
-    assert bool(for_programs.refusal(pd.DataFrame({"verdict": found}))) is is_refused
+    assert bool(stages.refusal(pd.DataFrame({"verdict": found}))) is is_refused
 
 
 def test_pairs_drawn_from_two_real_sweeps_of_the_same_have_no_regression() -> None:

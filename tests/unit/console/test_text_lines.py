@@ -24,13 +24,6 @@ def test_node_hours_have_three_digits_or_all_before_the_point(hours: float, text
     assert text_lines.node_hours(hours) == f"{text} node-hours"
 
 
-def test_a_long_line_is_broken_between_words_only() -> None:
-    path = "results/" + "x" * 150
-    lines = text_lines.wrapped("short\n" + "word " * 50 + path)
-    assert lines[0] == "short" and path in lines[-1].split()
-    assert max(len(line) for line in lines if path not in line) <= text_lines.WIDTH
-
-
 def test_a_moment_of_another_day_has_its_date() -> None:
     noon_s = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
     assert text_lines.clock(noon_s, noon_s + 60) == "12:00"

@@ -245,22 +245,6 @@ def test_a_gpu_without_memory_is_named(kind: Kind, message: str, found: str) -> 
     assert failures.without_memory(Cause(kind=kind, message=message, rank=1), 0).kind == found
 
 
-@pytest.mark.parametrize(
-    ("error", "words", "kind"),
-    [
-        ("killed by SIGKILL", "slurmstepd: error: Detected 1 oom_kill event", "out_of_memory"),
-        ("killed by SIGKILL", "slurmstepd: error: STEP 7.0 CANCELLED", "program_failed"),
-        ("exit code 3", "slurmstepd: error: Detected 1 oom_kill event", "program_failed"),
-    ],
-)
-def test_a_program_that_had_no_memory_is_named_by_slurm(
-    error: str, words: str, kind: str, tmp_path: Path
-) -> None:
-    cause = Cause(kind="program_failed", message=f"the program was {error}", error=error)
-    kills = failures.oom_kills()
-    assert failures.without_memory(cause, kills, ["srun: got SIGCONT", words]).kind == kind
-
-
 BEGUN, IMPORTED = {"start": 1.0}, {"start": 1.0, "imported": 2.0}
 PROGRAM = {"start": 1.0, "program_start": 2.0}
 HOST = "n2.cluster.example"
@@ -330,8 +314,3 @@ def test_a_host_of_another_name_is_not_given_to_slurm(
     cause = cause_of(tmp_path, told(0, "n1", IMPORTED), lacking(1, HOST))
     assert (cause.kind, cause.host) == ("missing_gpus", None)
     assert HOST in cause.sentence
-
-
-def test_other_errors_stay(tmp_path: Path) -> None:
-    cause = cause_of(tmp_path, told(0, "n1", IMPORTED), lacking(1, HOST, error="ValueError"))
-    assert (cause.kind, cause.error, cause.host) == ("rank_failed", "ValueError", HOST)

@@ -141,19 +141,6 @@ def test_the_limit_of_memory_is_the_control_groups(
     assert found == pytest.approx(limit_gb)
 
 
-@pytest.mark.parametrize(
-    ("loaded", "modules"),
-    [("gcc/12.2:cuda/12.4", ("gcc/12.2", "cuda/12.4")), ("", ()), (None, ())],
-)
-def test_modules_are_those_that_are_loaded(
-    loaded: str | None, modules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("LOADEDMODULES", raising=False)
-    if loaded is not None:
-        monkeypatch.setenv("LOADEDMODULES", loaded)
-    assert provenance.host_facts().modules == modules
-
-
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one commit, untouched by the settings of this machine's user."""

@@ -11,9 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_programs import fake_nvidia_smi
-from tfscaling.cluster.gpu_allocation import Gpu as ListedGpu
-from tfscaling.cluster.gpu_allocation import listed_gpus
 from tfscaling.launch import resource_use
 from tfscaling.launch.resource_use import Meter, Processors, gpus_of_rank
 
@@ -142,11 +139,6 @@ def test_a_counter_that_is_reset_or_missing_is_no_energy(
 def test_a_gpu_that_nvml_does_not_list_is_told() -> None:
     gpus, why = gpus_of_rank({"CUDA_VISIBLE_DEVICES": "MIG-0"}, Nvml(0))
     assert gpus == [] and "Not Found" in why
-
-
-def test_nvidia_smi_of_an_h200_is_read(tmp_path: Path) -> None:
-    environ = fake_nvidia_smi(tmp_path, f"printf '{H200['facts']['nvidia_smi_csv']}'")
-    assert listed_gpus(environ) == (ListedGpu("NVIDIA H200", UUID, "580.159.04"),)
 
 
 def test_a_driver_that_hangs_does_not_hold_a_finished_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,7 +260,3 @@ def test_ranks_and_words_of_srun(text: str, expected: dict[int, str], tmp_path: 
     log = tmp_path / "srun.log"
     log.write_text(text)
     assert slurm_job.srun_errors(log) == expected
-
-
-def test_no_log_of_srun_says_nothing(tmp_path: Path) -> None:
-    assert slurm_job.srun_errors(tmp_path / "srun.log") == {}

@@ -225,13 +225,6 @@ def test_a_report_that_cannot_be_fails_the_run(
     assert (cause["kind"], words in cause["message"]) == (kind, True), cause
 
 
-def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
-    recipe = {"observe": "output", "patterns": {"loss": "loss: (.+)"}}
-    record = record_of(tmp_path, PRINTS, recipe=recipe)
-    assert (record.metrics.loss, record.metrics.epochs[0].duration_s) == (0.5, None)
-    assert ["1 of 2 epochs" in warning for warning in record.warnings] == [True]
-
-
 LOG = "run/attempt=1/rank-0.log"
 FAILURES = {
     "exits": ("import sys; print('so far'); sys.exit(3)", ["exit code 3", "so far"]),

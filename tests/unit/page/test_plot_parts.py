@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +92,6 @@ def test_tips_say_how_many_runs_have_times_where_they_tell_a_time(names: Any, ru
     assert tip.endswith(runs)
     (tip,) = plot_figure.tips(comparison_of(point(runs=3)), "cluster", *names)
     assert tip.endswith("(3 runs)")
-
-
-@pytest.mark.parametrize("low", [1e-5, 0.07, 1.0, 35.0])
-@pytest.mark.parametrize("factor", [1.3, 2, 7, 30, 1e3, 1e6, 1e15])
-def test_ticks_of_a_logarithmic_axis_are_few_round_and_apart(low: float, factor: float) -> None:
-    ticks = plot_figure.log_ticks(low, low * factor)
-    assert 2 <= len(ticks) <= 9
-    assert low <= ticks[0] and ticks[-1] <= low * factor * (1 + 1e-9)
-    apart = [math.log(b / a) / math.log(factor) for a, b in itertools.pairwise(ticks)]
-    assert min(apart) > 0.03
-    assert all(len(plot_figure.plain(tick).strip("0.")) <= 4 for tick in ticks)
 
 
 def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> None:

@@ -18,6 +18,7 @@ from builders import (
     valid_config,
     write_record,
 )
+from tfscaling.conclusions import projection
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
@@ -54,7 +55,7 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
 
 def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
     read = [table_rows.read_table(path) for path in (comparison, epochs, published)]
-    return Tables(*read, data_warnings.footnotes(data_warnings.read(warnings)), read[2])
+    return Tables(*read, data_warnings.footnotes(data_warnings.read(warnings)))
 
 
 def draw(tables: Tables, shown: Mapping[Path, str]) -> None:
@@ -63,7 +64,7 @@ def draw(tables: Tables, shown: Mapping[Path, str]) -> None:
 
 
 def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:
-    shown = titles(dict.fromkeys(PLOTS, PlotOptions()), [Quality()], is_searched=True)
+    shown = titles(dict.fromkeys(PLOTS, PlotOptions()), [Quality()])
     return {path: shown[path.stem] for path in outputs}
 
 
@@ -77,7 +78,7 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
         text = path.read_text()
         assert text.rstrip().endswith("</svg>")
         assert f">{own_titles([path])[path]}</text>" in text
-        assert (plot_figure.NOTHING in text) == (not times or path.stem == "race")
+        assert (plot_figure.NOTHING in text) == (not times)
         number = len({4, 1, 2, 9} - times.keys())
         assert f"{number} configuration{'s' if number > 1 else ''} {plot_figure.ABSENT}" in text
     assert [str(warning.message) for warning in recwarn] == []
@@ -96,7 +97,7 @@ def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_pa
     shown = dict.fromkeys(PLOTS) | {"speedup": {"title": "Mine & yours"}, "epochs": {}}
     study = study_folder(tmp_path / "study", valid_config((("plots",), shown)))
     tables = tables_in(write_tables(study.tables, TIMES))
-    study.table("search").write_text("\n")
+    pd.DataFrame(columns=projection.COLUMNS).to_csv(study.table("projection"), index=False)
     words = [sys.executable, str(SCRIPTS / "tfscaling"), "plot", "--study", str(study.folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -112,12 +113,6 @@ def test_a_plot_shows_something_only_where_it_was_measured(name: str) -> None:
     table = pd.DataFrame([dict.fromkeys(comparison.COLUMNS)])
     assert not PLOTS[name].is_measured(table)
     assert PLOTS[name].is_measured(table.assign(**{PLOTS[name].shows[0]: 1.0}))
-
-
-def test_the_race_is_drawn_where_there_is_a_search() -> None:
-    assert [*titles({}, [])] == [] and [*titles({}, [], is_searched=True)] == ["race"]
-    assert [*titles({"race": PlotOptions()}, [])] == []
-    assert [*titles({"race": None}, [], is_searched=True)] == []
 
 
 def test_a_title_names_the_quality_where_there_is_one() -> None:

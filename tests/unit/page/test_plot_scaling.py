@@ -57,7 +57,7 @@ def test_speedups_have_a_line_at_one_and_the_ideal_of_the_baseline() -> None:
     figure = plot_scaling.ratio(tables_of(compared(1, 1.0), compared(4, 3.0)), "T", "speedup")
     found = points_of(figure)
     assert found["cluster"] == [(1, 1.0), (4, 3.0)]
-    assert [y for _, y in found["as fast as the baseline"]] == [1.0, 1.0]
+    assert [1.0, 1.0] in [[y for _, y in points] for points in found.values()]
     assert thin_lines(figure.axes[0]) == [[(1, 1.0), (4, 4.0)]]
     assert figure.axes[0].get_yscale() == "log"
 

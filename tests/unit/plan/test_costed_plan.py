@@ -76,7 +76,7 @@ def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) 
     write_record(tmp_path, third).write_text("{")
     reasons = [row.reason for row in plan_of(config, tmp_path).runs if row.nodes == 1]
     assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
-    assert reasons[1] == "stale: made with other parameters: epochs: 7, now 2"
+    assert reasons[1].startswith("stale: ") and "epochs: 7, now 2" in reasons[1]
     assert reasons[2].startswith("failed: ") and "not JSON" in reasons[2]
 
 
@@ -133,14 +133,6 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
     content["axes"]["nodes"] = 2
     record.write_text(json.dumps(content))
     assert costed_plan.measured_s(entry.spec, tmp_path) == []
-
-
-def test_totals(tmp_path: Path) -> None:
-    runs = plan_of(config_of(**PRICE), tmp_path).runs
-    assert costed_plan.total(runs) == costed_plan.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
-    unpriced = plan_of(config_of(), tmp_path).runs
-    assert costed_plan.total(unpriced) == costed_plan.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
-    assert costed_plan.total([]) == costed_plan.Total(0, 0.0, 0.0, 0.0, ())
 
 
 def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path) -> None:
@@ -250,13 +242,6 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
-    text = page(config_of({"usd": 1, "node_hours": 1}, **PRICE), tmp_path)
-    refusals = [line for line in text.splitlines() if line.startswith("- The budget refuses")]
-    assert len(refusals) == 2
-    assert "budget.usd: 1 " in refusals[0] and "budget.node_hours: 1 " in refusals[1]
-
-
 # --- benchmarks ---
 
 
@@ -285,11 +270,6 @@ def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) ->
         cluster="other",
     )
     assert plan_of(config, tmp_path / "runs").benchmarks == []
-
-
-def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
-    with pytest.raises(configuration.ConfigError, match='cluster: "other" is not allowed'):
-        plan_of(replace(config_of(), cluster="other"), tmp_path)
 
 
 def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> None:
@@ -328,17 +308,6 @@ def test_a_batch_beyond_prepared_data_is_refused(
         assert "nodes 2" in found and "128" in found
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"sha256": "a", "examples": [1]}'])
-def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path) -> None:
-    """Their run is refused with a reason when it starts."""
-    config = configuration.validate(
-        raw_config((("recipes", "weak", "dataset"), "platform:platform"))
-    )
-    (tmp_path / "platform:platform.json").write_text(text)
-    runs = grid.expand(config, REGISTRIES).runs
-    assert sweep_start.batch_problem(config, runs, tmp_path) is None
-
-
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
     config = config_of(repeats=2)
     write_record(tmp_path, planned_runs(config)[0], divergence="diverged: loss is NaN from epoch 2")
@@ -357,24 +326,23 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     config = searched.config_of({})
     planned = manifest_of(config)
     before = costed_plan.make(config, planned, tmp_path)
-    assert len(before.runs) == 6 * 20 and len(before.if_needed) == 6 * 18
+    assert len(before.runs) == 6 * 20 and len(before.if_needed) == 6 * 19
     (cost,) = before.searches
     runs = [getattr(cost, kind).runs for kind in ("made", "least", "most", "full_grid")]
-    assert runs == [0, 12, 120, 36]
-    assert 12 < cost.expected.runs < 120
+    assert runs == [0, 6, 120, 36]
+    assert 6 < cost.expected.runs < 120
     hours = planned.runs[0].spec.point.nodes  # of the time limit
-    assert cost.least.node_hours == pytest.approx(2 * 2 * (1 + 2 + 4) * hours)
-    assert cost.full_grid.cost_usd == pytest.approx(3 * cost.least.cost_usd)
+    assert cost.least.node_hours == pytest.approx(2 * (1 + 2 + 4) * hours)
+    assert cost.full_grid.cost_usd == pytest.approx(6 * cost.least.cost_usd)
 
-    searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 2)
-    after = costed_plan.make(config, planned, tmp_path)
-    assert {(row.platform, row.nodes) for row in after.runs} == {("near", 2), ("near", 4)}
-    (cost,) = after.searches
-    assert [cost.made.runs, cost.least.runs, cost.most.runs] == [12, 14, 12 + 2 * 18]
+    searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 1)
+    (cost,) = costed_plan.make(config, planned, tmp_path).searches
+    assert [cost.made.runs, cost.least.runs] == [6, 9]
+    assert cost.least.runs <= cost.expected.runs < cost.most.runs <= 120
 
     searched.runs_of(planned, tmp_path)
     done = costed_plan.make(config, planned, tmp_path)
-    assert done.runs == [] and done.finished == 16
+    assert done.runs == [] and done.finished == 32
     (cost,) = done.searches
     assert cost.made == cost.least == cost.expected == cost.most
     shown = script.searches_shown(done.searches)

@@ -8,14 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure
 from tfscaling.plan.retries import given_up, is_lasting, lasts
-from tfscaling.record import attempts
-from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport, Kind
+from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, Kind
 from tfscaling.record.run_record import FAILURE
-from tfscaling.spec import run_spec
 
 RUN, OTHER = manifest_of(valid_config()).runs
 
@@ -39,32 +36,15 @@ def test_a_run_that_would_fail_again_is_known_by_its_report(
     assert [is_lasting(record) for record in records] == [lasts, False]
 
 
-@pytest.mark.parametrize(
-    ("epochs_done", "has_checkpoint", "lasts"),
-    [(1, False, True), (1, True, False), (0, False, False)],
-)
-def test_a_time_limit_known_to_be_too_short_is_not_paid_twice(
-    epochs_done: int, has_checkpoint: bool, lasts: bool, tmp_path: Path
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_time_limit_is_not_paid_twice_without_a_checkpoint(
+    has_checkpoint: bool, tmp_path: Path
 ) -> None:
+    write_failure(tmp_path, RUN, kind="time_limit")
     folder = tmp_path / RUN.spec.path
-    attempt = folder / "attempt=1"
-    attempt.mkdir(parents=True)
-    spec = msgspec.structs.replace(
-        RUN.spec, recipe=msgspec.structs.replace(RUN.spec.recipe, epochs=9)
-    )
-    (attempt / "spec.json").write_text(run_spec.encode(spec))
-    happened = [("start", 0.0), ("first_step", 10.0), ("epoch", 60.0)]
-    (attempt / "rank-0.events.jsonl").write_text("".join(
-        json.dumps({"event": name, "time_s": time_s, "epoch": 1}) + "\n"
-        for name, time_s in happened[: 2 + epochs_done]
-    ))  # fmt: skip
     if has_checkpoint:
         (folder / "checkpoints/steps=5").mkdir(parents=True)
-    cause = Cause(kind="time_limit", message="limit")
-    attempts.write_failure(
-        folder, FailureReport(axes=spec.axes, attempt=1, cause=cause, wall_time_s=100.0)
-    )
-    assert is_lasting(folder / "run.json") == lasts
+    assert is_lasting(folder / "run.json") is not has_checkpoint
 
 
 def test_outputs_that_are_no_records_and_broken_reports_last_not(tmp_path: Path) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import all_reduce_records
-import merge_results
 import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
-from tfscaling.plan import merging
 from tfscaling.record import run_record, run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import Manifest
+from tfscaling.stages import merge as merging
+from tfscaling.stages.study_folder import StudyFolder
 
 HERE, THERE = Path("results"), Path("other/results")
 CONFIG = [
@@ -68,7 +67,7 @@ def test_runs_are_taken_with_all_files_and_times(manifest: Manifest) -> None:
     os.utime(steps, (1e9, 1e9))
     ours, theirs = files(HERE), files(THERE)
     merge = merging.compare(manifest, HERE, THERE)
-    assert (len(merge.taken), merge.alike, merge.unplanned, merge.conflicts) == (2, 0, 0, ())
+    assert (len(merge.taken), merge.alike, merge.conflicts) == (2, 0, ())
     merging.take(merge, HERE, THERE)
     assert files(HERE) == {**ours, **theirs}
     again = merging.compare(manifest, HERE, THERE)
@@ -139,48 +138,37 @@ def test_a_conflict_is_named_and_nothing_is_taken(
 ) -> None:
     broken(manifest)
     run_states.now.cache_clear()
+    study = written(manifest, THERE)
     before = files(HERE)
     merge = merging.compare(manifest, HERE, THERE)
     (conflict,) = merge.conflicts
     assert conflict.startswith(f"runs/{manifest.runs[1].spec.path}: ")
     assert reason in conflict
-    with pytest.raises(FileExistsError):
-        merging.take(merge, HERE, THERE)
+    with pytest.raises(SystemExit):
+        merging.run(study)
     assert files(HERE) == before
 
 
 def test_what_is_not_planned_stays_there(manifest: Manifest) -> None:
     first = manifest_of(valid_config(*CONFIG, (("grid", 0, "nodes"), [1, 2])))
     merge = merging.compare(first, HERE, THERE)
-    assert (len(merge.taken), merge.unplanned) == (1, 1)
+    assert len(merge.taken) == 1
 
 
-def test_the_program_takes_or_refuses(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refusal(there: str) -> str:
-        """What `make merge FROM=there` ends with; empty if it has taken all."""
-        monkeypatch.setattr(sys, "argv", ["merge_results.py", "--from", there])
-        try:
-            merge_results.main()
-        except SystemExit as ended:
-            return str(ended.code)
-        return ""
-
-    assert "manifest.json is missing" in refusal("other")
-    (HERE / "main").mkdir()
+def written(manifest: Manifest, there: Path) -> StudyFolder:
+    """The folder of the study, with its manifest."""
+    (HERE / "main").mkdir(exist_ok=True)
     manifest.write(HERE / "main/manifest.json")
-    path = record(1, manifest)
-    whole = path.read_text()
-    path.write_text(whole[:100])
-    assert "nothing is taken: 1 conflict" in refusal("other")
-    assert manifest.runs[1].spec.path in capsys.readouterr().out
-    assert not record(2, manifest, HERE).exists()
-    path.write_text(whole)
-    assert refusal("other/results") == ""
-    assert record(1, manifest, HERE).read_text() == whole
-    for wrong in ("", ".", "nowhere"):
-        assert f"FROM={wrong}: " in refusal(wrong)
+    return StudyFolder(HERE / "main", other=there)
+
+
+def test_the_stage_takes_or_refuses(manifest: Manifest) -> None:
+    for wrong in ("results", ".", "nowhere"):
+        with pytest.raises(SystemExit):
+            merging.run(written(manifest, Path(wrong)))
+    merging.run(written(manifest, THERE.parent))
+    assert record(1, manifest, HERE).read_bytes() == record(1, manifest).read_bytes()
+    assert record(2, manifest, HERE).exists()
 
 
 def test_a_link_to_a_file_of_mine_is_not_followed(manifest: Manifest) -> None:

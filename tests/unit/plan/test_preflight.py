@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from submitted import config_of, described
-from tfscaling.plan import costed_plan, preflight
-from tfscaling.plan.costed_plan import TIME_LIMIT, PointRow
-from tfscaling.plan.preflight import Answer, Node, Request
+from tfscaling.plan import preflight
+from tfscaling.plan.preflight import Request
 from tfscaling.spec.run_spec import Point
 
 NOW = datetime.datetime(2026, 11, 22, 12, 0)
@@ -35,15 +34,8 @@ def test_the_question_is_the_line_without_what_names_the_job() -> None:
         "sbatch --test-only -A lab -p 'v100 x4' -t 30 --qos=low --nodes=2 --cpus-per-task=8 "
         "--ntasks-per-node=1 --gres=gpu:4 --wrap=true"
     )
-    assert (asked.nodes, asked.cpus, asked.gres) == (2, 8, "gpu:4")
+    assert asked.nodes == 2
     assert " -p " not in request_of().question
-
-
-@pytest.mark.parametrize("tasks", [2, "2+1"])
-def test_the_cpus_of_a_node_are_those_of_its_tasks(tasks: int | str) -> None:
-    assert request_of(point(tasks_per_node=tasks), cpus_per_node=5).cpus == 4
-    local = request_of(point(tasks_per_node=tasks), cpus_per_node=5, launcher="local")
-    assert (local.cpus, local.nodes) == (5, 1)
 
 
 def test_points_that_ask_for_the_same_are_one_question() -> None:
@@ -79,71 +71,10 @@ def test_a_start_is_told_as_a_person_would() -> None:
         assert preflight.start_text(start, NOW) == text
 
 
-def test_the_outlook_has_the_first_and_the_last_start_and_what_waits() -> None:
-    answers = {
-        point(nodes=1): Answer(NOW - datetime.timedelta(seconds=5)),
-        point(nodes=2): Answer(NOW.replace(hour=14)),
-        point(nodes=3): Answer(waits_for="1 of 3 nodes is out"),
-    }
-    waits, starts = preflight.outlook(answers, NOW)
-    assert waits == "cluster, nodes 3: waits, because 1 of 3 nodes is out"
-    assert starts.endswith("the first at once, the last at 14:00")
-
-
 def test_shapes_name_the_nodes_once() -> None:
     points = [point(nodes=n, gpus_per_node=g) for g in (0, 2) for n in (1, 2, 2)]
     assert preflight.shapes(points) == "nodes 1, 2; nodes 1, 2 with gpus_per_node 2"
     assert preflight.shapes([point(tasks_per_node="2+1")]) == "nodes 2 and tasks_per_node 2+1"
-
-
-# --- nodes ---
-
-
-@pytest.mark.parametrize(
-    ("cpus", "gres", "fits"),
-    [
-        (8, "gpu:v100:4(S:0-1),nvme:1", True), (8, "gpu:v100:2(S:0),gpu:t4:2(S:1)", True),
-        (4, "gpu:v100:4", False), (8, "gpu:3", False), (8, "(null)", False),
-    ],
-)  # fmt: skip
-def test_a_node_fits_if_it_has_the_cpus_and_gpus(cpus: int, gres: str, fits: bool) -> None:
-    node = Node("n1", "idle", cpus, gres, 4000)
-    assert node.fits(request_of(point(gpus_per_node=4))) is fits
-    assert node.fits(request_of(point(gpus_per_node=4), mem_mb=4000)) is fits
-    assert not node.fits(request_of(point(gpus_per_node=4), mem_mb=4001))
-
-
-def test_a_type_of_gpu_is_another_than_others() -> None:
-    asked = request_of(point(gpus_per_node=2), gpu_gres="gpu:v100")
-    assert Node("n1", "idle", 8, "gpu:v100:2", 1).fits(asked)
-    assert not Node("n1", "idle", 8, "gpu:t4:2", 1).fits(asked)
-
-
-@pytest.mark.parametrize(
-    ("states", "waits"),
-    [
-        (("idle", "drained"), True), (("allocated", "down*"), True), (("idle", "idle*"), True),
-        (("mixed", "mixed", "unknown"), True),  # the controller starts
-        (("idle", "mixed"), False), (("idle", "mixed", "drained"), False),  # another reason
-        (("drained",), False),  # too few whatever their state
-    ],
-)  # fmt: skip
-def test_nodes_that_are_out_of_service_may_come_back(states: tuple[str, ...], waits: bool) -> None:
-    nodes = [Node(f"n{n}", state, 8, "(null)", 1) for n, state in enumerate(states)]
-    small = Node("small", "down", 2, "(null)", 1)
-    assert bool(preflight.out_of_service(request_of(), [*nodes, small])) is waits
-
-
-@pytest.mark.parametrize(
-    ("platform", "named"),
-    [({}, ""), ({"cpus_per_node": 9}, "9 CPUs"), ({"mem_mb": 4001}, "4001 MB"),
-     ({"gpu_gres": "gpu:a100"}, "gpu:a100:4")],
-)  # fmt: skip
-def test_what_no_node_has_is_named(platform: dict[str, Any], named: str) -> None:
-    nodes = [Node("n1", "idle", 8, "gpu:v100:4", 2000), Node("n2", "idle", 2, "(null)", 4000)]
-    found = preflight.lacking(request_of(point(gpus_per_node=4), **platform), nodes)
-    assert bool(found) == bool(named) and named in found
-    assert preflight.lacking(request_of(**platform), []) == ""
 
 
 # --- limits ---
@@ -244,40 +175,3 @@ def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
     commands = (slurm / "asked").read_text().split()
     assert commands.count("scontrol") == 1 or backup == "UP"
     assert ("sbatch" in commands) is (backup == "UP")
-
-
-# --- which run would end first ---
-
-
-def row(nodes: int, duration_s: float, wait_s: float | None, measured: bool = True) -> PointRow:
-    """The row of a point after Slurm was asked; None: it would not start it."""
-    made = PointRow(
-        platform="cluster", model="net", strategy="own", recipe="short", nodes=nodes,
-        gpus_per_node=0, tasks_per_node=1, devices="CPU", feasibility="runs", reason="", runs=1,
-        duration_s=duration_s, duration_from="measured, 6 runs" if measured else TIME_LIMIT,
-    )  # fmt: skip
-    start = None if wait_s is None else NOW + datetime.timedelta(seconds=wait_s)
-    return preflight.answered(made, Answer(start, refusal="" if start else "too large"), NOW)
-
-
-def test_the_end_is_the_wait_and_the_run() -> None:
-    found = row(4, 600.0, 1800.0)
-    assert (found.wait_s, found.ends_in_s, found.starts) == (1800.0, 2400.0, "at 12:30")
-    assert row(4, 600.0, -30.0).wait_s == 0.0  # Slurm's clock is a little behind
-    assert row(4, 600.0, None).ends_in_s is None
-
-
-def test_a_larger_geometry_that_waits_longer_does_not_end_first() -> None:
-    (text,) = costed_plan.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 7200.0)])
-    assert text.index("8 nodes") < text.index("(10 min)") < text.index("1 node on")
-    assert text.index("60 min") < text.index("130 min")
-
-
-def test_where_the_shortest_run_ends_first_it_says_so() -> None:
-    (text,) = costed_plan.soonest([row(1, 3600.0, 0.0), row(8, 600.0, 10.0)])
-    assert "8 nodes" in text and "would end first, too" in text
-
-
-def test_assumed_durations_and_single_points_are_not_compared() -> None:
-    assert not list(costed_plan.soonest([row(1, 3600.0, 0.0), row(8, 3600.0, 9.0, False)]))
-    assert not list(costed_plan.soonest([row(1, 3600.0, 0.0), row(8, 60.0, None)]))

@@ -138,11 +138,3 @@ def test_notes_are_kept_by_run(sweep: SlurmSweep, output: Path) -> None:
     assert run_states.read_queue_notes(sweep.runs_dir).words == {RUN.spec.path: "waits"}
     sweep.note({})
     assert run_states.read_queue_notes(sweep.runs_dir).words == {}
-
-
-def test_notes_that_cannot_be_written_end_no_sweep(sweep: SlurmSweep, output: Path) -> None:
-    blocked = sweep.runs_dir.parent / "file"
-    blocked.touch()
-    unwritable = SlurmSweep(sweep.specs, blocked / "results" / "runs")
-    unwritable.note({output: "waits"})
-    assert not unwritable.runs_dir.exists()

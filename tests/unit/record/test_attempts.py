@@ -30,8 +30,8 @@ def attempt(run: Path, number: int, began_with: int, reached: int | None) -> Pat
     """The folder of an attempt that went on from a checkpoint of so many steps, or from none."""
     folder = run / f"attempt={number}"
     folder.mkdir()
-    attempts.write_beginning(
-        folder,
+    run_record.write_json(
+        folder / attempts.BEGINNING,
         Beginning(
             folder=str(run / attempts.CHECKPOINTS),
             attempt=number,
@@ -41,7 +41,7 @@ def attempt(run: Path, number: int, began_with: int, reached: int | None) -> Pat
         ),
     )
     if reached is not None:
-        attempts.write_position(folder / attempts.POSITION, reached)
+        (folder / attempts.POSITION).write_text(f"{reached}\n")
     return folder
 
 

@@ -315,16 +315,6 @@ def test_uneven_tasks_see_the_gpus_of_their_node() -> None:
     assert list(gpu_run([4, 4, 2], "logical", **asked)) == ["gpus"]
 
 
-def test_processes_on_one_machine_may_see_more_gpus_than_asked() -> None:
-    assert gpu_run([8, 8, 8, 8], "logical", launcher="local") == {}
-
-
-def test_a_run_on_cpus_may_have_been_given_gpus() -> None:
-    """As jobs of whole nodes are."""
-    reports = [report(rank, gpus_given=4) for rank in range(2)]
-    assert problems(ASKED, reports) == {}
-
-
 def test_only_workers_compute_on_gpus() -> None:
     reports = coordinated_reports()
     for rank in reports:

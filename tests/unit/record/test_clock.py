@@ -8,7 +8,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from builders import run_python
@@ -135,28 +134,6 @@ def test_the_launcher_answers_its_ranks_only() -> None:
         with socket.create_connection((host, int(port)), timeout=300) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n")
             assert connection.recv(100) == b""
-
-
-@pytest.mark.parametrize("here", ["127.0.1.1", "192.0.2.1"])
-def test_the_clock_answers_where_others_look_for_the_host(
-    here: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The name of the host stands for one address on itself, and for another on its peers."""
-    known, look_up, listen = {"node1": here}, socket.getaddrinfo, socket.create_server
-
-    def getaddrinfo(host: str, *args: object, **options: object) -> object:
-        return look_up(known.get(host, host), *args, **options)
-
-    def create_server(address: tuple[str, int], **options: Any) -> socket.socket:
-        # 127.0.0.1 is the network that this machine does not have, and 127.0.0.2 the other one
-        host, port = address
-        return listen(("127.0.0.1" if host == "192.0.2.1" else host, port), **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(socket, "create_server", create_server)
-    with clock.served("node1") as address:
-        known["node1"] = "127.0.0.2"
-        assert clock.measure({clock.VARIABLE: address}) is not None
 
 
 @pytest.mark.parametrize(

@@ -23,18 +23,6 @@ def test_events_are_in_the_file_at_once_and_carry_time_and_rank(tmp_path: Path) 
     assert event == {"time_s": round(returned, 6), "rank": 3, "event": "imported", "host": "node1"}
 
 
-def test_a_wall_clock_that_is_set_changes_no_duration_but_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, real = EventLog(tmp_path / "e", 0), time.time
-    log.add("built")
-    monkeypatch.setattr(time, "time", lambda: real() - 70)
-    log.add("trained")
-    built, trained = events.read(tmp_path / "e")
-    assert 0 <= trained["time_s"] - built["time_s"] < 60
-    assert -71 < trained["host_time_s"] - built["host_time_s"] < -10
-
-
 def test_a_killed_rank_leaves_what_it_reached(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, signal, sys\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from builders import REPOSITORY
+from tfscaling.record import observers
 from tfscaling.record.observers import OBSERVERS, ObservationError
 from tfscaling.record.rank_report import Observed, Totals
 
@@ -57,8 +58,10 @@ def test_the_last_step_has_ended_when_its_epochs_values_came(
 
 
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
-    text = (REPOSITORY / "docs" / "observe.md").read_text()
-    block = text.split("```json\n")[1].split("```")[0]
+    text = (REPOSITORY / "docs" / "programs.md").read_text()
+    (block,) = (
+        each.split("```")[0] for each in text.split("```json\n") if '"event": "epoch"' in each
+    )
     seen = read(tmp_path, "events", block.splitlines())
     assert (seen.steps, len(seen.epochs), len(seen.evaluations)) == (9, 1, 1)
 
@@ -180,7 +183,7 @@ def test_a_part_of_a_number_is_refused(
 ) -> None:
     with pytest.raises(ObservationError) as error:
         read(tmp_path, "output", [text], {"loss": pattern})
-    for named in ("line 1", "loss", repr(pattern), f"{part!r} of {whole!r}"):
+    for named in ("line 1", "loss", repr(pattern), repr(part), whole):
         assert named in str(error.value)
 
 
@@ -242,3 +245,11 @@ def test_an_evaluation_is_of_the_epoch_that_was_printed_before_it(
 def test_patterns_that_are_refused(tmp_path: Path, patterns: dict[str, str], message: str) -> None:
     with pytest.raises(ObservationError, match=message):
         read(tmp_path, "output", [OUTPUT], patterns)
+
+
+def test_a_pattern_that_does_not_end_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observers, "_PATTERN_S", 0.2)
+    with pytest.raises(ObservationError, match="loss: pattern .* takes longer"):
+        read(tmp_path, "output", ["a" * 60], {"loss": r"^(?:a|a?)+(\d)$"})

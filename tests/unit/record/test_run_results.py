@@ -99,10 +99,7 @@ def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training()
     for events_of_rank in ranks:
         place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
         events_of_rank[place:place] = evaluated({1: (113.5, 115.0), 2: (118.5, 120.0)})
-    found, without = (
-        measured(ranks),
-        phases(),
-    )
+    found, without = measured(ranks), phases()
     moved = {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}
     for name in {*TRAINER_PHASES, "execution_time_s"}:
         assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
@@ -113,10 +110,7 @@ def test_checkpoints_are_a_phase_of_their_own_and_no_part_of_the_training() -> N
     for events_of_rank, read_s, written_s in zip(ranks, (0.5, 0.25), (2.0, 3.0), strict=True):
         took = {"read_s": read_s, "written_s": written_s}
         events_of_rank.append({"time_s": 130.0, "event": CHECKPOINTED, **took})
-    found, without = (
-        measured(ranks),
-        phases(),
-    )
+    found, without = measured(ranks), phases()
     moved = {"first_step_time_s": -0.5, "train_time_s": -3.0}
     for name in {*TRAINER_PHASES, "execution_time_s"}:
         assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
@@ -227,10 +221,6 @@ def test_an_execution_shorter_than_its_steps_is_refused() -> None:
     assert all("steps of 18.000 s" in text for text in found)
 
 
-def test_evaluations_between_epochs_are_no_steps() -> None:
-    assert wrong(steps=[(1, 0, 10, 22.0)]) == []
-
-
 def test_a_duration_that_is_no_number_is_refused() -> None:
     durations = msgspec.structs.replace(phases(), train_time_s=float("nan"))
     assert run_results.impossible(durations, [], [])[0].startswith("train_time_s is nan")
@@ -241,7 +231,8 @@ def test_a_rank_that_trained_must_have_passed_all_phases() -> None:
     reports = [report(rank) for rank in range(2)]
     assert run_results.missing_phases(ranks, reports) == []
     del ranks[1][-2:]
-    assert run_results.missing_phases(ranks, reports) == ["rank 1 has no event evaluated, probed"]
+    (missing,) = run_results.missing_phases(ranks, reports)
+    assert missing.startswith("rank 1 ") and missing.endswith(" evaluated, probed")
 
 
 def test_a_parameter_server_passes_the_first_phases_only() -> None:

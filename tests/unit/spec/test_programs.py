@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, manifest_of, raw_config
-from tfscaling.spec import configuration, grid, recipes, run_spec, variants
+from tfscaling.spec import configuration, grid, run_spec, variants
 from tfscaling.spec.config import OWN_STRATEGY, PROGRAM
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import OF_PROGRAM, Grid
@@ -107,9 +107,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "no word of `program` names {parameters.depth}"),
     "format": ({"program": ["{epochs:3}"]}, "program[0]", "{epochs} alone"),
     "brace": ({"program": ["}"]}, "program[0]", "{{ or }} for a brace itself"),
-    "a_text": ({"program": "a b"}, "program", 'write a list: ["a", "b"]'),
+    "a_text": ({"program": "a b"}, "program", 'write it as a list'),
     "a_line": ({"program": ["a 'b c'"]}, "program[0]", "a list of words"),
-    "a_number": ({"program": ["a", 8]}, "program[1]", "write the text in quotes"),
+    "a_number": ({"program": ["a", 8]}, "program[1]", "write a text in quotes"),
     "key_of_the_trainer": ({"learning_rate": 0.1}, "learning_rate", "leave it out"),
     "dataset": ({"dataset": "mnist"}, "dataset", "no word of `program` names {dataset}"),
     "no_dataset": ({"program": ["x", "{dataset}"]}, "program[1]", "unknown placeholder {dataset}"),
@@ -124,18 +124,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "no regular expression: missing )"),
     "no_group": (
         {"observe": "output", "patterns": {"loss": "ab"}}, "patterns.loss", "one group"),
-    "endless_pattern": (
-        {"observe": "output", "patterns": {"loss": r"^(?:a|a?)+(\d)$"}}, "patterns.loss",
-        "nested repetitions"),
     "no_program": ({"program": ["./x", "{seed}"]}, "program[0]: \"./x\"", "no such program"),
     "no_command": ({"program": ["no-such-x"]}, "program[0]: \"no-such-x\"", "no such program"),
     "no_script": (
         {"program": ["bash", "-e", "no-such/x.sh"]}, "program[2]: \"no-such/x.sh\"",
         "no such file"),
     "no_log_folder": ({"observe": "tensorboard"}, "log_folder", "needs the folder"),
-    "hidden_fit": (
-        {"observe": "fit", "program": ["python3", "-Iu", "x.py"]}, "program: \"-Iu\"",
-        "does not find the observer"),
     "without_program": ({"program": [], "observe": "fit"}, "observe", "only a recipe with"),
     "environment": (
         {"environment": "no-such"}, "environment: \"no-such\"",
@@ -147,9 +141,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize(("recipe", "key", "words"), WRONG.values(), ids=list(WRONG))
 def test_a_wrong_recipe_is_named_with_key_value_and_what_is_allowed(
-    recipe: dict[str, Any], key: str, words: str, monkeypatch: pytest.MonkeyPatch
+    recipe: dict[str, Any], key: str, words: str
 ) -> None:
-    monkeypatch.setattr(recipes, "_MATCH_S", 0.5)  # else a search of a pattern computes for longer
     with pytest.raises(ConfigError) as caught:
         expand(recipe)
     assert str(caught.value).startswith(f"config.yaml: recipes.script.{key}")
@@ -157,7 +150,7 @@ def test_a_wrong_recipe_is_named_with_key_value_and_what_is_allowed(
 
 
 WRONG_BLOCKS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "strategy": ({"strategy": "mirrored"}, "strategy", "names a program; allowed: own"),
+    "strategy": ({"strategy": "mirrored"}, "strategy", "strategy: own"),
     "mixed": ({"recipe": ["script", "weak"]}, "recipe", "weak names no program"),
     "no_program": ({"recipe": "weak", "model": "mnist_cnn"}, "strategy", "names no program"),
     "no_model": ({"recipe": "weak", "strategy": "single"}, "model", "allowed: a model"),

@@ -17,7 +17,7 @@ from tfscaling import TRAINER_VERSION
 from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.spec import grid, run_spec
 from tfscaling.spec.config import AXES, Quality, Recipe
-from tfscaling.spec.run_spec import Point, RunSpec, SpecError, parameters_hash, run_path
+from tfscaling.spec.run_spec import RunSpec, SpecError, parameters_hash, run_path
 
 Change = tuple[Sequence[str | int], Any]
 PLATFORM = ("platforms", "cluster")
@@ -158,12 +158,6 @@ def test_a_file_that_is_no_specification_is_named(
     assert problem in capsys.readouterr().err
 
 
-def test_a_point_is_a_key() -> None:
-    one, other = spec_of(), spec_of((("grid", 0, "repeats"), 3))
-    assert one.point == other.point
-    assert {one.point: 1}[Point(**other.point.axes)] == 1
-
-
 def test_the_folder_of_a_run_has_all_axes_with_the_platform_first() -> None:
     spec = spec_of((("grid", 0, "gpus_per_node"), 4), (("grid", 0, "tasks_per_node"), 2))
     assert spec.path == (
@@ -203,18 +197,6 @@ def test_what_can_change_a_measurement_is_a_parameter(change: Change) -> None:
     changed = {k for k in before.parameters if before.parameters[k] != after.parameters[k]}
     assert changed == {change[0][-1]}
     assert before.parameters_hash != after.parameters_hash
-
-
-def test_each_repeat_has_a_seed_of_its_own() -> None:
-    config = valid_config((("grid", 0, "repeats"), 3), (("seed",), 5))
-    runs = grid.expand(config, REGISTRIES).runs[:3]
-    assert [run.spec.seed for run in runs] == [5, 6, 7]
-
-
-def test_dataset_and_trainer_version_are_parameters() -> None:
-    assert spec_of().dataset == "mnist"
-    assert spec_of(((*RECIPE, "dataset"), "other")).parameters["dataset"] == "other"
-    assert spec_of().parameters["trainer_version"] == TRAINER_VERSION
 
 
 def test_hash_is_of_axes_and_parameters_and_not_of_their_order() -> None:

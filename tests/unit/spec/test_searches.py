@@ -20,10 +20,10 @@ def planned_of(*blocks: dict[str, Any], **keys: Any) -> Manifest:
     return manifest_of(configuration.validate({**raw, **keys}))
 
 
-def test_a_point_has_the_runs_of_the_last_look_and_the_first_two_are_made_always() -> None:
+def test_a_point_has_up_to_repeats_max_runs_and_the_first_is_made_always() -> None:
     planned = planned_of({"repeats": 6}, search={"repeats_max": 7})
-    repeats = [(run.spec.repeat, run.extra_repeat) for run in planned.runs[:6]]
-    assert repeats == [(1, False), (2, False), *((n, True) for n in (3, 4, 5, 6))]
+    repeats = [(run.spec.repeat, run.extra_repeat) for run in planned.runs[:7]]
+    assert repeats == [(n, n > 1) for n in range(1, 8)]
     (search,) = planned.searches
     assert (search.work, search.goal, search.limits) == ("mnist_cnn, weak", "execution_time_s", {})
     assert [(each.point.nodes, each.repeats) for each in search.points] == [(1, 6), (2, 6)]
@@ -77,7 +77,9 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
     [
         ([{}], {"repeats_max": 1}, "search.repeats_max", "2 to 20"),
         ([{}, {"nodes": 4, "search": {"repeats_max": 9}}], {}, "grid[1].search", "the same"),
-        ([{}], {"screen": True, "at_most_linear": True}, "search.screen", "false"),
+        ([{}], {"screen": True}, "search.screen", "every configuration has one run first"),
+        ([{}], {"at_most_linear": True}, "search.at_most_linear", "{basis: lines are smooth}"),
+        ([{}], {"basis": "linear"}, "search.basis", "lines are smooth"),
         ([{"repeat_until": {"relative_interval": 0.1}}], {}, "grid[0].repeat_until", "search"),
     ],
 )  # fmt: skip
@@ -96,8 +98,8 @@ def test_what_cannot_be_searched_is_one_clear_error(
         ({"goal": "cost_usd"}, {}, "question.goal", "usd_per_node_hour above 0"),
         ({"goal": "time_to_target_s"}, {}, "question.goal", "question.limits"),
         ({"goal": "quality"}, {}, "question.goal", "execution_time_s"),
-        ({"limits": {"test_accuracy": {"at_least": 0.9}}}, {"screen": True}, "search.screen",
-         "false"),
+        ({"limits": {"test_accuracy": {"at_least": 0.9}}}, {"repeats_max": 5},
+         "search.repeats_max", "6 to 20"),
         ({"choose": ["platform"]}, {}, "search", "only configuration"),
     ],
 )  # fmt: skip
@@ -140,13 +142,8 @@ def test_a_program_without_times_of_epochs_has_no_time_to_a_target(
     assert of_program("execution_time_s", **recipe).runs
 
 
-def test_a_screen_makes_one_run_of_each_point_first() -> None:
-    planned = planned_of(search={"screen": True})
-    assert [run.spec.repeat for run in planned.runs if not run.extra_repeat] == [1, 1]
-
-
-def test_at_most_linear_makes_two_runs_of_the_smallest_points_first() -> None:
-    blocks = [{"nodes": [2, 4]}, {"nodes": 1}]
-    planned = planned_of(*blocks, search={"at_most_linear": True})
+def test_smooth_lines_begin_with_their_ends() -> None:
+    blocks = [{"nodes": [2, 4, 8]}, {"nodes": 1}]
+    planned = planned_of(*blocks, search={"basis": "lines are smooth"})
     first = [run.spec for run in planned.runs if not run.extra_repeat]
-    assert [(spec.point.nodes, spec.repeat) for spec in first] == [(1, 1), (1, 2)]
+    assert sorted((spec.point.nodes, spec.repeat) for spec in first) == [(1, 1), (8, 1)]

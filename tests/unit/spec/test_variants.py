@@ -64,7 +64,6 @@ WRONG = {
     "no name": (changes({"a-b": 1}), "", "as in names of arguments"),
     "a mapping": (changes({"depth": {"a": 1}}), ".depth", "integer"),
     "no finite number": (changes({"depth": float("nan")}), ".depth: NaN", "allowed"),
-    "larger than any float": (changes({"depth": 10**400}), ".depth: 1000", "allowed"),
     "empty": (changes({"depth": []}), ".depth: []", "at least one"),
     "twice": (changes({"depth": [1, 1]}), ".depth: [1, 1]", "each value once"),
     "twice in names": (changes({"depth": [1, "1"]}), '.depth: [1, "1"]', "as it is written"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import display, table_rows
+from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import ratio_interval
 from tfscaling.tables.published_results import PublishedResult
@@ -373,21 +372,6 @@ def test_a_kind_without_the_named_baseline_uses_its_own_smallest(tmp_path: Path)
     table = compare(planned, tmp_path, {"nodes": 1})
     assert table["speedup"].tolist() == [1.0, 2.0, 1.0, 2.0]
     assert table["baseline"].tolist()[-1] == "2 nodes, 1 GPU per node"
-
-
-def test_a_ratio_to_a_published_zero_is_told(tmp_path: Path) -> None:
-    planned = planned_of({"nodes": 1})
-    write_record(tmp_path, planned.runs[0], 40.0)
-    row = rows.published_result(loss=0.0)
-    table = compare(planned, tmp_path, None, [row])
-    made = point(table, nodes=1)
-    assert (made["execution_time_ratio"], made["accuracy_ratio"]) == (0.5, 1.0)
-    assert pd.isna(made["loss_ratio"])
-    assert made["reason"].startswith("no loss_ratio")
-    assert display.cell("loss_ratio", made) == display.NO_RATIO
-    # another training has no ratio for another reason
-    other = point(compare(planned, tmp_path, None, [dataclasses.replace(row, epochs=3)]), nodes=1)
-    assert other["reason"] == "" and display.cell("loss_ratio", other) == display.MISSING
 
 
 def test_a_baseline_of_another_recipe_bars_the_speedup_and_not_the_point(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from builders import write_failure
 from jsonschema import Draft202012Validator
 from rows import planned_of, tables_of
-from tfscaling.tables import comparison, runs_table, table_rows
+from tfscaling.tables import table_rows
 from tfscaling.tables.columns import Column, columns
 from tfscaling.tables.rows import EpochRow, RunRow
 from tfscaling.tables.table_rows import is_known
@@ -73,23 +73,6 @@ def test_types_in_parquet_do_not_depend_on_the_values(
         runs["execution_time_s"].tolist(), nan_ok=True
     )
     assert [is_known(each) for each in read["started"]] == (runs["status"] == "ok").tolist()
-
-
-def test_the_data_package_has_the_columns_of_the_files(tmp_path: Path) -> None:
-    own = [*runs_table.EPOCH_COLUMNS, "f1", "test_f1"]
-    table_rows.write_data_package(tmp_path / "datapackage.json", own)
-    package = json.loads((tmp_path / "datapackage.json").read_text())
-    fields = {each["path"]: each["schema"]["fields"] for each in package["resources"]}
-    assert {path: [field["name"] for field in each] for path, each in fields.items()} == {
-        "runs.csv": list(runs_table.RUN_COLUMNS),
-        "epochs.csv": own,
-        "comparison.csv": list(comparison.COLUMNS),
-    }
-    by_name = {field["name"]: field for field in fields["comparison.csv"]}
-    assert by_name["same_work"]["type"] == "boolean"
-    assert by_name["execution_time_s"]["unit"] == "s"
-    assert by_name["nodes"]["constraints"] == {"required": True}
-    assert "constraints" not in by_name["speedup"]
 
 
 class Step(msgspec.Struct):

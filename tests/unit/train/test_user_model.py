@@ -356,3 +356,35 @@ def test_metrics_with_several_values_are_named() -> None:
     model.evaluate(inputs, np.eye(model.output_shape[1])[:1], verbose=0)
     (warning,) = user_model.after_training(model, recipe(), 10)
     assert "by_class" in warning and "mae" not in warning
+
+
+class LargestError(keras.metrics.Metric):
+    """Its state is a maximum, or with `is_summed` a sum."""
+
+    def __init__(self, is_summed: bool = False, **usual: Any) -> None:
+        super().__init__(**usual)
+        self.is_summed, self.state = is_summed, self.add_weight(initializer="zeros")
+
+    def update_state(self, labels: Any, outputs: Any, sample_weight: Any = None) -> None:
+        error = keras.ops.max(keras.ops.abs(labels - outputs))
+        both = self.state + error if self.is_summed else keras.ops.maximum(self.state, error)
+        self.state.assign(both)
+
+    def result(self) -> Any:
+        return self.state.value
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "is_summed": self.is_summed}
+
+
+@pytest.mark.parametrize("is_summed", [True, False])
+def test_a_metric_whose_state_is_no_sum_is_named(is_summed: bool) -> None:
+    metrics = [LargestError(is_summed, name="largest"), "mae", keras.metrics.AUC()]
+    model = compiled(functional(), "sgd", "mse", metrics=metrics)
+    model.evaluate(
+        np.zeros((1, *model.input_shape[1:]), np.float32),
+        np.zeros((1, *model.output_shape[1:]), np.float32),
+        verbose=0,
+    )
+    found = [*user_model.after_training(model, recipe(), 10)]
+    assert ["largest" in warning for warning in found] == [True] * (not is_summed)

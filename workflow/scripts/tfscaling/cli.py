@@ -15,15 +15,16 @@ from tfscaling.stages.study_folder import StudyFolder
 
 #: Name on the command line → module of `stages`, and its function.
 STAGES = {
-    "analyse": ("analyse", "run"),
+    "analyse": ("tables", "analyse"),
     "assess-repeats": ("write_plan", "assess_repeats"),
-    "collect": ("collect", "run"),
-    "compare": ("compare", "run"),
+    "collect": ("tables", "collect"),
+    "compare": ("tables", "compare"),
+    "merge": ("merge", "run"),
     "partial": ("write_page", "partial"),
     "plan": ("write_plan", "run"),
     "plot": ("write_page", "plots"),
     "proposal": ("write_proposal", "run"),
-    "regressions": ("for_programs", "regressions"),
+    "regressions": ("tables", "regressions"),
     "report": ("write_page", "page"),
 }
 
@@ -33,9 +34,11 @@ def main() -> None:
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--study", type=Path, required=True, help="folder, such as results/default")
     parser.add_argument("--round", type=int, default=0, help="round of assess-repeats, from 1")
+    parser.add_argument("--from", type=Path, dest="other", help="results that merge takes")
     args = parser.parse_args()
+    study = StudyFolder(args.study, round=args.round, other=args.other)
     gc.disable()  # tables live to the end: looking for garbage among them takes a tenth of the time
-    program_errors.told(lambda: run(args.stage, StudyFolder(args.study, round=args.round)))
+    program_errors.told(lambda: run(args.stage, study))
 
 
 def run(stage: str, study: StudyFolder) -> None:

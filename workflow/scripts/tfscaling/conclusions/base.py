@@ -65,33 +65,26 @@ class Conclusion:
 #: Every conclusion by its name, in the order of the report.
 CONCLUSIONS: dict[str, Conclusion] = {
     "headline": Conclusion(
-        "headline",
-        "Headline",
-        "The answer in one sentence, and how sure it is: plain text.",
-        "Findings",
+        "headline", "Headline", "The answer in one sentence, and how sure it is.", "Findings"
     ),
     "decision": Conclusion(
         "decision",
         "Recommendation",
-        "Which configuration to take for the shortest time, the lowest cost and the best quality, "
-        "which is the test accuracy unless the recipe names another metric: only "
-        "where it is shown to be within the indifference of the best, else the best estimate and "
-        "how far it may be from the best.",
+        "Which configuration to take for time, cost and quality, where it is shown to be within "
+        "the indifference of the best; else the best estimate and how far it may be from the best.",
         "Findings",
     ),
     "findings": Conclusion(
         "findings",
         "Findings",
-        "What the comparison says, sentence by sentence, and how far the runs support it: "
-        "supported, inconclusive, or too few runs.",
+        "What the comparison shows, sentence by sentence, and how far the runs support it.",
         "Findings",
         uses=("clouds",),
     ),
     "search": Conclusion(
         "search_results",
         "The search",
-        "Who left the search in which round, by what margin and at what cost, where a search "
-        "makes the runs; what its answer promises, and what it saved.",
+        "Which configurations were eliminated in which round, by what margin and at what cost.",
         "Findings",
     ),
     "next_steps": Conclusion(
@@ -104,62 +97,56 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "regressions": Conclusion(
         "two_sweeps",
         "Against another sweep",
-        "Every configuration against the same configuration of the study that `compare_with` "
-        "names: slower, "
-        "faster, the same within the indifference, or cannot be told, for all configurations "
-        "together; "
-        "lost or failing, where runs fail now, and whether more runs fail at the others together; "
-        "and in what the runs of the two were made otherwise.",
+        "Every configuration against the same one of the study that `compare_with` names: slower, "
+        "faster, the same within the indifference, cannot be told, lost or failing.",
     ),
     "clouds": Conclusion(
         "clouds",
         "Clouds: the same configuration on two clouds",
-        "Platforms of different clouds at the same configuration: the cloud with the better "
-        "median, how many times worse the other one is, and whether the interval supports that.",
+        "The cloud with the better median, how many times worse the other one is, and whether the "
+        "interval supports that.",
     ),
     "published": Conclusion(
         "published_values",
         "Published against measured",
-        "Every published configuration with the measured values: time of the same configuration "
-        "with the same "
-        "training; loss and accuracy of all runs of the same training, on any platform.",
+        "Time of the same configuration with the same training; loss and accuracy of all runs of "
+        "the same training, on any platform.",
     ),
     "forecast": Conclusion(
         "forecast",
         "Forecast of configurations that were not run",
-        "The time on the numbers of nodes that `forecast` names, from start-up, computation and "
-        "all-reduce: with the error on configurations left out, refused where that is too large. "
-        "Never part of a decision.",
+        "The time on the numbers of nodes that `forecast` names, with the error on configurations "
+        "left out, refused where that is too large. Never part of a decision.",
     ),
     "projection": Conclusion(
         "projection",
         "Projected from short runs",
-        "Time, node-hours and cost of whole trainings as they are projected from runs that "
-        "`stop_after_steps` ended, with an interval for a run of the whole; and, where such a run "
-        "was made, what it took.",
+        "Time, node-hours and cost of whole trainings, projected from runs that `stop_after_steps` "
+        "ended; and what a run of the whole took, where one was made.",
     ),
     "communication": Conclusion(
         "communication",
         "Communication",
-        "Time of an all-reduce of the model's gradient, timed alone by the training's own strategy "
-        "on the same nodes, with latency and bandwidth from a sweep of sizes; and the measured "
-        "step compared with computation plus all-reduce. That bound is without overlap: a step "
-        "below it overlaps communication with computation, a step above it waits, or does other "
-        "work such as the update of the variables.",
+        "Time of an all-reduce of the model's gradient, timed alone, with latency and bandwidth; "
+        "and the measured step compared with computation plus all-reduce, without overlap.",
     ),
     "attribution": Conclusion(
         "what_holds_back",
         "Bottleneck analysis",
-        "The parts of a step: input, computation, waiting for slower ranks and communication, from "
-        "steps with and without real input and synchronisation, with the largest of "
-        "them. Measured where the recipe has `attribution: true`.",
+        "Input, computation, waiting for slower ranks and communication in a step, where the "
+        "recipe has `attribution: true`.",
+    ),
+    "nodes": Conclusion(
+        "nodes",
+        "Nodes",
+        "How many times as long runs take with each node, where runs of a configuration had "
+        "different nodes.",
     ),
     "methodology": Conclusion(
         "methodology",
         "Methodology",
-        'The rules of Hoefler and Belli, "Scientific Benchmarking of Parallel Computing Systems" '
-        "(SC15), and the rules of MLPerf Training that apply here, each checked on this data set, "
-        "with the numbers that decide it.",
+        'Rules of Hoefler and Belli, "Scientific Benchmarking of Parallel Computing Systems" '
+        "(SC15) and of MLPerf Training, each checked on this data set.",
         "Method",
         uses=("communication",),
     ),

@@ -41,24 +41,17 @@ RANGE_MIN = 3.0
 #: No size may differ from the model by more than this factor. Two is not rare: small and large
 #: messages may take different paths through the software.
 MISFIT_MAX = 3.0
-#: Neither parameter may change by such a factor when any one size is left out.
-CHANGE_MAX = 2.0
 
 
 class Fit(msgspec.Struct, frozen=True):
     """The columns of the model of latency and bandwidth; only `fit_reason` where it is refused.
 
-    `fit_misfit_max` is the largest factor between a size's time and the model's, 1 or more. The
-    ranges come from fits that each leave one size out.
+    `fit_misfit_max` is the largest factor between a size's time and the model's, 1 or more.
     """
 
     fit_reason: str = ""
     latency_s: float | None = None
-    latency_s_min: float | None = None
-    latency_s_max: float | None = None
     bandwidth_mb_per_s: float | None = None
-    bandwidth_mb_per_s_min: float | None = None
-    bandwidth_mb_per_s_max: float | None = None
     fit_misfit_max: float | None = None
 
 
@@ -78,7 +71,7 @@ def fit(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Fit:
             f"{sizes[-1]:.0f} bytes take only {times[-1] / times[0]:.1f} times as long as "
             f"{sizes[0]:.0f}: larger sizes are needed to see the bandwidth"
         )
-    whole = latency_s, bandwidth = _parameters(sizes, times)
+    latency_s, bandwidth = _parameters(sizes, times)
     if sizes[0] / bandwidth > latency_s:
         return Fit(
             f"already {sizes[0]:.0f} bytes take longer than the latency: smaller sizes are needed"
@@ -90,21 +83,9 @@ def fit(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Fit:
             f"{sizes[worst]:.0f} bytes take {ratios[worst]:.2f} times as long as a latency and a "
             "bandwidth explain: the times do not follow the model"
         )
-    without = [_parameters(np.delete(sizes, n), np.delete(times, n)) for n in range(len(sizes))]
-    ranges = [(min(values), max(values)) for values in zip(*without, strict=True)]
-    for name, (low, high), value in zip(("latency", "bandwidth"), ranges, whole, strict=True):
-        if high > CHANGE_MAX * value or low < value / CHANGE_MAX:
-            return Fit(
-                f"without one of the sizes the {name} would be {low / value:.2f} to "
-                f"{high / value:.2f} times as large: more sizes are needed"
-            )
     return Fit(
         latency_s=latency_s,
-        latency_s_min=ranges[0][0],
-        latency_s_max=ranges[0][1],
         bandwidth_mb_per_s=bandwidth / 1e6,
-        bandwidth_mb_per_s_min=ranges[1][0] / 1e6,
-        bandwidth_mb_per_s_max=ranges[1][1] / 1e6,
         fit_misfit_max=float(max(ratios[worst], 1 / ratios[worst])),
     )
 
@@ -243,8 +224,8 @@ def _cells(row: Row) -> dict[str, str]:
         "status": row["status"],
         **{name: rounded(row[name], 0) for name in ("replicas", "gradient_bytes")},
         "all_reduce_time_s": with_spread(row, "all_reduce_time_s", 4, ends),
-        "latency_s": with_spread(row, "latency_s", 6, ("min", "max")),
-        "bandwidth_mb_per_s": with_spread(row, "bandwidth_mb_per_s", 0, ("min", "max")),
+        "latency_s": rounded(row["latency_s"], 6),
+        "bandwidth_mb_per_s": rounded(row["bandwidth_mb_per_s"], 0),
         "fit_misfit_max": rounded(row["fit_misfit_max"], 2),
         "step_time_s": rounded(row["step_time_s"], 4),
         "compute_time_s": rounded(row["compute_time_s"], 4),

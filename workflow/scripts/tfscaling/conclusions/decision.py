@@ -28,7 +28,6 @@ from tfscaling.conclusions.projection import Interval, intervals
 from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import render, sentences
 from tfscaling.record.metrics import NAN, QUALITY
-from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, all_at_target
@@ -327,7 +326,7 @@ def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row]) -> Choic
     verdict = search.decision
     by_point = {point_of(row): row for row in rows}
     choice = replace(choice, not_covered=_out_of_search(search, by_point))
-    taken = search.points.get(verdict.cheapest or "")
+    taken = search.points.get(verdict.best or "")
     rivals = [search.points[name] for name in verdict.survivors if search.points[name] != taken]
     if taken is None or taken not in by_point:
         return replace(choice, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
@@ -346,14 +345,14 @@ def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row]) -> Choic
 
 def _out_of_search(search: StudySearch, rows: Mapping[Point, Row]) -> tuple[NotCovered, ...]:
     """The configurations of a search without a place in its verdict, and why."""
-    goal, left = search.planned.goal, {n.name: n.reason for n in search.decision.eliminated}
+    goal, failed = search.planned.goal, search.decision.failed
     found = []
     for name in search.points:
         row = rows.get(search.points[name])
-        if row is not None and left.get(name) in (Reason.DOES_NOT_RUN, Reason.NOT_REACHED):
+        if row is not None and name in failed:
             took = f", its valid runs {value(goal, row)}" * is_known(row[goal])
             is_open = name in search.decision.unresolved
-            found.append(NotCovered(row, f"{left[name]}{took}", is_open))
+            found.append(NotCovered(row, f"{failed[name]}{took}", is_open))
     others = [rows[point] for point in search.other_work if point in rows]
     return (*found, *(NotCovered(row, OTHER_WORK) for row in others))
 

@@ -7,19 +7,19 @@ with it.
 from __future__ import annotations
 
 import textwrap
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import search_results
-from tfscaling.conclusions.decision import ENERGY, WITH_QUEUE, Choice, decide
+from tfscaling.conclusions.decision import WITH_QUEUE, Choice, decide
 from tfscaling.conclusions.evidence import Study, not_covered_text
 from tfscaling.conclusions.search_results import verdict_text
-from tfscaling.conclusions.shown import sentences
+from tfscaling.conclusions.shown import TEMPLATES, sentences
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState, words
 from tfscaling.search.study_searches import StudySearch
@@ -34,45 +34,18 @@ _LINE_WIDTH = 100
 _TIME = "execution_time_s"
 
 
-class Words(NamedTuple):
-    """How a headline names the best by a goal, and how others differ from it."""
-
-    best: str
-    takes: str = "takes"
-    take: str = "take"
-    as_long: str = "as long"
-    as_fast: str = "as fast"
-    faster: str = "faster"
-    slower: str = "slower than the fastest"
+#: Goal → the words of its headlines; other goals use the words of time.
+WORDS = tomllib.loads((TEMPLATES / "headline_words.toml").read_text(encoding="utf-8"))
 
 
-#: Goal → its words. Other goals use the words of time.
-WORDS = {
-    _TIME: Words("Fastest"),
-    "cost_usd": Words(
-        "Cheapest",
-        "costs",
-        "cost",
-        "as much",
-        "as cheap",
-        "cheaper",
-        "more expensive than the cheapest",
-    ),
-    ENERGY: Words(
-        "Lowest energy", "needs", "need", "as much", "as low", "lower", "above the lowest"
-    ),
-    QUALITY: Words("Best", "has", "have", "the error", "as good", "better", "worse than the best"),
-}
-
-
-def _words(choice: Choice, has_limits: bool) -> Words:
+def _words(choice: Choice, has_limits: bool) -> dict[str, str]:
     """The words of its goal, with the target or the quality, and that there are limits."""
     goal = "cost_usd" if choice.goal.startswith("cost_") else choice.goal
-    words = WORDS.get(goal, WORDS[_TIME])
-    best = choice.title if choice.goal == QUALITY else words.best
+    words = WORDS[_TIME] | WORDS.get(goal, {})
+    best = choice.title if choice.goal == QUALITY else words["best"]
     if choice.goal in OF_ALL_RUNS:
         best += f" to {choice.title.partition(' to ')[2]}"
-    return words._replace(best=best + " within the limits" * has_limits)
+    return words | {"best": best + " within the limits" * has_limits}
 
 
 class HeadlineRow(msgspec.Struct):
@@ -205,7 +178,9 @@ def _search_words(study: Study, search: StudySearch) -> dict[str, object]:
     return {
         "verdict": verdict_text(search),
         "rounds": search.decision.rounds,
-        "saving": search_results.saving(search_results.spent(study, search).values()),
+        "saving": search_results.saving(
+            search_results.spent(study, search).values(), search.planned.goal
+        ),
     }
 
 

@@ -22,12 +22,11 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.record.phases import PHASES, TRAINER_PHASES
 from tfscaling.record.rank_report import PACKAGES
 from tfscaling.spec.manifest import NO_ALL_REDUCE, OF_PROGRAM
-from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables import data_warnings, environments
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable, quality_name, rounded, target_text
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, Difference
 from tfscaling.tables.table_rows import frame, points_of, rows_of
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
@@ -66,19 +65,17 @@ class Data:
 
     def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
         runs, comparison = study.runs, study.comparison
-        self.runs, self.comparison, self.samples = runs, comparison, study.samples
+        self.runs, self.comparison = runs, comparison
         self.platforms = study.manifest.platforms
         self.valid = runs[runs["status"] == "ok"]
         self.timed = self.valid[self.valid[TIME].notna()]
         self.points = comparison[comparison["runs"] > 0]
-        self.keys = points_of(self.points)
-        at = {point.path: number for number, point in enumerate(self.keys)}
+        at = {point.path: number for number, point in enumerate(points_of(self.points))}
         #: For each of `points` the number of its baseline among them, or None.
         self.baselines = [at.get(path) for path in self.points["baseline_point"]]
         planned = {(r.spec.point, r.spec.repeat): r.spec for r in study.manifest.runs}
-        #: The point of each of `valid`, and what was planned for it.
-        self.valid_points = points_of(self.valid)
-        keys = zip(self.valid_points, self.valid["repeat"].tolist(), strict=True)
+        #: What was planned for each of `valid`.
+        keys = zip(points_of(self.valid), self.valid["repeat"].tolist(), strict=True)
         self.planned: list[RunSpec] = [planned[key] for key in keys]
         timed = pd.DataFrame({"runs": []}) if communication is None else communication
         self.benchmarks = timed[timed["runs"] > 0]
@@ -265,46 +262,15 @@ def _bounds(data: Data) -> Iterator[Part]:
 
 @_rule(MLPERF, "The clock stops when the same quality is reached.")
 def _target(data: Data) -> Iterator[Part]:
-    compared = data.compared
-    pairs = [
-        (data.keys[base], data.keys[number])
-        for number, base in enumerate(data.baselines)
-        if base is not None and base != number
-    ]
-    comparisons = max(1, len(pairs))
-    metrics = dict(zip(data.keys, data.points["quality_metric"], strict=True))
-    lost: list[Difference | None] = [None] * len(pairs)
-    for metric in dict.fromkeys(metrics.values()):  # others are not compared with each other
-        own = [n for n, pair in enumerate(pairs) if all(metrics[point] == metric for point in pair)]
-        found = data.samples.differences(QUALITY, [pairs[n] for n in own], comparisons)
-        for n, one in zip(own, found, strict=True):
-            lost[n] = one
-    no_worse = [
-        one is not None
-        and (one.support == INCONCLUSIVE or (one.support == SUPPORTED and not one.is_worse))
-        for one in lost
-    ]
     for _, points in data.points[data.points["target"].notna()].groupby("quality_metric"):
         rows = rows_of(points)
         target = target_text(rows[0])
         text = f"configurations reached the {target.name} {target.value} in all runs"
         yield data.share(points, [all_at_target(row) for row in rows], text, "did not")
-    text = (
-        f"configurations are not shown to be worse in {quality_name(data.points)} than their "
-        f"baseline ({CONFIDENCE:.0%}, {comparisons} comparisons together)"
-    )
-    yield data.share(compared, no_worse, text, "are worse or have too few runs to tell")
 
 
-@_rule(MLPERF, "Results are of several runs with fixed seeds, none dropped.")
-def _seeds(data: Data) -> Iterator[Part]:
-    seeds: dict[Point, set[int]] = {}
-    for point, spec in zip(data.valid_points, data.planned, strict=True):
-        seeds.setdefault(point, set()).add(spec.seed)
-    usual = max(seeds.values(), key=len)
-    text = f"configurations ran with the seeds {', '.join(map(str, sorted(usual)))}"
-    same = [seeds[point] == usual for point in data.keys]
-    yield data.share(data.points, same, text, "did not")
+@_rule(MLPERF, "Results are of several runs, none dropped.")
+def _repeats(data: Data) -> Iterator[Part]:
     text = f"configurations have {MLPERF_RUNS} or more runs with times"
     yield data.share(data.points, data.points["runs_timed"] >= MLPERF_RUNS, text, "have fewer")
     planned = data.comparison.dropna(subset="runs_asked")

@@ -83,8 +83,7 @@ def _searches(study: Study) -> Iterator[Found]:
     for work, search in study.searches.items():
         wanted = list(search.wanted())
         if not extra.isdisjoint(wanted):
-            due, runs_next = len(search.decision.due), search.decision.runs_next
-            yield Step("search", runs=len(wanted)), {"due": due, "runs_next": runs_next}
+            yield Step("search", runs=len(wanted)), {"due": len(search.decision.wanted)}
         if search.decision.has_ended and not search.decision.is_decided:
             named = {"work": work, "is_named": len(study.searches) > 1}
             yield Step("undecided search"), named

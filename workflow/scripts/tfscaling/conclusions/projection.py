@@ -14,6 +14,7 @@ from functools import partial
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
@@ -126,6 +127,17 @@ def table(study: Study) -> pd.DataFrame:
         row["whole_recipe"] = whole.recipe if whole else None
         rows.append(row | _check(found, by_point.get(whole, []) if whole else []))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """The comparison; projected times and costs have the intervals of `table`."""
+    made, known = comparison.copy(), found.set_index(list(POINT_AXES))
+    keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
+    for name in ("execution_time_s", "cost_usd"):
+        for end in ("low", "high"):
+            interval = known[f"{name}_{end}"].reindex(keys).to_numpy(float)
+            made[f"{name}_{end}"] = made[f"{name}_{end}"].where(np.isnan(interval), interval)
+    return made
 
 
 def _check(found: Interval | None, runs: Sequence[RunRow]) -> Row:

@@ -7,28 +7,27 @@ same training.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
+from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import GPU
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.tables.columns import Cells
-from tfscaling.tables.display import TextTable, all_share, cell, naming
+from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
     PublishedPoint,
-    PublishedResult,
     Training,
     same_training,
 )
 from tfscaling.tables.rows import PointRow, RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, point_of, rows_of, typed
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, point_of, typed
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
@@ -99,7 +98,9 @@ def table(study: Study) -> pd.DataFrame:
                 low, high = widen(min(values), max(values), study.published_tolerance)
                 verdict = "within" if low <= published <= high else OUTSIDE
             found[f"{name}_verdict"] = verdict
-        found["remark"] = "; ".join(_remarks(result, study.published_results, found))
+        diverged = len(same) - len(valid)
+        if diverged:
+            found["remark"] = f"{diverged} of {len(same)} runs of this training diverged"
         rows.append(found)
     return pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
 
@@ -128,66 +129,34 @@ def _status(point: PointRow) -> str:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """One row per published point, with what was measured and the verdicts."""
-    axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
     # nothing published is of logical devices
-    table = table.assign(
-        devices=GPU, remark=table["remark"].astype(object).fillna(""), runs_asked=None
-    )
-    varying, fixed = naming(table, [*axes, "source"])
-    names = [name for name in varying if name != "source"]
-    names += ["global_batch_size", "status", "runs", "published_execution_time_s"]
+    table = table.assign(devices=GPU, runs_asked=None, remark=table["remark"].fillna(""))
+    names = ["global_batch_size", "status", "runs", "published_execution_time_s"]
     names += ["execution_time_s", "execution_time_ratio", "training_runs"]
     for metric in ("loss", "accuracy"):
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
     names += ["remark"] * bool((table["remark"] != "").any())
-    names += ["source"] * ("source" in varying)
-    outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
-    compared = (table["loss_verdict"] != NOT_MEASURED).sum()
-    rows = []
-    for row in rows_of(table):
+
+    def cells(row: Row) -> dict[str, str]:
         # loss and accuracy are over all runs of the same training
-        of_training = {**row, "runs": row["training_runs"]}
+        of_training = row | {"runs": row["training_runs"]}
         of_training |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
-        rows.append(
-            [cell(name, of_training if name in ("loss", "accuracy") else row) for name in names]
-        )
-    notes = (
-        f"Of {len(table)} published configurations, {(table['status'] == 'measured').sum()} are "
-        "measured "
-        f"here as well; loss and accuracy of {compared} can be compared, {outside} are outside.",
-        "Time is compared at the same configuration with the same training; status says where "
-        "there is no such configuration. execution_time_ratio is measured over published.",
-        "Loss and accuracy are over all valid runs of the same training, wherever they ran "
-        "(training_runs): the median, in brackets its interval, or the range of too few runs.",
-        "A verdict is “within” if the published value lies within the range of the runs, widened "
-        "by the configured tolerance; “outside” if not.",
+        return {
+            name: cell(name, of_training if name in ("loss", "accuracy") else row) for name in names
+        }
+
+    verdicts = table[["loss_verdict", "accuracy_verdict"]]
+    notes = shown.notes(
+        "published",
+        number=len(table),
+        measured=int((table["status"] == "measured").sum()),
+        compared=int((verdicts["loss_verdict"] != NOT_MEASURED).sum()),
+        outside=int((verdicts == OUTSIDE).any(axis=1).sum()),
     )
-    return TextTable.of("Published against measured", names, rows, notes, all_share(fixed))
-
-
-def _remarks(
-    result: PublishedResult, results: Sequence[PublishedResult], row: Cells
-) -> Iterator[str]:
-    """What to know of the runs compared with a published value, and why it may lie outside."""
-    runs, diverged = row["training_runs"], row["training_runs_diverged"]
-    if diverged:
-        yield f"{diverged} of {runs + diverged} runs of this training diverged"
-    if OUTSIDE not in (row["loss_verdict"], row["accuracy_verdict"]) or not runs:
-        return
-    for other in results:
-        axes = ("platform", "loss", "accuracy")
-        if other is not result and all(getattr(other, a) == getattr(result, a) for a in axes):
-            yield (
-                f"loss and accuracy are published for {other.nodes} nodes as well, to the last "
-                "digit: one of the two is probably a slip"
-            )
-            return
-    nearest = min((row["loss_min"], row["loss_max"]), key=lambda v: abs(v - result.loss))
-    if nearest:
-        times = f"is {result.loss / nearest:.2f} times the nearest of our {runs} runs"
-    else:
-        times = f"has no ratio to the nearest of our {runs} runs, which is 0"
-    yield f"a single published run: its loss {times}"
+    axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
+    none = "No published results: `published.path` names no file."
+    title = "Published against measured"
+    return shown.text_table(title, table, cells, notes, none, names=[*axes, "source"])
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:

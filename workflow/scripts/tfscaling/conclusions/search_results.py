@@ -1,4 +1,4 @@
-"""The searches of a study: who left in which round, by what margin, at what cost."""
+"""The searches of a study: what each configuration needed, how far it is behind, at what cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import line
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.search.interim import KEPT_RUNS, Decision, Elimination, Reason
+from tfscaling.search.interim import KEPT_RUNS, Decision
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES, POINT_AXES
@@ -31,22 +31,19 @@ from tfscaling.tables.display import (
 )
 from tfscaling.tables.table_rows import Row, columns_of, frame, is_known, point_of, rows_of, typed
 
-TAKEN, IN, LEFT = "the answer", "not excluded", "left"
+TAKEN, IN, OUT = "the answer", "not excluded", "excluded"
 OTHER_WORK = "trains fewer examples than others"
-_SHOWN = (
-    *("place", "limits", "round", "why", "rival", "gap", "at_least"),
-    *("runs", "node_hours", "cost_usd"),
-)
-_HEADS = {"gap": "behind", "at_least": "worse by at least", "rival": "ahead of it"}
-_DIGITS = {"round": 0, "runs": 0, "node_hours": 4, "cost_usd": 4}
+_SHOWN = ("place", "limits", "why", "behind", "chance", "runs", "node_hours", "cost_usd")
+_HEADS = {"chance": "chance to be better"}
+_DIGITS = {"runs": 0, "node_hours": 4, "cost_usd": 4}
 
 
 class SearchRow(msgspec.Struct):
     """A point of a search.
 
-    `rival` was ahead when the point left in `round`, by the fraction `gap` by estimate; `at_least`:
-    by what it is worse with CONFIDENCE, where that is claimed. `full_…` is what
-    the runs of the full grid would have taken. What follows is the same for all points of a search.
+    `behind` is by what fraction it is behind the answer by estimate, `chance` the probability that
+    it is better by more than the indifference. `full_…` is what the runs of the full grid would
+    have taken. What follows is the same for all points of a search.
     """
 
     work: str
@@ -61,11 +58,9 @@ class SearchRow(msgspec.Struct):
     devices: str
     place: str = ""
     limits: str | None = None
-    round: int | None = None
     why: str | None = None
-    rival: str | None = None
-    gap: float = NAN
-    at_least: float = NAN
+    behind: float = NAN
+    chance: float = NAN
     runs: int = 0
     node_hours: float = 0.0
     cost_usd: float = 0.0
@@ -110,8 +105,8 @@ class Spent(NamedTuple):
 def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]:
     """Point → (what its runs took, what the runs of the full grid would have taken).
 
-    The runs of points that a bound left out are counted as at linear speed-up, the least. A run
-    that resumed from a checkpoint has the wall time of its last attempt: no measure of other runs.
+    Points without runs are counted as at linear speed-up, the least. A run that resumed from a
+    checkpoint has the wall time of its last attempt: no measure of other runs.
     """
     seconds: dict[Point, list[float]] = {}
     whole: dict[Point, list[float]] = {}
@@ -125,7 +120,7 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
     for each in search.planned.points:
         point, own = each.point, seconds.get(each.point, [])
         takes = whole.get(point) or own
-        if not takes and search.planned.search.at_most_linear:
+        if not takes and search.planned.search.is_smooth:
             takes = _at_least_s(point, whole)
         price = prices.get(point)
         had = Spent.of(point.nodes, price, own, len(own))
@@ -153,24 +148,18 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
     costs_of = spent(study, search)
     points = {**search.points, **{point.path: point for point in search.other_work}}
     shown = {point: _shown(point, study) for point in points.values()}
-    vary = varying([*shown.values()])
-    names = {name: point_name(shown[point], vary) for name, point in points.items()}
     limits = limits_text(search)
     decision = search.decision
-    claims = {each.name: each.at_least for each in decision.eliminated if each.at_least is not None}
-    left = {each.name: each for each in decision.eliminated}
     rounds = f"in {decision.rounds} round{'s' * (decision.rounds != 1)}"
     says = [f"{verdict_text(search)}, {rounds}", left_text(study, search)]
-    order = sorted(search.points, key=lambda name: _place(name, decision, left))
+    order = sorted(search.points, key=lambda name: _order(name, decision))
     for name in [*order, *(point.path for point in search.other_work)]:
         had, full = costs_of[points[name]]
         row = SearchRow(
             search.planned.work,
             search.planned.goal,
             **shown[points[name]],
-            place=TAKEN if name == decision.cheapest else IN,
-            limits=str(decision.allowed.get(name, "")) if limits else None,
-            at_least=claims.get(name, NAN),
+            place=TAKEN if name == decision.best else IN,
             **had._asdict(),
             **{f"full_{what}": value for what, value in full._asdict().items()},
             rounds=decision.rounds,
@@ -181,11 +170,14 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
             kept=limits,
         )
         if name not in search.points:
-            row.place, row.why = LEFT, OTHER_WORK
-        elif each := left.get(name):
-            row.place, row.round, row.why = LEFT, each.round, str(each.reason)
-            row.gap = NAN if each.gap is None else each.gap
-            row.rival = names.get(each.rival or "")
+            row.place, row.why = OUT, OTHER_WORK
+        else:
+            standing = decision.standings[name]
+            row.limits = str(standing.allowed) if limits else None
+            if standing.behind is not None and standing.chance is not None:
+                row.behind, row.chance = standing.behind, standing.chance
+            if standing.reason:
+                row.place, row.why = OUT, str(standing.reason)
         yield row
 
 
@@ -198,17 +190,16 @@ def _shown(point: Point, study: Study) -> Row:
     }
 
 
-def _place(
-    name: str, decision: Decision, left: Mapping[str, Elimination]
-) -> tuple[int, float, str]:
-    if name in left:
-        return -left[name].round, left[name].gap or math.inf, name
-    return -1000 - (name == decision.cheapest), 0.0, name
+def _order(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
+    """The answer first, then the others that are not excluded, each by how far it is behind."""
+    each = decision.standings[name]
+    behind = math.inf if each.behind is None else each.behind
+    return name != decision.best, each.reason is not None, behind, name
 
 
 def _kept(search: StudySearch) -> int:
     """The number of runs that must have kept a target or limit before a point is named."""
-    return min(KEPT_RUNS, search.planned.search.looks[-1])
+    return min(KEPT_RUNS, search.planned.search.repeats_max)
 
 
 def limits_text(search: StudySearch) -> str | None:
@@ -223,12 +214,16 @@ def limits_text(search: StudySearch) -> str | None:
     return f"{listed(words)}: {kept}" if words else None
 
 
-def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
-    """What a search took compared with the full grid: of each point (its runs, the full grid's)."""
+def saving(pairs: Iterable[tuple[Spent, Spent]], goal: str) -> str:
+    """What a search took compared with the full grid: of each point (its runs, the full grid's).
+
+    A search saves dollars if its `goal` is a cost, else node-hours.
+    """
     each = list(pairs)
     had, full = (Spent(*map(sum, zip(*own, strict=True))) for own in zip(*each, strict=True))
     never = sum(not runs.runs for runs, _ in each)
-    return line("search", part="saving", had=had, full=full, never=never)
+    is_cost = goal.startswith("cost_")
+    return line("search", part="saving", had=had, full=full, never=never, is_cost=is_cost)
 
 
 def verdict_text(search: StudySearch) -> str:
@@ -241,6 +236,7 @@ def verdict_text(search: StudySearch) -> str:
         indifference=search.planned.indifference,
         kept_runs=_kept(search),
         is_limited=bool(search.planned.limits),
+        unit="cheaper" if search.planned.goal.startswith("cost_") else "faster",
     )
 
 
@@ -249,21 +245,16 @@ def left_text(study: Study, search: StudySearch) -> str:
 
     Empty if none did.
     """
-    gone = [
-        each
-        for each in search.decision.eliminated
-        if each.reason in (Reason.DOES_NOT_RUN, Reason.NOT_REACHED)
-    ]
     vary = varying([_shown(point, study) for point in search.points.values()])
     names = []
-    for each in gone:
-        point = search.points[each.name]
+    for name, reason in search.decision.failed.items():
+        point = search.points[name]
         values = study.samples.values(point, search.planned.goal)
         had = f"its {len(values)} valid run{'s' * (len(values) != 1)}"
         metric = METRICS[search.planned.goal]
         unit = f" {metric.unit}" * bool(metric.unit)
         took = f"; {had}: {rounded(median(values), metric.digits)}{unit}" if values else ""
-        names.append(f"{point_name(_shown(point, study), vary)} {each.reason}{took}")
+        names.append(f"{point_name(_shown(point, study), vary)} {reason}{took}")
     return listed(names)
 
 
@@ -285,20 +276,15 @@ def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
     for work, own in works.items():
         named = f"{work}: " * (len(works) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
-        yield named + saving(row.spent for row in own)
+        yield named + saving((row.spent for row in own), own[0].goal)
     for indifference, kept in dict.fromkeys((row.indifference, row.kept) for row in rows):
         yield line("search", part="promise", indifference=indifference, limit=kept)
-    if any(row.why == Reason.BOUNDED for row in rows):
-        yield (
-            f"“{Reason.BOUNDED}” rests on the assumption of the configuration that n times the "
-            "nodes are at most n times as fast; “behind” is then the least."
-        )
 
 
 def _cell(name: str, row: Row) -> str:
     if not is_known(row[name]):
         return ""
-    if name in ("gap", "at_least"):
+    if name in ("behind", "chance"):
         return f"{row[name]:.1%}"
     if name in _DIGITS:
         return rounded(row[name], _DIGITS[name])

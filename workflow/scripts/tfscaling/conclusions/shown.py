@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
+TEMPLATES = Path(__file__).with_name("templates")
+
+
 def render(template: str, **values: Any) -> str:
     """The text of a template, without space at its end."""
     return str(_environment().get_template(f"{template}.j2").render(values)).rstrip()
@@ -67,7 +70,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

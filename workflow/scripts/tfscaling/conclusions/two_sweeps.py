@@ -13,7 +13,7 @@ A point with more than half of its runs failed is failing, whatever the times of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ REGRESSIONS = (SLOWER, LOST, FAILING)
 COMPARED = (*REGRESSIONS, FASTER, SAME, OPEN)
 COLUMNS = (
     *("reference", *POINT_AXES, "devices", "verdict"),
-    *("reference_recipe", "reference_runs", "runs", REFERENCE_TIME, TIME),
+    *("reference_runs", "runs", REFERENCE_TIME, TIME),
     *("reference_runs_failed", "reference_runs_ended", "runs_failed", "runs_ended"),
     *("time_ratio", "time_ratio_low", "time_ratio_high", "comparisons", "indifference"),
     *("reason", "differs"),
@@ -144,20 +144,19 @@ def table(study: Study) -> pd.DataFrame:
     here, there = _sides(study), _sides(reference)
     specs = {run.spec.point: run.spec for run in study.manifest.runs}
     rows, compared = [], []
-    for point, counterpart in _counterparts(here, there):
-        own, other = here.get(point), there.get(counterpart)
-        row = _row(own or there[counterpart])
+    for point in dict.fromkeys((*here, *there)):
+        own, other = here.get(point), there.get(point)
+        row = _row(own or there[point])
         rows.append(row)
-        if not (point and counterpart and own and other):
+        if own is None or other is None:
             where = "this study" if own else "the reference"
             row |= {"verdict": NOT_COMPARED, "reason": f"only in {where}"}
             continue
-        row["reference_recipe"] = counterpart.recipe
         for before, side in (("reference_", other), ("", own)):
             row |= {f"{before}runs": len(side.timed), f"{before}{TIME}": side.row[TIME]}
             row |= {f"{before}runs_failed": side.ends.bad, f"{before}runs_ended": side.ends.runs}
         row["verdict"], row["reason"] = _without_times(own, other)
-        parameters = reference.parameters.get(counterpart, {})
+        parameters = reference.parameters.get(point, {})
         row["differs"] = "; ".join(
             [*_other_parameters(specs[point], parameters), *_other_facts(own, other)]
         )
@@ -179,7 +178,7 @@ def _row(side: Side) -> Row:
     return {name: side.row[name] for name in (*POINT_AXES, "devices")}
 
 
-def _sides(sweep: Sweep) -> dict[Point | None, Side]:
+def _sides(sweep: Sweep) -> dict[Point, Side]:
     """The points of a study that were planned, not those that were excluded."""
     runs: dict[Point, list[Row]] = {}
     names = [name for name in _OF_RUNS if name in sweep.runs]
@@ -187,22 +186,6 @@ def _sides(sweep: Sweep) -> dict[Point | None, Side]:
         runs.setdefault(point, []).append(run)
     rows = {point_of(row): row for row in sweep.points}
     return {point: Side(row, runs[point]) for point, row in rows.items() if point in runs}
-
-
-def _counterparts(
-    here: Mapping[Point | None, Side], there: Mapping[Point | None, Side]
-) -> Iterator[tuple[Point | None, Point | None]]:
-    """Each point with the same one there, or with the only one that has another recipe."""
-    others = [point for point in there if point and point not in here]
-    for point in filter(None, here):
-        found = point if point in there else None
-        if found is None:
-            alike = [p for p in others if msgspec.structs.replace(p, recipe=point.recipe) == point]
-            found = alike[0] if len(alike) == 1 else None
-        if found in others:
-            others.remove(found)
-        yield point, found
-    yield from ((None, point) for point in others)
 
 
 def _without_times(here: Side, there: Side) -> tuple[str, str]:
@@ -248,15 +231,10 @@ def is_failing(here: Ends, there: Ends) -> bool:
 
 
 def _other_work(here: Row, there: Row) -> str:
-    """Why two points do not do the same work, or an empty text.
-
-    For a program that reports no examples, the recipe identifies the work.
-    """
+    """Why two points do not do the same work, or an empty text."""
     known = [row["examples_trained"] for row in (here, there) if is_known(row["examples_trained"])]
     if len(known) == 2 and not is_same_work(*known):
         return f"{OTHER_WORK}: trained {known[0]:,.0f} examples, there {known[1]:,.0f}"
-    if len(known) < 2 and here["recipe"] != there["recipe"]:
-        return "whether it does the same work is not known: another recipe, and no examples"
     return ""
 
 

@@ -5,33 +5,28 @@ Tables and sentences per point, from the records of its valid runs.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
-from tfscaling.record import run_record, step_estimates
-from tfscaling.record.rank_report import GradientNorms
-from tfscaling.record.run_record import Attribution, Metrics, StepParts
+from tfscaling.record import run_record
+from tfscaling.record.run_record import Attribution, StepParts
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import (
     CONFIDENCE,
-    RESAMPLES,
     RUNS_FOR_INTERVAL,
     median_interval,
     median_rank,
 )
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW
-from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
@@ -52,32 +47,23 @@ COLUMNS = (
     *(f"{part}_largest" for part in PARTS),
     *("input_rank", "input_host", "held_back_by", "text"),
 )
-#: Draws beyond each end of a noise scale's bootstrap interval; they set the number of draws.
-BEYOND_END = 5
 
 #: A finding about a point: (point, sentence, support, comparisons).
 Found = tuple[Point, str, str, int]
-
-
-def _measured(study: Study, points: Collection[Point]) -> Iterator[tuple[Point, Metrics]]:
-    """(point, metrics) of the valid runs of these points; without runs that lost their records."""
-    valid = study.runs[study.runs["status"] == "ok"] if points else study.runs[:0]
-    for point, path in zip(points_of(valid), valid["record"], strict=True):
-        try:
-            record = run_record.read(Path(path)) if point in points else None
-        except run_record.RecordError:
-            continue
-        if record is not None:
-            yield point, record.metrics
 
 
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point whose recipe has `attribution: true`, if it was measured."""
     asked = {run.spec.point: run.spec for run in study.manifest.runs if run.spec.recipe.attribution}
     found: dict[Point, list[Attribution]] = {}
-    for point, metrics in _measured(study, asked):
-        if metrics.attribution is not None:
-            found.setdefault(point, []).append(metrics.attribution)
+    valid = study.runs[study.runs["status"] == "ok"] if asked else study.runs[:0]
+    for point, path in zip(points_of(valid), valid["record"], strict=True):
+        try:
+            record = run_record.read(Path(path)) if point in asked else None
+        except run_record.RecordError:
+            continue  # a run that lost its record
+        if record is not None and record.metrics.attribution is not None:
+            found.setdefault(point, []).append(record.metrics.attribution)
     devices = {point_of(row): row["devices"] for row in study.points}
     rows = [
         _row(point, own, str(asked[point].dataset)) | {"devices": devices[point]}
@@ -199,75 +185,20 @@ def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> I
         yield point, text, support, comparisons
 
 
-class NoiseScale(NamedTuple):
-    """A gradient noise scale in examples with its interval; infinite where noise hides it."""
-
-    examples: float
-    low: float
-    high: float
-
-    @property
-    def text(self) -> str:
-        if math.isfinite(self.high):
-            return f"{self.examples:,.0f} examples ({self.low:,.0f} to {self.high:,.0f})"
-        least = f"{self.low:,.0f} examples" if math.isfinite(self.low) else "what was measured"
-        return f"at least {least}"
-
-
-def noise_scale(norms: Sequence[GradientNorms], comparisons: int = 1) -> NoiseScale:
-    """The ratio of means over the steps of all runs after one epoch, with a bootstrap interval.
-
-    Steps are resampled within their run. The intervals of all `comparisons` hold together.
-    """
-    tail = (1 - CONFIDENCE) / 2 / comparisons
-    resamples = max(RESAMPLES, math.ceil(BEYOND_END / tail))
-    random = np.random.default_rng(0)
-    signal, noise, steps = np.zeros(resamples + 1), np.zeros(resamples + 1), 0
-    for each in norms:
-        values = np.array(list(step_estimates.noise_estimates([each])))
-        if not len(values):
-            continue
-        draws = random.integers(0, len(values), (resamples, len(values)))
-        # the first is what was measured
-        rows = np.concatenate([np.arange(len(values))[None], draws])
-        sums = values[rows].sum(axis=1)
-        signal, noise, steps = signal + sums[:, 0], noise + sums[:, 1], steps + len(values)
-    if not steps:
-        return NoiseScale(math.inf, 0.0, math.inf)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(signal > 0, np.maximum(noise, 0.0) / signal, np.inf)
-    low, high = np.quantile(ratios[1:], [tail, 1 - tail], method="inverted_cdf")
-    return NoiseScale(float(ratios[0]), float(low), float(high))
-
-
 def batch_limits(study: Study) -> Iterator[Found]:
-    """How large a global batch pays at the points whose recipe has `gradient_noise_scale: true`."""
-    asked = {r.spec.point for r in study.manifest.runs if r.spec.recipe.gradient_noise_scale}
-    norms: dict[Point, list[GradientNorms]] = {}
-    for point, metrics in _measured(study, asked):
-        norms.setdefault(point, []).extend(metrics.gradient_norms)
-    found = {
-        p: list(step_estimates.norms_by_evaluation(own).values()) for p, own in norms.items() if own
-    }
-    comparisons = sum(min(2, len(evaluations)) for evaluations in found.values())
-    for point, evaluations in found.items():
-        first, last = evaluations[0], evaluations[-1]
-        scale = noise_scale(last, comparisons)
-        at = f"gradients after epoch {last[0].epoch}, global batch {last[0].whole_examples}"
-        change = ""
-        if len(evaluations) > 1:
-            before = noise_scale(first, comparisons)
-            if before.high < scale.low or scale.high < before.low:
-                verb = "grew" if before.high < scale.low else "fell"
-                change = f"; it {verb} to that from {before.text} after epoch {first[0].epoch}"
-        if math.isfinite(scale.high):
-            # steps are proportional to 1 + scale/batch: doubling this batch saves a quarter of them
-            text = (
-                f"beyond a global batch of about {scale.text} doubling the batch saves less than a "
-                f"quarter of the steps: the gradient noise scale of these runs' weights ({at})"
-            )
-            yield point, text + change, SUPPORTED, comparisons
-        else:
-            text = f"more nodes help up to a global batch of {scale.text}"
-            text += f"; noise hides where that ends ({at})"
-            yield point, text + change, INCONCLUSIVE, comparisons
+    """How large a global batch pays at the points with a gradient noise scale.
+
+    The medians over the runs have intervals that hold for all points together.
+    """
+    name = "gradient_noise_scale"
+    scales = {point_of(row): row[name] for row in study.points if is_known(row[name])}
+    for point, scale in scales.items():
+        own = study.samples.measured(point, name)
+        interval = median_interval(own, 1 - (1 - CONFIDENCE) / len(scales))
+        spread = f" ({interval[0]:,.0f} to {interval[1]:,.0f})" if interval else ""
+        # steps are proportional to 1 + scale/batch: doubling this batch saves a quarter of them
+        text = (
+            f"beyond a global batch of about {scale:,.0f} examples{spread} doubling the batch "
+            "saves less than a quarter of the steps: the gradient noise scale"
+        )
+        yield point, text, SUPPORTED if interval else TOO_FEW, len(scales)

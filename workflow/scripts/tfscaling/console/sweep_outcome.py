@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import os
 import shlex
 import subprocess
 import sys
@@ -48,10 +47,9 @@ def _modified(path: Path) -> int:
 
 @dataclass
 class SweepOutcome:
-    """`study` is the folder of its results, `command` the words by which snakemake was started."""
+    """`study` is the folder of its results."""
 
     study: Path
-    command: Sequence[str]
     _files: NewFiles = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,7 +112,8 @@ class SweepOutcome:
 
         return any(row["starts"] == costed_plan.REFUSED for row in _rows(self.study / "plan.csv"))
 
-    def _without_result(self, rows: Sequence[dict[str, str]]) -> list[str]:
+    @staticmethod
+    def _without_result(rows: Sequence[dict[str, str]]) -> list[str]:
         """That no run counts and why, and how to rerun stale ones; empty if a run counts."""
         if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
@@ -124,8 +123,7 @@ class SweepOutcome:
         if reasons := Counter(reason.partition(_ADVICE)[0] for reason in stale):
             ((first, _),) = reasons.most_common(1)
             others = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
-            lines += [f"Stale: {first}{others}. To rerun them:"]
-            lines += [f"  {shlex.join(again(self.command))}"]
+            lines += [f"Stale: {first}{others}. `{RERUN_STALE}` reruns them."]
         return lines
 
 
@@ -171,16 +169,3 @@ def _stopped(rows: Sequence[dict[str, str]]) -> list[str]:
         return []
     runs = text_lines.count(len(reasons), "run")
     return [f"Stopped: {runs} cancelled. The same command resumes the sweep."]
-
-
-def again(command: Sequence[str]) -> list[str]:
-    """The command that reruns stale runs, from the one by which snakemake was started."""
-    program, *words = command
-    folder = os.path.relpath(program)
-    program = "snakemake" if folder.startswith(os.pardir) else folder
-    option, value = RERUN_STALE.split()
-    given = [place for place, word in enumerate(words) if word in (option, "-C")]
-    if not given:
-        return [program, *words, option, value]
-    place = given[-1] + 1  # of several, Snakemake takes the last
-    return [program, *words[:place], value, *words[place:]]

@@ -18,11 +18,9 @@ from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import DoesNotFit, RunRecord
-from tfscaling.spec.config import Config, Quality
-from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
+from tfscaling.spec.config import Quality
+from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, RunSpec
 
-#: The end of a log that is read for the cause of a failure.
-_LOG_BYTES = 1 << 14
 #: How scripts begin the message of an error.
 _ERROR = "ERROR: "
 #: Event → what the run does next.
@@ -42,26 +40,19 @@ _DOES_AFTER = {
 class RunProgress:
     """Progress of one attempt at a run, in the attempt's folder; `update` reads what is new.
 
-    Times are seconds since the epoch by the clock of the first rank's host. `limit_s` is the time
-    that Slurm allows the attempt.
+    Times are seconds since the epoch by the clock of the first rank's host.
     """
 
     spec: RunSpec
     scratch: Path
-    limit_s: float | None = None
     started_s: float | None = None
     #: What the first rank does.
     does: str = "starting"
-    epoch: int = 0
     loss: float | None = None
     #: When the training will end at the pace since its first step; None while unknown.
     end_s: float | None = None
-    _steps_per_epoch: int | None = None
+    _trains_s: float = math.nan
     _read: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._steps_per_epoch = self.spec.recipe.steps_per_epoch
-        self._trains_s = math.nan
 
     def update(self) -> None:
         """Read the events that were written since the last call."""
@@ -71,38 +62,17 @@ class RunProgress:
                 self._note(event["event"], float(event["time_s"]), event)
 
     def _note(self, kind: str, time_s: float, event: dict[str, Any]) -> None:
+        recipe = self.spec.recipe
         if self.started_s is None:
             self.started_s = self._trains_s = time_s
-        if self.spec.recipe.program:
-            self.does = "the program runs"
-        else:
-            self.does = _DOES_AFTER.get(kind, self.does)
-        if kind == "data" and event.get("train_examples"):
-            examples = event["train_examples"]
-            self._steps_per_epoch = math.ceil(examples / self.spec.global_batch_size)
-        elif kind == "first_step":
+        self.does = "the program runs" if recipe.program else _DOES_AFTER.get(kind, self.does)
+        if kind == "first_step":
             self._trains_s = time_s
-        elif kind == "progress" and "epoch" in event and self._steps_per_epoch:
-            part = min(1.0, event.get("step", 0) / self._steps_per_epoch)
-            self._reach(event["epoch"] - 1 + part, time_s)
         elif kind == "epoch":
+            done = event["epoch"]
+            self.does = f"epoch {min(done + 1, recipe.epochs)}/{recipe.epochs}"
             self.loss = event.get("loss", event.get("metrics", {}).get("loss", self.loss))
-            self._reach(event["epoch"], time_s)
-
-    def _reach(self, epochs: float, time_s: float) -> None:
-        """Note how many epochs were trained at a moment."""
-        planned, stop = float(self.spec.recipe.epochs), self.spec.recipe.stop_after_steps
-        self.epoch = min(int(epochs) + 1, self.spec.recipe.epochs)
-        self.does = f"epoch {self.epoch}/{self.spec.recipe.epochs}"
-        if stop is not None and self._steps_per_epoch:
-            planned = min(planned, stop / self._steps_per_epoch)
-        if epochs > 0 and time_s > self._trains_s:
-            self.end_s = self._trains_s + (time_s - self._trains_s) * max(1.0, planned / epochs)
-
-    @property
-    def limit_end_s(self) -> float:
-        """When Slurm ends this attempt; infinite without a limit."""
-        return (self.started_s or math.inf) + (self.limit_s or math.inf)
+            self.end_s = self._trains_s + (time_s - self._trains_s) * max(1.0, recipe.epochs / done)
 
 
 @dataclass
@@ -163,13 +133,12 @@ class Job:
 
 @dataclass
 class SweepProgress:
-    """What has happened so far in the sweep of a study with records below `runs_dir`.
+    """What has happened so far in the sweep of a study.
 
     `answer` returns the lines that are printed where nothing is to be done.
     """
 
-    config: Config
-    runs_dir: Path
+    study: str
     answer: Callable[[], Sequence[str]]
     #: Jobs are submitted to Slurm, which enforces time limits.
     is_remote: bool = False
@@ -190,7 +159,6 @@ class SweepProgress:
     jobs: dict[int, Job] = field(default_factory=dict)
     _specs: Mapping[str, JobSpec] = field(default_factory=dict)
     _axes: tuple[str, ...] = ()
-    _estimates: dict[Point, tuple[float | None, bool]] = field(default_factory=dict)
 
     def begin(self, specs: Mapping[str, JobSpec], due: Mapping[str, JobSpec], is_open: bool) -> str:
         """A line about the sweep that starts; "" if it trains nothing.
@@ -204,9 +172,8 @@ class SweepProgress:
         parts = [text_lines.count(runs, "run")] * bool(runs)
         if others := len(due) - runs:
             parts.append(text_lines.count(others, "all-reduce benchmark"))
-        hours = f", {left}" if (left := self._left()) else ""
         at_most = "at most " * is_open
-        return f"study {self.config.study}: {at_most}{' and '.join(parts)} to do{hours}" * bool(due)
+        return f"study {self.study}: {at_most}{' and '.join(parts)} to do" * bool(due)
 
     def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
         """Lines about an event of Snakemake's log."""
@@ -250,7 +217,7 @@ class SweepProgress:
             return f"{self._count()} waiting for Snakemake" if self.jobs else ""
         if len(runs) > 1:
             line += f"; {len(started)} running, {len(runs) - len(started)} waiting"
-        return f"{line}; {left} to do" if runs and (left := self._left()) else line
+        return line
 
     def _job(self, fields: Mapping[str, Any], now_s: float) -> Job:
         dataset = (fields.get("wildcards") or {}).get("dataset")
@@ -269,7 +236,6 @@ class SweepProgress:
         if job.spec is None:
             return [f"{job.text}: {result}"] if job.text.startswith("dataset ") else []
         self.finished.add(job.outputs[0])
-        self._estimates.pop(job.spec.point, None)
         if isinstance(job.spec, RunSpec):
             try:
                 record = run_record.outcome(job.record)
@@ -308,13 +274,11 @@ class SweepProgress:
         folder, lines = job.record.parent, []
         if (newest := job.newest) > job.attempt:
             if job.progress is not None:
-                hosts = ", ".join(_hosts(attempts.path(folder, job.attempt)))
-                lost = f"attempt {job.attempt} on {hosts or 'unknown nodes'} was lost"
-                lines = [f"{self._named(job)}: {lost}; Slurm started attempt {newest}"]
+                lost = f"attempt {job.attempt} was lost; Slurm started attempt {newest}"
+                lines = [f"{self._named(job)}: {lost}"]
             job.begin(newest)
             if isinstance(job.spec, RunSpec):
-                scratch = attempts.path(folder, newest)
-                job.progress = RunProgress(job.spec, scratch, self._limit_s(job.spec))
+                job.progress = RunProgress(job.spec, attempts.path(folder, newest))
         if job.progress is not None:
             job.progress.update()
         return lines
@@ -329,43 +293,9 @@ class SweepProgress:
 
     def _state(self, run: RunProgress, now_s: float) -> str:
         words = [run.does] if run.loss is None else [run.does, f"loss {run.loss:.3g}"]
-        end_s, (seconds, is_limit) = run.end_s, self._estimate(run.spec)
-        if end_s is None and run.started_s is not None and seconds is not None and not is_limit:
-            end_s = run.started_s + seconds
-        if end_s is not None and end_s > run.limit_end_s:
-            words.append(f"ends after its time limit ({text_lines.clock(run.limit_end_s, now_s)})")
-        elif end_s is not None and end_s > now_s:
-            words.append(f"ends about {text_lines.clock(end_s, now_s)}")
+        if run.end_s is not None and run.end_s > now_s:
+            words.append(f"ends about {text_lines.clock(run.end_s, now_s)}")
         return ", ".join(words)
-
-    def _limit_s(self, spec: RunSpec) -> float | None:
-        """The time limit of a run where Slurm enforces it; in seconds."""
-        minutes = self.config.platforms[spec.point.platform].runtime_min
-        return 60.0 * minutes if self.is_remote else None
-
-    def _estimate(self, spec: RunSpec) -> tuple[float | None, bool]:
-        """How long a run takes according to the plan, and whether that is its time limit."""
-        if spec.point not in self._estimates:
-            from tfscaling.plan import costed_plan  # loads pandas
-
-            limit_s = self._limit_s(spec)
-            found = costed_plan.estimate(spec, self.runs_dir, limit_s or 0.0)
-            is_limit = found.source == costed_plan.TIME_LIMIT
-            self._estimates[spec.point] = (limit_s if is_limit else found.duration_s, is_limit)
-        return self._estimates[spec.point]
-
-    def _left(self) -> str:
-        """Node-hours of the unfinished runs by the plan's estimates, "" if unknown."""
-        hours, is_bound = 0.0, self.is_open
-        for path, spec in self.due.items():
-            if path in self.finished | self.failed or not isinstance(spec, RunSpec):
-                continue
-            seconds, is_limit = self._estimate(spec)
-            if seconds is None:
-                return ""
-            is_bound = is_bound or is_limit
-            hours += spec.point.nodes * seconds / 3600.0
-        return "at most " * is_bound + text_lines.node_hours(hours) if hours else ""
 
 
 def _result(record: RunRecord, asked: Quality) -> str:
@@ -385,25 +315,11 @@ def _result(record: RunRecord, asked: Quality) -> str:
     return ", ".join(words)
 
 
-def _hosts(scratch: Path) -> list[str]:
-    """The hosts of the ranks that started in an attempt's folder."""
-    files = sorted(scratch.glob("rank-*.events.jsonl"))
-    return list(dict.fromkeys(e["host"] for f in files for e in events.read(f) if "host" in e))
-
-
 def _error_in(logs: Sequence[str]) -> str:
     """The error that a script printed at the end of a log, else the log's last line."""
     for log in map(Path, logs):
-        try:
-            with log.open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - _LOG_BYTES))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            continue
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        begins = [place for place, line in enumerate(lines) if line.startswith(_ERROR)]
-        if begins:
-            return " ".join(lines[begins[-1] :]).removeprefix(_ERROR)
-        if lines:
-            return lines[-1]
+        if log.exists():
+            text = log.read_text(errors="replace")
+            lines = [line.strip() for line in text.rpartition(_ERROR)[2].splitlines()]
+            return " ".join(filter(None, lines if _ERROR in text else lines[-1:]))
     return "no message"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,14 +11,6 @@ from tfscaling.spec.config import AXES
 WIDTH = 100
 #: Axes that a name has even if they are equal in all runs.
 _ALWAYS = ("platform", "nodes")
-
-
-def wrapped(text: str) -> list[str]:
-    """Lines of at most WIDTH columns, broken between words; a longer word stays in one piece."""
-    how = textwrap.TextWrapper(
-        WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )
-    return [part for line in text.splitlines() for part in how.wrap(line)]
 
 
 def shown_axes(runs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:

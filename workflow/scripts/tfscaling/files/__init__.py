@@ -1,5 +1,5 @@
-"""Files that are whole or not there, errors of files, JSON as the standard has it, source files of
-a script, the checksum of code, descriptions of fields in the source.
+"""Files that are whole or not there, errors of files, JSON as the standard has it, the
+checksum of code, descriptions of fields in the source.
 
 Nothing here knows what the files are about.
 """

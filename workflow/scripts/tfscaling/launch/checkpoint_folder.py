@@ -122,7 +122,7 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
             print(f"resuming from {path}: epoch {state.epoch}, after {state.step} steps of it")
             break
         print(f"{path} is incomplete: it is not used")
-    attempts.write_beginning(attempts.path(run, attempt), beginning)
+    run_record.write_json(attempts.path(run, attempt) / attempts.BEGINNING, beginning)
     return beginning
 
 

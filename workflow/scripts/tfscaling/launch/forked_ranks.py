@@ -7,9 +7,8 @@ loads. Ranks that use GPUs are not forked: a loaded driver cannot be.
 `multiprocessing`'s forkserver is not used: its `start` blocks while it loads, its ranks outlive a
 launcher that is killed, and the time to load would not count for each rank.
 
-Launcher and process talk by a socket, the process's standard input: the launcher writes a line of
-JSON for each rank, its environment and its log; the process answers `NUMBER forked PID` and
-`NUMBER code CODE`. It ends when all its ranks have.
+The process and its ranks are one process group, which gets the launcher's signals. Two files in the
+attempt's folder connect them with the launcher: the ranks to fork, and their exit codes.
 """
 
 from __future__ import annotations
@@ -18,87 +17,40 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
+from tfscaling.launch import launchers
 from tfscaling.launch.launchers import Command, ending_with_parent
 
-#: The flag of a program whose process loads and forks its ranks, and is no rank itself.
+#: The flag, with the file of ranks, of a process that loads and forks ranks and is no rank itself.
 FLAG = "--forks-ranks"
+#: In the attempt's folder: each rank's environment and log; lines with a rank and its exit code.
+_RANKS, _EXITS = "forks.json", "forks.exits"
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-#: Exit code of a rank that was never forked, or whose end nobody saw.
-_LOST = 255
 
 
-class ForkedRank:
-    """A rank in the launcher, with the part of `subprocess.Popen` that the supervisor uses."""
-
-    def __init__(self, forking: subprocess.Popen[bytes]) -> None:
-        #: Its process, or the one that is to fork it.
-        self.pid = forking.pid
-        self._code: int | None = None
-        self._has_ended = threading.Event()
-
-    def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
-        return self._code
-
-    def wait(self) -> int | None:
-        """Its exit code, once it has ended."""
-        self._has_ended.wait()
-        return self._code
-
-    def hear(self, said: str, value: int) -> None:
-        """Take in what the forking process reports of this rank."""
-        if said == "forked":
-            self.pid = value
-        elif self._code is None:
-            self._code = value
-            self._has_ended.set()
+def start(commands: Sequence[Command], folder: Path) -> subprocess.Popen[bytes]:
+    """Start the process that forks the ranks of `commands`; it ends when all ranks have."""
+    shared = set.intersection(*(set(command.env.items()) for command in commands))
+    orders = [{"rank": c.rank, "env": c.env, "log": str(c.log)} for c in commands]
+    (folder / _RANKS).write_text(json.dumps(orders))
+    first = commands[0]
+    argv = (*first.argv, FLAG, str(folder / _RANKS))
+    return launchers.start(Command(argv, dict(shared), first.log, first.rank))
 
 
-class Forking:
-    """The process that forks the ranks of `commands`, as the launcher has it."""
-
-    def __init__(self, commands: Sequence[Command]) -> None:
-        shared = set.intersection(*(set(command.env.items()) for command in commands))
-        self._channel, theirs = socket.socketpair()
-        with theirs, commands[0].log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*commands[0].argv, FLAG],
-                env={**os.environ, **dict(shared)},
-                stdin=theirs.fileno(),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=ending_with_parent(signal.SIGKILL),
-            )
-        self.ranks = [ForkedRank(self.process) for _ in commands]
-        orders = [json.dumps({"env": c.env, "log": str(c.log)}) + "\n" for c in commands]
-        self._thread = threading.Thread(target=self._talk, args=("".join(orders),), daemon=True)
-        self._thread.start()
-
-    def _talk(self, orders: str) -> None:
-        with self._channel, contextlib.suppress(OSError):  # it has ended: its ranks are lost
-            self._channel.sendall(orders.encode())
-            self._channel.shutdown(socket.SHUT_WR)
-            with self._channel.makefile("r") as lines:
-                for line in lines:
-                    number, said, value = line.split()
-                    self.ranks[int(number)].hear(said, int(value))
-        code = self.process.wait() or _LOST
-        for rank in self.ranks:
-            rank.hear("code", code)
-
-    def end(self) -> None:
-        """End the process if it has not ended, and with it its ranks."""
-        self.process.kill()
-        self._thread.join()
+def exits(folder: Path) -> dict[int, int]:
+    """Rank → exit code, negative for a signal, of the forked ranks that have ended."""
+    try:
+        lines = (folder / _EXITS).read_text().splitlines()
+    except OSError:  # no rank has ended, or the file system is away for a while
+        return {}
+    return {int(rank): int(code) for rank, code in map(str.split, lines)}
 
 
 def is_asked(arguments: Sequence[str]) -> bool:
@@ -112,31 +64,29 @@ def fork_all(load: Callable[[], object], main: Callable[[], object]) -> NoReturn
     A rank runs `main` with the program's arguments. If `load` fails, each rank loads by itself and
     reports the error.
     """
-    sys.argv.remove(FLAG)
+    place = sys.argv.index(FLAG)
+    orders = Path(sys.argv[place + 1])
+    del sys.argv[place : place + 2]
     # a warning that comes before a rank can take it ends nothing
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    channel = socket.socket(fileno=os.dup(0))
     with contextlib.suppress(Exception):
         load()
     # from here on the ranks are asked to end, not the process that reports how they ended
     for asking in _ASKING:
         signal.signal(asking, signal.SIG_IGN)
     running: dict[int, int] = {}
-    for number, line in enumerate(channel.makefile("r").readlines()):
-        order = json.loads(line)
+    for order in json.loads(orders.read_text()):
         prepare = ending_with_parent(signal.SIGKILL)
         pid = os.fork()
         if pid == 0:
             prepare()
-            channel.close()
             _be_rank(main, order["env"], order["log"])
-        running[pid] = number
-        channel.sendall(f"{number} forked {pid}\n".encode())
-    while running:
-        pid, status = os.wait()
-        if pid in running:
-            code = os.waitstatus_to_exitcode(status)
-            channel.sendall(f"{running.pop(pid)} code {code}\n".encode())
+        running[pid] = order["rank"]
+    with orders.with_name(_EXITS).open("w", buffering=1) as file:
+        while running:
+            pid, status = os.wait()
+            if pid in running:
+                file.write(f"{running.pop(pid)} {os.waitstatus_to_exitcode(status)}\n")
     os._exit(0)
 
 
@@ -144,13 +94,11 @@ def _be_rank(main: Callable[[], object], environment: Mapping[str, str], log: st
     """Run as a separate process would; never returns."""
     code = 1
     try:
-        os.setsid()
         for asking in _ASKING:
             signal.signal(asking, signal.SIG_DFL)
-        nothing = os.open(os.devnull, os.O_RDONLY)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        for target, source in ((0, nothing), (1, output), (2, output)):
-            os.dup2(source, target)
+        for target in (1, 2):
+            os.dup2(output, target)
         os.environ.update(environment)
         main()
         code = 0

@@ -132,8 +132,8 @@ def process(
         report = work(context)
         use = meter.end()
         if offset is not None:
-            offset = offset.over(clock.measure(os.environ))
-        report = msgspec.structs.replace(report, clock=RankClock.of(offset), use=use)
+            off = dataclasses.asdict(offset.over(clock.measure(os.environ)))
+        report = msgspec.structs.replace(report, clock=RankClock(**off), use=use)
     except WorkFailedError as error:
         _add_failure(events, meter, error.name, str(error), of_program=True)
         print(error, file=sys.stderr)

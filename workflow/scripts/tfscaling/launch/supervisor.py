@@ -15,8 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfscaling.launch import failures, heartbeat, launchers, rank_files, slurm_job
-from tfscaling.launch.forked_ranks import ForkedRank, Forking
+from tfscaling.launch import (
+    failures,
+    forked_ranks,
+    heartbeat,
+    launchers,
+    rank_files,
+    slurm_job,
+)
 from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
 from tfscaling.record.attempts import Cause
@@ -58,8 +64,7 @@ class Supervisor:
         self._ranks, self._oom_kills = ranks, failures.oom_kills()
         #: The log of srun, if it starts the ranks.
         self._srun_log = commands[0].log if commands[0].rank is None else None
-        self._processes: list[subprocess.Popen[bytes] | ForkedRank] = []
-        self._forking: Forking | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._signal: int | None = None
 
     def run(self) -> Cause | None:
@@ -89,13 +94,18 @@ class Supervisor:
         return failures.of_a_lost_node(cause, self._srun_log)
 
     def _start(self) -> None:
-        forks = [command for command in self.commands if command.is_fork]
-        if forks:
-            self._forking = Forking(forks)
-            self._processes += self._forking.ranks
+        if self.commands[0].is_fork:
+            self._processes.append(forked_ranks.start(self.commands, self.folder))
+            return
         for command in self.commands:
-            if not command.is_fork:
-                self._processes.append(launchers.start(command))
+            self._processes.append(launchers.start(command))
+
+    def _exits(self) -> dict[int, int | None]:
+        """Rank → exit code, None while it runs, of the ranks that this process has started."""
+        if self.commands[0].is_fork:
+            return {**forked_ranks.exits(self.folder)}
+        pairs = zip(self.commands, self._processes, strict=True)
+        return {c.rank: process.poll() for c, process in pairs if c.rank is not None}
 
     def _remember(self, number: int, _: Any) -> None:
         self._signal = number
@@ -110,7 +120,7 @@ class Supervisor:
         watch = heartbeat.Watch(self.stall_timeout_s, now_s, self._ranks)
         heard_s, seen_s = float("-inf"), now_s
         while self._signal is None:
-            codes = [process.poll() for process in self._processes]
+            codes = [*(process.poll() for process in self._processes), *self._exits().values()]
             now_s = time.monotonic()
             is_time = now_s - heard_s >= heartbeat.READ_INTERVAL_S
             stall = None
@@ -127,7 +137,7 @@ class Supervisor:
                 self._wait_for_all(GRACE_S)
                 if [*self._doing().values()] == [Doing.ENDED] * self._ranks:
                     return None  # what came after a rank's last word, as in its exit, is no failure
-                return self._why(watch.lately_silent(self._done()))
+                return self._why(watch.lately_silent(self._doing(before_failing=True)))
             if all(code == 0 for code in codes):
                 return None
             if stall is not None:
@@ -140,15 +150,14 @@ class Supervisor:
         """Grows with every event of every rank."""
         return sum(path.stat().st_size for path in self.folder.glob("rank-*.events.jsonl"))
 
-    def _doing(self) -> dict[int, Doing]:
-        seen = rank_files.rank_events(self.folder)
-        return {rank: doing(lines) for rank, lines in seen.items()}
-
-    def _done(self) -> dict[int, Doing]:
-        """What each rank did before it failed, if it has."""
-        seen = rank_files.rank_events(self.folder)
-        before = {r: [e for e in lines if e["event"] != "failed"] for r, lines in seen.items()}
-        return {rank: doing(lines) for rank, lines in before.items() if lines}
+    def _doing(self, *, before_failing: bool = False) -> dict[int, Doing]:
+        """What each rank that has started does now, or did before it failed."""
+        found = {}
+        for rank, lines in rank_files.rank_events(self.folder).items():
+            seen = [e for e in lines if not before_failing or e["event"] != "failed"]
+            if seen:
+                found[rank] = doing(seen)
+        return found
 
     def _end_all(self) -> None:
         grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
@@ -163,8 +172,6 @@ class Supervisor:
         for process in self._processes:
             process.wait()
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
-        if self._forking is not None:
-            self._forking.end()
 
     def _wait_for_all(self, at_most_s: float) -> None:
         deadline = time.monotonic() + at_most_s
@@ -195,15 +202,10 @@ class Supervisor:
         return done.returncode == 0
 
     def _why(self, silent: set[int]) -> Cause:
-        exits = {
-            command.rank: process.poll()
-            for command, process in zip(self.commands, self._processes, strict=True)
-            if command.rank is not None
-        }
         if ended := slurm_job.ended_by(self._srun_log):
             return failures.with_rank_of_host(ended, self.folder)
         srun = slurm_job.srun_errors(self._srun_log) if self._srun_log else {}
-        cause = failures.find_cause(self.folder, exits, srun, silent)
+        cause = failures.find_cause(self.folder, self._exits(), srun, silent)
         words = slurm_job.words(self._srun_log)
         return failures.without_memory(cause, self._oom_kills, words)
 
@@ -243,6 +245,6 @@ def doing(events: Sequence[Event]) -> Doing:
     return _DOING_AFTER.get(last, Doing.WAITING if reads else Doing.TRAINING)
 
 
-def _signal_group(process: subprocess.Popen[bytes] | ForkedRank, number: int) -> None:
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)

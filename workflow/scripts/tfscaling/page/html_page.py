@@ -22,7 +22,6 @@ import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.page import sections
-from tfscaling.page.plot_registry import PLOTS
 from tfscaling.page.sections import GLOSSARY, TONES, Table
 from tfscaling.record import checks
 from tfscaling.spec.manifest import Manifest
@@ -108,7 +107,6 @@ def render(
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
         "statuses": sections.statuses(runs, comparison),
         "left_out": sections.left_out(runs, comparison),
-        "samples": sections.samples(comparison),
         "metrics": sections.metrics(qualities_in(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "confidence": f"{CONFIDENCE:.0%}",
@@ -149,9 +147,7 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
 
 
 def _plot(plot: Plot) -> dict[str, str]:
-    of_search = plot.name in PLOTS and PLOTS[plot.name].is_of_search
-    table = CONCLUSIONS["search"].title if of_search else "Comparison"
-    name = f"Plot: {plot.title}. Its values are in the table “{table}”."
+    name = f"Plot: {plot.title}. Its values are in the table “Comparison”."
     return {"title": plot.title, "svg": inline(plot.svg.decode(), plot.name, name)}
 
 

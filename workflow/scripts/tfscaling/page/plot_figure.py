@@ -7,11 +7,10 @@ there is only one platform, colours distinguish them, too.
 from __future__ import annotations
 
 import io
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,16 +50,15 @@ LINESTYLES: tuple[LineStyle, ...] = (
 
 @dataclass(frozen=True)
 class Tables:
-    """What plots are drawn from: comparison.csv, epochs.csv, and published.csv and search.csv.
+    """What plots are drawn from: comparison.csv, epochs.csv, and published.csv, which may be empty.
 
-    The last two may be empty. `footnotes` are at the foot of every plot, before its own notes.
+    `footnotes` are at the foot of every plot, before its own notes.
     """
 
     comparison: pd.DataFrame
     epochs: pd.DataFrame
     published: pd.DataFrame
     footnotes: Sequence[str] = ()
-    search: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 @dataclass(frozen=True)
@@ -192,6 +190,8 @@ def spread(rows: pd.DataFrame, name: str) -> np.ndarray:
 #: Of every figure, in inches: shown on a phone, text of FONT_SIZE points is 9 pixels high or more.
 WIDTH = 5.3
 FONT_SIZE = 10.0
+#: With more values than this an axis shows every second one, or fewer.
+VALUE_TICKS_MAX = 10
 ABSENT = "without valid run"
 NOTHING = "nothing measured yet"
 #: For points whose valid runs all resumed from a checkpoint.
@@ -253,19 +253,16 @@ def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) 
 
 def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
     """What the bars of these medians are; nothing where no point has several runs."""
+    projected = np.isfinite(values(table, "projected_from_steps"))
+    if projected.any() and {*names} & {"execution_time_s", "cost_usd"}:
+        rest = bars_note(table[~projected], *names)
+        return [*rest, f"bars of projected values: {CONFIDENCE:.0%} interval of one full run"]
     runs = np.stack([values(table, counted_by(name)) for name in names])
     has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
     has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
     if has_intervals:
         return [_INTERVAL + f", or {_RANGE}" * bool(has_ranges)]
     return [f"bars: {_RANGE}"] if has_ranges else []
-
-
-def darker(colour: str) -> list[float]:
-    """The colour for text: pale colours make unreadable text."""
-    from matplotlib.colors import to_rgb
-
-    return [0.7 * part for part in to_rgb(colour)]
 
 
 def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
@@ -294,64 +291,33 @@ def plain(value: float) -> str:
     return str(np.format_float_positional(float(f"{value:.6g}"), trim="-"))
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """At most nine round values between the ends of a logarithmic axis."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    sets = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 4, 6), (1, 2, 5), (1, 3), (1,))
-    for number, steps in enumerate(sets):
-        ticks = [step * 10.0**decade for decade in decades for step in steps]
-        ticks = [tick for tick in ticks if low <= tick <= high]
-        if number == 0 and len(ticks) < 3:
-            from matplotlib.ticker import MaxNLocator
-
-            ticks = [float(tick) for tick in MaxNLocator(5).tick_values(low, high)]
-            return [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) <= 9:
-            return ticks
-    return ticks[:: math.ceil(len(ticks) / 9)]
-
-
 def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
     """Make an axis logarithmic with plain labels; `room` is the share left empty below."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     getattr(axes, f"set_{which}scale")("log")
     low, high = getattr(axes, f"get_{which}lim")()
     if high < 1.2 * low:
         low, high = low / 1.5, high * 1.5
-    low *= (low / high) ** room
-    ticks = log_ticks(low, high)
-    getattr(axes, f"set_{which}lim")(low, high)
-    getattr(axes, f"set_{which}ticks")(ticks, [plain(tick) for tick in ticks])
-    getattr(axes, f"{which}axis").minorticks_off()
-
-
-def value_ticks(found: Sequence[float], width: float = WIDTH * 0.8) -> list[float]:
-    """The sorted values whose labels do not overlap on a logarithmic axis."""
-    if len(found) < 2:
-        return [*found]
-
-    def gap(left: float, right: float) -> bool:
-        inches = width * math.log(right / left) / math.log(found[-1] / found[0])
-        return inches > 0.05 * (len(plain(left)) + len(plain(right))) + 0.05
-
-    kept = [found[0]]
-    for each in found[1:-1]:
-        if gap(kept[-1], each) and gap(each, found[-1]):
-            kept.append(each)
-    return [*kept, found[-1]]
+    getattr(axes, f"set_{which}lim")(low * (low / high) ** room, high)
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(lambda value, _: plain(value))
+    axis.set_minor_locator(NullLocator())
 
 
 def value_axis(axes: Any, found: Iterable[float]) -> None:
     """A logarithmic x axis whose ticks are the values themselves, as node counts."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
     known = sorted({float(value) for value in found if value > 0})
     axes.set_xscale("log")
-    if not known:
-        axes.set_xticks([])
-        return
-    factor = (known[-1] / known[0]) ** 0.06 if len(known) > 1 else 2.0
-    ticks = value_ticks(known)
-    axes.set_xticks(ticks, [plain(value) for value in ticks])
-    axes.xaxis.minorticks_off()
-    axes.set_xlim(known[0] / factor, known[-1] * factor)
+    axes.xaxis.set_major_locator(FixedLocator(known, nbins=VALUE_TICKS_MAX))
+    axes.xaxis.set_major_formatter(lambda value, _: plain(value))
+    axes.xaxis.set_minor_locator(NullLocator())
+    if known:
+        factor = (known[-1] / known[0]) ** 0.06 if len(known) > 1 else 2.0
+        axes.set_xlim(known[0] / factor, known[-1] * factor)
 
 
 def say(axes: Any, text: str = NOTHING) -> None:

@@ -27,14 +27,13 @@ class Plot:
     `function` is `module.function` of this package: it takes `Tables`, the title, and the `metric`
     where there is one, and returns the figure, whatever has failed or is missing. `shows` are
     columns of the comparison: the page leaves the plot out where no point has a value of any of
-    them. A plot of a search is drawn where there is one, whether the configuration names it or not.
+    them.
     """
 
     title: str
     function: str
     shows: tuple[str, ...] = ("execution_time_s",)
     metric: str = ""
-    is_of_search: bool = False
 
     def draw(self, tables: Tables, title: str) -> Figure:
         """The figure."""
@@ -73,22 +72,16 @@ PLOTS: dict[str, Plot] = {
         ("loss", "quality", "published_loss", "published_accuracy"),
     ),
     "epochs": Plot("{learned} of each epoch", "plot_training.epochs", ("loss", "quality")),
-    "race": Plot("The search: runs of each configuration", "plot_search.race", is_of_search=True),
 }
 
 
 def titles(
-    options: Mapping[str, PlotOptions | None],
-    qualities: Iterable[Quality],
-    is_searched: bool = False,
+    options: Mapping[str, PlotOptions | None], qualities: Iterable[Quality]
 ) -> dict[str, str]:
     """Name of each plot to draw → the title in the configuration, or else its own.
 
-    `qualities` belong to the runs: the titles name the quality if there is only one. `is_searched`:
-    the grid has a search.
+    `qualities` belong to the runs: the titles name the quality if there is only one.
     """
-    of_search = {n: PlotOptions() for n, plot in PLOTS.items() if plot.is_of_search}
-    options = {**(of_search if is_searched else {}), **options}
     nouns = {each.in_training.replace("_", " ") for each in qualities}
     noun = nouns.pop() if len(nouns) == 1 else "quality"
     learned = "loss" if noun == "loss" else f"loss and {noun}"
@@ -96,5 +89,5 @@ def titles(
     return {
         name: plot.title or f"{own[name][0].upper()}{own[name][1:]}"
         for name, plot in options.items()
-        if plot is not None and (is_searched or not PLOTS[name].is_of_search)
+        if plot is not None
     }

@@ -13,7 +13,7 @@ from tfscaling.conclusions.evidence import split, works_of
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import FONT_SIZE, Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
-from tfscaling.spec.config import LINE_AXES, Quality
+from tfscaling.spec.config import Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
 from tfscaling.tables.columns import Cells
 from tfscaling.tables.display import with_unit
@@ -22,13 +22,9 @@ from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
 
 NO_PRICES = "no prices in config/platforms.yaml"
 _TIME = "execution_time_s"
-#: Where a label may be: directions around its point, and distances in points, best first.
-_DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (1, 0), (0, -1), (-1, 0))
-_AROUND = tuple((far * x, far * y) for far in (5, 9, 14, 20, 27) for x, y in _DIRECTIONS)
 
 
 @dataclass(frozen=True)
@@ -84,9 +80,6 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
     for panel, points in zip(panels, shown, strict=True):
         notes += _notes(panel, points) if len(points) else []
     plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
-    figure.draw_without_rendering()  # the layout decides where the points are
-    for axes, panel, points in zip(every_axes, panels, shown, strict=True):
-        _label_points(figure, axes, panel, points)
     return figure
 
 
@@ -148,15 +141,16 @@ def _why_absent(panel: _Panel, points: pd.DataFrame, missing: str) -> str:
     return plot_figure.NO_TIMES if len(points) else ""
 
 
-def _short(row: pd.Series, gpus: bool) -> str:
+def _short(row: Cells, gpus: bool) -> str:
     """The label of a point: its nodes, and its GPUs per node if points differ in them."""
     more = gpus and row["gpus_per_node"] > 0
     return f"{row['nodes']}×{row['gpus_per_node']}" if more else str(row["nodes"])
 
 
 def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool) -> None:
-    """A line through the Pareto set of each work."""
+    """A line through the Pareto set of each work, whose points have labels."""
     metric, sets = panel.metric, _pareto_sets(panel, shown)
+    gpus = "gpus_per_node" in plot_figure.varying(panel.points)
     noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
     label = f"none has less time and {what}" + ", of the same model and recipe" * (len(sets) > 1)
@@ -164,6 +158,9 @@ def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric
     for best in sets:
         times, others = ([row[name] for row in best] for name in (_TIME, panel.name))
         axes.plot(times, others, label=label, **style)
+        for time, other, row in zip(times, others, best, strict=True):
+            at: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
+            axes.annotate(_short(row, gpus), (time, other), fontsize=FONT_SIZE, **at)
 
 
 def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
@@ -175,61 +172,3 @@ def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
     ]
     names = [_TIME, panel.name]
     return [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
-
-
-def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame) -> None:
-    """The short label of each point, where it hides the least."""
-    from matplotlib.transforms import Bbox
-
-    if not len(shown):
-        return
-    table = panel.points
-    gpus = "gpus_per_node" in plot_figure.varying(table)
-    colours = {
-        tuple(line.rows.iloc[0][axis] for axis in LINE_AXES): str(line.style["color"])
-        for line in plot_figure.series(table)
-    }
-    values_of = np.stack([values(shown, _TIME), values(shown, panel.name)], 1)
-    unit = figure.dpi / 72
-    points = axes.transData.transform(values_of) / unit
-    inside = Bbox(axes.bbox.get_points() / unit)
-    taken = [Bbox.from_bounds(x - 3.5, y - 3.5, 7, 7) for x, y in points]
-    for (_, row), at, (x, y) in zip(shown.iterrows(), values_of, points, strict=True):
-        text = _short(row, gpus)
-        size = 6.2 * len(text) + 2.5, 10.5
-        boxes = [_box((x, y), offset, size) for offset in _AROUND]
-        hidden = [
-            sum(_shared(box, other) for other in taken) + size[0] * size[1] - _shared(box, inside)
-            for box in boxes
-        ]
-        best = int(np.argmin(np.round(hidden, 3)))
-        taken.append(boxes[best])
-        dx, dy = _AROUND[best]
-        colour = colours[tuple(row[axis] for axis in LINE_AXES)]
-        axes.annotate(
-            text,
-            at,
-            (dx, dy),
-            textcoords="offset points",
-            fontsize=FONT_SIZE,
-            color=plot_figure.darker(colour),
-            ha=("right", "center", "left")[int(np.sign(dx)) + 1],
-            va=("top", "center", "bottom")[int(np.sign(dy)) + 1],
-        )
-
-
-def _box(point: tuple[float, float], offset: tuple[int, int], size: tuple[float, float]) -> Bbox:
-    """The box of a text of that size whose nearest edge is `offset` away."""
-    from matplotlib.transforms import Bbox
-
-    left, low = (
-        at + far - length * (0.5 - 0.5 * float(np.sign(far)))
-        for at, far, length in zip(point, offset, size, strict=True)
-    )
-    return Bbox.from_bounds(left, low, *size)
-
-
-def _shared(a: Bbox, b: Bbox) -> float:
-    """The area that two boxes share."""
-    both = a.intersection(a, b)
-    return both.width * both.height if both else 0.0

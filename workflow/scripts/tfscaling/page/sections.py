@@ -268,18 +268,6 @@ def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
     return Table("statuses", TextTable.of("Runs by status", header, rows, spent(runs)))
 
 
-def samples(comparison: pd.DataFrame) -> str:
-    """How many points have runs enough for intervals."""
-    planned = comparison[comparison["status"] != "excluded"]
-    sizes = planned["runs_timed"]
-    enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
-    with_times = " with times" * bool((sizes < planned["runs"]).any())
-    return (
-        f"{count(enough, 'configuration')} with at least {RUNS_FOR_INTERVAL} valid "
-        f"runs{with_times}, {len(sizes) - enough - few} with fewer, {few} with none."
-    )
-
-
 def spent(runs: pd.DataFrame) -> list[str]:
     """What failed attempts cost, if there were any: a note."""
     found = attempts.spent(runs.to_dict("records"))

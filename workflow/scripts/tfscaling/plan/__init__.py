@@ -1,11 +1,10 @@
-"""What to run next: plan with cost, budget, extra repeats, reruns, merges."""
+"""What to run next: plan with cost, budget, extra repeats, reruns."""
 
 #: Modules that other packages may import.
 __all__ = [
     "costed_plan",
     "extra_repeats",
     "local_checks",
-    "merging",
     "preflight",
     "reruns",
     "retries",

@@ -37,8 +37,6 @@ RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
 REFUSED = "refused"
 #: `duration_from` of a point without a measured run.
 TIME_LIMIT = "time limit"
-#: Where points differ in the queue by less than this, the order is chance.
-_SECONDS_MIN = 60.0
 
 
 class CostedRow(Point, frozen=True, kw_only=True):
@@ -74,16 +72,13 @@ class PointRow(CostedRow, frozen=True, kw_only=True):
     """Runs of a point that are alike; None of an excluded point.
 
     `submission` says how a run is submitted, `starts` when Slurm would start one, and `slurm` what
-    it says of those that it would not start. `wait_s` is the time until then, `ends_in_s` that
-    with the duration of the run.
+    it says of those that it would not start.
     """
 
     runs: int | None = None
     submission: str | None = None
     starts: str | None = None
     slurm: str | None = None
-    wait_s: float | None = None
-    ends_in_s: float | None = None
 
     @property
     def is_refused(self) -> bool:
@@ -135,7 +130,8 @@ class Total:
 class SearchCost:
     """Cost of a whole search, finished runs included, and of the full grid.
 
-    The least if it is decided at its next look, the most if no point leaves before its last one.
+    The least if it is decided after its next round, the most if all further rounds run the most
+    expensive points.
     """
 
     work: str
@@ -361,14 +357,8 @@ def _cost_of(
 
     prices = {point: run.usd_per_node_hour for point, run in runs.items()}
     made = {search.points[each.name]: each.number for each in search.candidates}
-    looks, next_runs = search.planned.search.looks, search.decision.runs_next
-
-    def up_to(number: int) -> dict[Point, int]:
-        """The runs if the remaining points get `number` runs."""
-        return {
-            point: max(runs, number) if search.may_be_wanted(point) else runs
-            for point, runs in made.items()
-        }
+    next_runs = {search.points[name]: runs for name, runs in search.decision.wanted.items()}
+    node_hours = {point: point.nodes * takes[point].duration_s for point in made}
 
     def cost(runs: Mapping[Point, float]) -> Total:
         hours = {
@@ -388,9 +378,9 @@ def _cost_of(
         search.planned.work,
         len(made),
         cost(made),
-        cost({p: max(n, next_runs) if search.is_next(p) else n for p, n in made.items()}),
+        cost({point: max(runs, next_runs.get(point, 0)) for point, runs in made.items()}),
         cost({point: max(made[point], number) for point, number in expected.items()}),
-        cost(up_to(looks[-1])),
+        cost(search.most_runs(node_hours)),
         cost({each.point: each.repeats for each in search.planned.points if each.point in made}),
     )
 
@@ -457,40 +447,3 @@ def _of_point(runs: Sequence[PlanRow]) -> PointRow:
     fields["node_hours"] = sums.node_hours
     fields["cost_usd"] = None if sums.unpriced else sums.cost_usd
     return PointRow(**fields, runs=len(runs))
-
-
-def soonest(rows: Iterable[PointRow]) -> Iterator[str]:
-    """For each model and recipe which run is the shortest, and which would end first.
-
-    Only of points whose duration was measured and which Slurm would start; nothing of fewer than
-    two.
-    """
-    works: dict[tuple[str, str], list[PointRow]] = {}
-    for row in rows:
-        if row.ends_in_s is not None and row.duration_from != TIME_LIMIT:
-            works.setdefault((row.model, row.recipe), []).append(row)
-    for (model, recipe), points in works.items():
-        if len(points) > 1:
-            yield f"{model}, {recipe}: {_compared(points)}"
-
-
-def _compared(points: list[PointRow]) -> str:
-    times = [(row.duration_s or 0.0, row.ends_in_s or 0.0, row) for row in points]
-    run_s, end_s, shortest = min(times, key=lambda each: (each[0], each[2].nodes))
-    _, first_s, first = min(times, key=lambda each: (each[1], each[2].nodes))
-    of_shortest = f"the shortest run has {_name(shortest)} ({_about(run_s)})"
-    if end_s - first_s < _SECONDS_MIN:
-        return f"{of_shortest}; with the queue as it is now it would end first, too."
-    return (
-        f"{of_shortest}, but with the queue as it is now {_name(first)} would end first: in "
-        f"{_about(first_s)}, that one in {_about(end_s)}."
-    )
-
-
-def _name(row: PointRow) -> str:
-    gpus = f" with gpus_per_node {row.gpus_per_node}" if row.gpus_per_node else ""
-    return f"{row.nodes} node{'s' * (row.nodes > 1)}{gpus} on {row.platform}"
-
-
-def _about(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

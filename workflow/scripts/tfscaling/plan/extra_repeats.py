@@ -49,9 +49,8 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
 
     work: str
     points: Annotated[int, Meta(description="From which the search chooses.")]
-    left: Annotated[tuple[str, ...], Meta(description="Eliminated configurations, by their paths.")]
-    wanted: Annotated[tuple[str, ...], Meta(description="Configurations that need more runs.")]
-    runs_next: Annotated[int, Meta(description="Runs of each at the next analysis, or 0.")]
+    left: Annotated[tuple[str, ...], Meta(description="Excluded configurations, by their paths.")]
+    wanted: Annotated[tuple[str, ...], Meta(description="Configurations that run next.")]
     is_decided: bool
 
     @classmethod
@@ -60,9 +59,8 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             work=search.planned.work,
             points=len(search.points),
-            left=tuple(each.name for each in decision.eliminated),
-            wanted=decision.wanted,
-            runs_next=decision.runs_next,
+            left=tuple(name for name, each in decision.standings.items() if each.reason),
+            wanted=tuple(decision.wanted),
             is_decided=decision.is_decided,
         )
 

@@ -1,15 +1,12 @@
 """What this machine shows before runs start: libraries of CUDA and MPI, and the user's models.
 
-A model that cannot be built would fail in every run. What was built is remembered by the checksum
-of its code, recipe and data: it is built once.
+A model that cannot be built would fail in every run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes.util
-import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -23,9 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfscaling.files import atomic
-from tfscaling.record import prepared_data
-from tfscaling.spec import user_code, variants
+from tfscaling.spec import user_code
 from tfscaling.spec.config import Config
 from tfscaling.spec.run_spec import JobSpec, ModelToCheck, RunSpec
 
@@ -122,10 +117,9 @@ def _loading_error() -> str | None:
 
 #: Longest time for all of them.
 LIMIT_S = 120.0
-#: Below the folder of results: keys of what was built, and what the builds printed.
-BUILT, LOG = "built_models.json", "logs/check_models.log"
+#: Below the folder of results: what the builds printed.
+LOG = "logs/check_models.log"
 _SCRIPT = Path(__file__).resolve().parents[2] / "check_models.py"
-_KEPT_MAX = 1000
 _SWITCH = "`check_models: false` starts runs without this check"
 
 
@@ -141,18 +135,16 @@ def check(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> 
 
     Runs on platforms with a `setup` have another environment, and are left out.
     """
-    due = to_build(specs, results)
+    due = to_build(specs)
     if not due or util.find_spec("tensorflow") is None:
         return Outcome()
-    names = _names(list(due.values()))
-    print(f"building {names} once, before runs start", file=sys.stderr, flush=True)
-    found, ended = _built(list(due.values()), results, limit_s)
+    print(f"building {_names(due)} once, before runs start", file=sys.stderr, flush=True)
+    found, ended = _built(due, results, limit_s)
     problems = [
         f"{model.spec.point.model} with recipe {model.spec.point.recipe}: {problem}"
-        for model, problem in zip(due.values(), found, strict=False)
+        for model, problem in zip(due, found, strict=False)
         if problem is not None
     ]
-    _remember([key for key, wrong in zip(due, found, strict=False) if wrong is None], results)
     if problems:
         return Outcome(
             "No run was started: runs of these would fail.\n"
@@ -160,7 +152,7 @@ def check(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> 
             + f"The traceback: {results / LOG}. {_SWITCH}."
         )
     if ended:
-        left = _names(list(due.values())[len(found) :])
+        left = _names(due[len(found) :])
         return Outcome(warning=f"{left}: not checked, {ended}; log: {results / LOG}. {_SWITCH}.")
     return Outcome()
 
@@ -169,8 +161,8 @@ def _names(models: list[ModelToCheck]) -> str:
     return ", ".join(dict.fromkeys(model.spec.point.model for model in models))
 
 
-def to_build(specs: Iterable[RunSpec], results: Path) -> dict[str, ModelToCheck]:
-    """One of the runs of each model, recipe and dataset that was not built yet, by its key.
+def to_build(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
+    """One of the runs of each model, recipe and dataset.
 
     The one of the fewest tasks: a model that cannot do with more is a result of those runs, but for
     what the model itself says.
@@ -190,26 +182,11 @@ def to_build(specs: Iterable[RunSpec], results: Path) -> dict[str, ModelToCheck]
         other = smallest.get(alike)
         if other is None or _size(spec) < _size(other):
             smallest[alike] = spec
-    built = _remembered(results)
-    models = [ModelToCheck(spec, alike in distributed) for alike, spec in smallest.items()]
-    keyed = {_key(model, results): model for model in models}
-    return {key: model for key, model in keyed.items() if key not in built}
+    return [ModelToCheck(spec, alike in distributed) for alike, spec in smallest.items()]
 
 
 def _size(spec: RunSpec) -> tuple[int, int]:
     return spec.geometry.tasks, spec.replicas
-
-
-def _key(model: ModelToCheck, results: Path) -> str:
-    spec = model.spec
-    facts = prepared_data.facts(results / "datasets" / f"{variants.data_of(spec)}.npz")
-    content = [
-        *(spec.point.model, spec.dataset, spec.per_replica_batch_size, model.on_several_replicas),
-        msgspec.to_builtins(spec.recipe),
-        *(user_code.of_run(spec).checksums(), facts and facts.sha256),
-        [metadata.version(name) for name in ("tensorflow", "keras")],
-    ]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _built(
@@ -237,16 +214,3 @@ def _built(
             process.wait()
         lines = problems.read_bytes().splitlines() if problems.exists() else []
     return [msgspec.json.decode(line, type=str | None) for line in lines], ended
-
-
-def _remembered(results: Path) -> list[str]:
-    try:
-        return msgspec.json.decode((results / BUILT).read_bytes(), type=list[str])
-    except (OSError, msgspec.DecodeError):
-        return []
-
-
-def _remember(keys: list[str], results: Path) -> None:
-    if keys:
-        kept = list(dict.fromkeys([*_remembered(results), *keys]))[-_KEPT_MAX:]
-        atomic.write_text(results / BUILT, json.dumps(kept, indent=1) + "\n")

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -52,25 +52,16 @@ TIMEOUT_S = 15.0
 PING_TIMEOUT_S = 5.0
 #: In the states of a node on which Slurm starts nothing now, though perhaps later. A node with `*`
 #: does not respond. Idle nodes are unknown while the controller starts, which then offers no node.
-_UNKNOWN = "unk"
-_OUT_OF_SERVICE = ("down", "drain", "fail", "error", _UNKNOWN, "maint", "reboot", "*")
-#: A part of `gpu:v100:4(S:0-1),nvme:1`: name, type, number.
-_GRES = re.compile(r"([^:,()]+)(?::([^:,()\d][^:,()]*))?(?::(\d+))?(?:\([^)]*\))?")
+_OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unk", "maint", "reboot", "*")
 
 _PointT = TypeVar("_PointT", bound=Point)
 
 
 class Request(NamedTuple):
-    """What a job requests of Slurm: the question to sbatch, and what is compared with limits.
-
-    `cpus`, `gres` and `mem_mb` are for each node; `mem_mb` 0 requests none.
-    """
+    """What a job requests of Slurm: the question to sbatch, and what is compared with limits."""
 
     question: str
     nodes: int
-    cpus: int
-    gres: str
-    mem_mb: int
     runtime_min: int
     #: None: the default partition; several names with commas between: any of them.
     partition: str | None
@@ -97,16 +88,12 @@ def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[P
 
 
 def _request(point: Point, config: Config, how: Submission) -> Request:
-    platform, on_slurm = config.platforms[point.platform], point.geometry
-    asked = platforms.slurm_resources(platform, on_slurm)
+    platform = config.platforms[point.platform]
+    asked = platforms.slurm_resources(platform, point.geometry)
     line = sweep_jobs.sbatch_line(asked, sweep_jobs.RUN, how)
-    tasks = on_slurm.tasks_per_node_max if platform.launcher != "local" else 1
     return Request(
         question=question(line) if line.startswith("sbatch ") else line,
         nodes=int(asked["nodes"]),
-        cpus=tasks * int(asked["cpus_per_task"]),
-        mem_mb=int(asked.get("mem_mb", 0)),
-        gres=str(asked.get("gres", "")),
         runtime_min=platform.runtime_min,
         partition=platform.partition,
         account=platform.account,
@@ -159,12 +146,8 @@ def _answer(request: Request) -> Answer:
     answer = read(done.returncode, done.stderr)
     if any(words in answer.refusal for words in _NO_CONTACT):
         raise NoSlurmError(f"Slurm does not answer: {answer.refusal}")
-    if _NOT_AVAILABLE in answer.refusal:
-        nodes = nodes_of(request)
-        if waits_for := out_of_service(request, nodes):
-            return Answer(waits_for=waits_for)
-        if lacks := lacking(request, nodes):
-            return Answer(refusal=f"{answer.refusal}: {lacks}")
+    if _NOT_AVAILABLE in answer.refusal and (waits_for := out_of_service(request)):
+        return Answer(waits_for=waits_for)
     return answer
 
 
@@ -179,10 +162,9 @@ def read(status: int, words: str) -> Answer:
 
 
 class Verdict(NamedTuple):
-    """Whether a sweep may start: `refusal` says why not, `outlook` what Slurm says of its start."""
+    """Whether a sweep may start: `refusal` says why not."""
 
     refusal: str = ""
-    outlook: tuple[str, ...] = ()
     #: What Slurm says of each point that it refuses.
     refused: Mapping[Point, str] = types.MappingProxyType({})
 
@@ -199,7 +181,7 @@ def verdict(points: Iterable[Point], config: Config, how: Submission) -> Verdict
     of_points = {point: answers[request] for point, request in asked.items()}
     refused = {point: a.refusal for point, a in of_points.items() if a.refusal}
     if not refused:
-        return Verdict(outlook=tuple(outlook(of_points, datetime.datetime.now())))
+        return Verdict()
     lines = ["Slurm refuses what these configurations request:"]
     for line, point in by_words(refused.items()):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
@@ -236,10 +218,7 @@ def answered(row: PointRow, answer: Answer, now: datetime.datetime) -> PointRow:
         return replace(row, starts="waits", slurm=answer.waits_for)
     if answer.start is None:
         return replace(row, starts=None)
-    wait_s = max(0.0, (answer.start - now).total_seconds())
-    ends_in_s = None if row.duration_s is None else wait_s + row.duration_s
-    starts = start_text(answer.start, now)
-    return replace(row, starts=starts, wait_s=wait_s, ends_in_s=ends_in_s)
+    return replace(row, starts=start_text(answer.start, now))
 
 
 def shapes(points: Iterable[Point]) -> str:
@@ -254,21 +233,6 @@ def shapes(points: Iterable[Point]) -> str:
         text += f" with gpus_per_node {gpus}" if gpus else ""
         texts.append(text + (f" and tasks_per_node {tasks}" if tasks != "1" else ""))
     return "; ".join(texts)
-
-
-def outlook(answers: Mapping[Point, Answer], now: datetime.datetime) -> list[str]:
-    """When Slurm would start what it accepts, each request taken alone, in a few lines."""
-    lines = [
-        f"{point.platform}, {shapes([point])}: waits, because {answer.waits_for}"
-        for point, answer in answers.items()
-        if answer.waits_for
-    ]
-    starts = [max(answer.start, now) for answer in answers.values() if answer.start]
-    if starts:
-        first, last = (start_text(start, now) for start in (min(starts), max(starts)))
-        when = first if first == last else f"the first {first}, the last {last}"
-        lines.append(f"Slurm accepts what the runs ask for; alone, each would start: {when}")
-    return lines
 
 
 def start_text(start: datetime.datetime, now: datetime.datetime) -> str:
@@ -305,77 +269,15 @@ def ask_slurm(command: str, *options: str, cluster: str | None) -> list[str]:
     return done.stdout.splitlines()
 
 
-class Node(NamedTuple):
-    """A node as sinfo has it; `gres` such as `gpu:v100:4(S:0-1)`."""
-
-    name: str
-    state: str
-    cpus: int
-    gres: str
-    mem_mb: int
-
-    def fits(self, request: Request) -> bool:
-        """Whether it has the CPUs, GPUs and memory; features and limits are not compared."""
-        is_large = self.cpus >= request.cpus and self.mem_mb >= request.mem_mb
-        return is_large and self.has_gres(request)
-
-    def has_gres(self, request: Request) -> bool:
-        """Whether it has the GPUs."""
-        have = list(_gres_of(self.gres))
-        return all(
-            sum(n for other, type_, n in have if other == name and kind in (None, type_)) >= number
-            for name, kind, number in _gres_of(request.gres)
-        )
-
-    @property
-    def is_in_service(self) -> bool:
-        return not any(word in self.state.lower() for word in _OUT_OF_SERVICE)
-
-
-def _gres_of(text: str) -> Iterator[tuple[str, str | None, int]]:
-    for name, kind, number in _GRES.findall(text):
-        yield name, kind or None, int(number or 1)
-
-
-def out_of_service(request: Request, nodes: Iterable[Node]) -> str:
-    """Which nodes the request waits for, if they are enough with those out of service; or ""."""
-    fitting = {node.name: node for node in nodes if node.fits(request)}
-    out = sorted(name for name, node in fitting.items() if not node.is_in_service)
-    is_starting = any(_UNKNOWN in node.state.lower() for node in fitting.values())
-    is_enough = len(fitting) - len(out) >= request.nodes and not is_starting
-    if len(fitting) < request.nodes or is_enough:
-        return ""
-    shown = ", ".join(out[:3]) + (", …" if len(out) > 3 else "")
-    return f"{len(out)} of {len(fitting)} nodes that are large enough are out of service: {shown}"
-
-
-def lacking(request: Request, nodes: Sequence[Node]) -> str:
-    """What the request needs and the nodes of the partition lack, or ""."""
-    where = f"partition {request.partition}" if request.partition else "the cluster"
-    found = []
-    if 0 < len(nodes) < request.nodes:
-        found.append(f"{where} has {len(nodes)} node{'s' * (len(nodes) > 1)}")
-    for unit, asked, having in (
-        ("CPUs", request.cpus, [node.cpus for node in nodes]),
-        ("MB of memory", request.mem_mb, [node.mem_mb for node in nodes]),
-    ):
-        if 0 < (largest := max(having, default=0)) < asked:
-            found.append(f"no node of {where} has {asked} {unit}, the largest has {largest}")
-    if nodes and not any(node.has_gres(request) for node in nodes):
-        found.append(f"no node of {where} has {request.gres}")
-    return "; ".join(found)
-
-
-def nodes_of(request: Request) -> list[Node]:
-    """All nodes of the partition; none if sinfo fails."""
-    options = ["--noheader", "--Node", "--format=%N|%T|%c|%G|%m"]
+def out_of_service(request: Request) -> str:
+    """Which nodes of the partition are out of service, for which the request may wait; or ""."""
+    options = ["--noheader", "--Node", "--format=%N|%T"]
     options += [f"--partition={request.partition}"] if request.partition else []
     lines = ask_slurm("sinfo", *options, cluster=request.cluster)
-    rows = [line.strip().split("|") for line in lines]
-    return [
-        Node(name, state, int(cpus.rstrip("+")), gres, int(mem_mb.rstrip("+")))
-        for name, state, cpus, gres, mem_mb in (row for row in rows if len(row) == 5)
-    ]
+    states = dict(line.strip().split("|") for line in lines if line.count("|") == 1)
+    out = [n for n, state in states.items() if any(w in state.lower() for w in _OUT_OF_SERVICE)]
+    shown = ", ".join(out[:3]) + (", …" if len(out) > 3 else "")
+    return f"{len(out)} of {len(states)} nodes are out of service: {shown}" if out else ""
 
 
 def exceeded(request: Request, partition: Mapping[str, str]) -> str:

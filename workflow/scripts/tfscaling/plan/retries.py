@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfscaling.record import attempts, crashes, events, run_record, run_states
+from tfscaling.record import attempts, crashes, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
 from tfscaling.spec import run_spec
@@ -50,27 +50,9 @@ def is_lasting(record: Path) -> bool:
         return False
     if failure is None:
         return False
-    return lasts(failure.cause) or _is_limit_too_short(record.parent, failure)
-
-
-def _is_limit_too_short(run: Path, failure: FailureReport) -> bool:
-    """Whether at its pace the attempt needed more than its time limit, and can't be resumed."""
-    checkpoints = run / attempts.CHECKPOINTS
-    if failure.cause.kind != "time_limit" or any(checkpoints.glob("steps=*")):
-        return False
-    attempt = attempts.path(run, failure.attempt)
-    try:
-        recipe = run_spec.read(attempt / attempts.SPEC, RunSpec).recipe
-        happened = events.read(attempt / "rank-0.events.jsonl")
-    except (run_spec.SpecError, OSError):
-        return False
-    first_s = [event["time_s"] for event in happened if event["event"] == "first_step"]
-    done = [event for event in happened if event["event"] == "epoch"]
-    if not first_s or not done or recipe.stop_after_steps or failure.wall_time_s is None:
-        return False
-    epoch_s = (done[-1]["time_s"] - first_s[0]) / done[-1]["epoch"]
-    needed_s = first_s[0] - happened[0]["time_s"] + recipe.epochs * epoch_s
-    return bool(needed_s > failure.wall_time_s)
+    has_checkpoint = any((record.parent / attempts.CHECKPOINTS).glob("steps=*"))
+    is_out_of_time = failure.cause.kind == "time_limit" and not has_checkpoint
+    return is_out_of_time or lasts(failure.cause)
 
 
 def lasts(cause: Cause) -> bool:

@@ -119,10 +119,7 @@ class SweepStart:
             yield outcome.refusal
 
     def _slurm_problems(self) -> Iterator[str]:
-        """Why Slurm can never start a job, or nobody would see its end.
-
-        Prints when Slurm would start jobs. Its reasons are kept for the tables.
-        """
+        """Why Slurm can never start a job, or nobody would see its end; kept for the tables."""
         if not self._is_on_slurm:
             return
         from tfscaling.plan import preflight, sweep_jobs
@@ -139,8 +136,6 @@ class SweepStart:
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
         runs = [run.spec for run in self.jobs.runs.values()]
         run_states.write_queue_notes(self._runs_dir, runs, said)
-        for line in verdict.outlook:
-            print(line, file=sys.stderr)
         yield verdict.refusal
 
     def _unseen_jobs(self) -> str:

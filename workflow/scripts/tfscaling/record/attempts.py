@@ -300,11 +300,6 @@ def read_beginning(attempt: Path) -> Beginning | None:
     return run_record.decoded(attempt / BEGINNING, _BEGINNING, 0)
 
 
-def write_beginning(attempt: Path, beginning: Beginning) -> None:
-    """Note it in the attempt's folder."""
-    run_record.write_json(attempt / BEGINNING, beginning)
-
-
 def earlier_attempts(run: Path, beginning: Beginning) -> tuple[EarlierAttempt, ...]:
     """The attempts before this one whose training it continues."""
     numbers = range(beginning.first_attempt, beginning.attempt)
@@ -345,11 +340,6 @@ def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport])
 def remove_checkpoints(run: Path) -> None:
     """Delete the run's checkpoints: it has its record, or none of them counts."""
     shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
-
-
-def write_position(file: Path, steps: int) -> None:
-    """Note how many steps the training has."""
-    atomic.write_text(file, f"{steps}\n")
 
 
 def _steps(attempt: Path) -> int | None:

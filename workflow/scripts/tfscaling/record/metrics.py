@@ -182,11 +182,9 @@ class PointMetrics(RunMetrics):
     time_to_target_s: Annotated[Amount, Metric("time to target", "s", "lower", 1, ends=_RANGE)] = (
         NAN
     )
-    """From the trainer's first line to the end of the first evaluation whose quality is as good as
-    its target in `question.limits`, evaluations so far included; null where a program tells no
-    times of the epochs after that. Without evaluation_interval_epochs in the recipe, the only
-    evaluation is that after the last epoch. MLPerf's clock is the same, but lets initialisation of
-    up to 30 minutes out."""
+    """The trainer's first line to the end of the first evaluation that reaches the target in
+    `question.limits`, with the evaluations so far; null where a program reports no times of
+    epochs."""
     cost_to_target_usd: Annotated[
         Amount, Metric("cost to target", "US dollars", "lower", 4, ends=_RANGE)
     ] = NAN
@@ -256,8 +254,8 @@ def of_quality(quality: Quality) -> Metric:
 
 
 #: Why the time to a target is unknown although the run reached it.
-_UNKNOWN = "its time to the target is not known: "
-_NO_TIMES = f"{_UNKNOWN}the program reports no times for all later epochs"
+_UNKNOWN = "the run's time to the target is not known: "
+_NO_TIMES = f"{_UNKNOWN}the program does not report the time of each epoch"
 _NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs, checkpoints and probes"
 
 

@@ -6,11 +6,13 @@ docs/programs.md has the ways and their formats.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -37,24 +39,16 @@ class ObservationError(ValueError):
         super().__init__(f"{place}: {message}")
 
 
-class Reader(Protocol):
-    """Reads the report of one rank's program.
-
-    `path` is a file, or the folder of the program's own logs; `patterns` are from the recipe.
-    Raises ObservationError, or ValueError for a report that is wrong as a whole.
-    """
-
-    def __call__(self, path: Path, patterns: Mapping[str, str], /) -> Observed: ...
-
-
 class Observer(NamedTuple):
     """A way to observe a program.
 
-    `source` is where the report is unless the recipe names a `log_folder`: a file of events that
-    every rank's program writes, or a copy of the program's output.
+    `reader` reads the report of one rank's program, a file or the folder of its logs, by the
+    recipe's patterns; it raises ObservationError, or ValueError for a report that is wrong as a
+    whole. `source` is where the report is unless the recipe names a `log_folder`: a file of events
+    that every rank's program writes, or a copy of the program's output.
     """
 
-    reader: Reader
+    reader: Callable[[Path, Mapping[str, str]], Observed]
     source: Literal["events", "output", "log_folder"]
 
     def read(self, path: Path, patterns: Mapping[str, str] | None = None) -> Observed:
@@ -324,6 +318,8 @@ def _number(array_of: Callable[[Any], Any], value: Any) -> float | None:
 
 # Output, searched for patterns: regular expressions with one group, the value. It has no times.
 
+#: Seconds that a pattern may take for all lines of a log.
+_PATTERN_S = 60.0
 #: What a program prints for a value that is not finite.
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
 #: Text right after or before a group that belongs to its number; the second only after whole
@@ -333,8 +329,6 @@ _REST_OF_WHOLE = re.compile(
     r",\d{3}(?!\d)|,\d+(?![\d.])|[\u00a0\u2009\u202f]\d{3}(?!\d)| \d{3}[.,]\d"
 )
 _BEFORE = re.compile(r"\d\.?$|(?<![\w)-])-$")
-#: A word of a line; thousands may be separated by a space.
-_WORD = re.compile(r"\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3}(?:[.,]\d+)?)+(?!\S)|\S+")
 
 
 class _Match(NamedTuple):
@@ -401,7 +395,28 @@ def _matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_Mat
     if compiled.groups != 1:
         text = f"pattern {pattern!r} has {compiled.groups} groups, expected one: the value"
         raise ValueError(text)
-    found = []
+    with _limited(f"{name}: pattern {pattern!r} takes longer than {_PATTERN_S:g} s"):
+        return _found(path, lines, name, compiled)
+
+
+@contextlib.contextmanager
+def _limited(message: str) -> Iterator[None]:
+    """Raise ValueError after _PATTERN_S seconds: nested repetitions can take for ever."""
+
+    def stop(*_: object) -> None:
+        raise ValueError(message)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, _PATTERN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _found(path: Path, lines: list[str], name: str, compiled: re.Pattern[str]) -> list[_Match]:
+    pattern, found = compiled.pattern, []
     for number, line in enumerate(lines, 1):
         # a pattern of digits would not see that the value became NaN
         filled = _NOT_FINITE.sub(lambda lost: "0.0".ljust(len(lost[0]), "0"), line)
@@ -429,8 +444,7 @@ def _value(line: str, match: re.Match[str]) -> float:
         raise ValueError(f"{text!r}, expected a number") from None
     has_rest = _REST.match(line, end) or (text.isdecimal() and _REST_OF_WHOLE.match(line, end))
     if text == text.strip() and (has_rest or _BEFORE.search(line[:begin])):
-        (whole,) = (m[0] for m in _WORD.finditer(line) if m.start() <= begin < m.end())
-        raise ValueError(f"{text!r} of {whole!r}, expected the whole number")
+        raise ValueError(f"{text!r}, a part of a number in '{line.strip()[:200]}'")
     return value
 
 

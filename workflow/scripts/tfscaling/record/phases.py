@@ -85,9 +85,8 @@ class Phases(Part, frozen=True, kw_only=True):
     teardown_time_s: Annotated[Amount, Phase("teardown")]
     """To all ranks ended and checked."""
     execution_time_s: Annotated[Amount, Phase("execution", digits=3, of_wall_time=False)]
-    """The trainer's first line to the end of training - without evaluations between epochs. Of a
-    user's program from its start on the first rank to its end on the last, without evaluations that
-    were observed."""
+    """The trainer's first line to the end of training, without evaluations. For a program from its
+    start on the first rank to its end on the last, without observed evaluations."""
 
     @property
     def wall_time_s(self) -> float:

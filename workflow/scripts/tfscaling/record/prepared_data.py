@@ -71,15 +71,14 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
         )
     assert found.examples is not None, "prepared arrays have examples"
     validation = recipe.validation_examples
+    training = found.examples.y_train - (validation or 0)
     held_out = found.examples.y_test if validation is None else validation
     return PreparedData(
         name=found.dataset,
         source=found.source,
         sha256=found.sha256,
-        train_examples=_at_most(
-            found.examples.y_train - (validation or 0), recipe.train_examples_max
-        ),
-        test_examples=_at_most(held_out, recipe.test_examples_max),
+        train_examples=min(training, recipe.train_examples_max or training),
+        test_examples=min(held_out, recipe.test_examples_max or held_out),
         user_code=found.user_code,
     )
 
@@ -132,10 +131,6 @@ def checksum_here(dataset_file: Path) -> str | None:
 def folder_beside(runs_dir: Path) -> Path:
     """Where the prepared datasets lie, given where the runs do."""
     return runs_dir.with_name("datasets")
-
-
-def _at_most(examples: int, limit: int | None) -> int:
-    return examples if limit is None else min(examples, limit)
 
 
 def _beside(dataset_file: Path) -> Path:

@@ -13,7 +13,6 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tfscaling.record.clock import Offset
 from tfscaling.spec.config import number
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -73,11 +72,6 @@ class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Added to the rank's time it gives the launcher's."""
     uncertainty_s: float | UnsetType = UNSET
     """The offset is right within this."""
-
-    @classmethod
-    def of(cls, offset: Offset | None) -> RankClock:
-        """Of an offset that was measured, or could not be."""
-        return cls() if offset is None else cls(offset.offset_s, offset.uncertainty_s)
 
 
 class GpuUse(Part, frozen=True, kw_only=True):

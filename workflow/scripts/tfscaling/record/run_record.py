@@ -106,9 +106,8 @@ class Computation(Part, frozen=True, kw_only=True):
     """A step's computation and the rest of it, and the slowest rank."""
 
     compute_time_s: float | None
-    """Median time of forward and backward pass alone of the median rank, of an even number of ranks
-    the faster one in the middle - measured without all-reduce and update on the same ranks at the
-    same time; null with parameter servers."""
+    """Median time of forward and backward pass alone, of the median rank (of an even number, the
+    faster one in the middle), without all-reduce and update; null with parameter servers."""
     synchronisation_time_s: float | None
     """step_time_s less input_wait_s and compute_time_s, each step by itself - communication,
     waiting for slower ranks, and the update."""
@@ -158,9 +157,8 @@ class Metrics(Computation, frozen=True, kw_only=True):
     """What the run measured besides its phases."""
 
     loss: float | None
-    """Mean over the last epoch's examples while they are trained - the total loss as Keras reports
-    it, with the model's own losses such as regularisers; null only if the run diverged, or if a
-    user's program does not tell."""
+    """Mean over the last epoch's examples while they are trained - the total loss with the model's
+    own losses, as in Keras; null if the run diverged, or if a program does not report it."""
     accuracy: Share | None
     """Likewise; null if a custom model measures no accuracy."""
     test_loss: float | None
@@ -176,9 +174,8 @@ class Metrics(Computation, frozen=True, kw_only=True):
     attribution: Attribution | None = None
     """Null unless the recipe asks for it."""
     gradient_noise_scale: Annotated[float, number("examples", ge=0)] | None = None
-    """Global batch beyond which larger ones hardly help (McCandlish et al. 2018, simple noise
-    scale), from the gradients at the last evaluation; null unless the recipe asks for it, or if
-    noise hides the gradient."""
+    """Global batch beyond which larger ones hardly help (McCandlish et al. 2018), at the last
+    evaluation; null unless the recipe requests it, or if noise hides the gradient."""
     gradient_norms: tuple[GradientNorms, ...] = ()
     """What that follows from, of all evaluations."""
     throughput_examples_per_s: float | None

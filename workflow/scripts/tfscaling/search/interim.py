@@ -1,24 +1,27 @@
-"""The interim analyses of a search: who is eliminated, who is the best, who needs more runs."""
+"""The interim analyses of a search: what the runs show, and which runs come next."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr
 
-from tfscaling.spec.config import LOOKS, Limit, Question, Search
+from tfscaling.search.scaling_model import POOLED_FREEDOM, Array, Fit, Runs, ScalingModel
+from tfscaling.spec.config import Limit, Question, Search
 from tfscaling.tables import estimates
 from tfscaling.tables.comparison import OF_ALL_RUNS
-from tfscaling.tables.estimates import CONFIDENCE, PRIOR_FREEDOM, Array, Estimates
+from tfscaling.tables.estimates import CONFIDENCE
 
 #: Where a run may miss a target or a limit, a candidate is named from this many runs on, if all of
 #: them kept it: with 95 %, no more than 24 % of its runs miss it.
 KEPT_RUNS = 11
+#: A search ends undecided after this many rounds.
+ROUNDS_MAX = 40
 
 #: Metric → value of a run; infinite: it diverged or did not reach the target; NaN: not known.
 Run = Mapping[str, float]
@@ -29,16 +32,15 @@ class Candidate:
     """A candidate and its runs by block; None: no run, or the infrastructure ended it.
 
     `failed_blocks`, from 0, are those whose run failed too often to be tried again. Later blocks
-    replace `skipped_blocks`, up to `blocks_max`. `cost` of a run is in any unit. Candidates on the
-    same `line` differ only in their nodes.
+    replace `skipped_blocks`, up to `blocks_max`. Candidates on the same `line` differ only in
+    their nodes.
     """
 
     name: str
     runs: tuple[Run | None, ...] = ()
     failed_blocks: frozenset[int] = frozenset()
     skipped_blocks: frozenset[int] = frozenset()
-    blocks_max: int = LOOKS[-1]
-    cost: float | None = None
+    blocks_max: int = Search().repeats_max
     line: str = ""
     nodes: int = 1
 
@@ -62,14 +64,18 @@ class Candidate:
 
 
 class Reason(StrEnum):
-    """Why a candidate was eliminated."""
+    """Why a candidate is not the answer."""
 
     NOT_THE_BEST = "not the best"
-    SCREENED = "far behind in its only run"
-    BOUNDED = "no better even with linear speed-up"
+    BY_ITS_LINE = "not run, behind by its line"
     DOES_NOT_RUN = "does not run"
     NOT_REACHED = "does not reach the target reliably"
     NOT_ALLOWED = "beyond a limit"
+    NOT_SHOWN = "not shown to keep the limits"
+
+
+#: A candidate that left for one of these may be better than the one that is named.
+FAILED = (Reason.DOES_NOT_RUN, Reason.NOT_REACHED)
 
 
 class Allowed(StrEnum):
@@ -81,19 +87,20 @@ class Allowed(StrEnum):
 
 
 @dataclass(frozen=True)
-class Elimination:
-    """A candidate that was eliminated in a round, from 1, or in 0 by a screen or a bound.
+class Standing:
+    """What is known about a candidate.
 
-    `gap`: by what fraction `rival` was ahead, at least by this where `reason` is a bound.
-    `at_least`: by what fraction it is worse than `rival`, where that is claimed.
+    `runs` were analysed. `behind`: by what fraction it is behind the best, by estimate; negative
+    where the best was chosen for its certainty. `chance` is the probability that it is better than
+    the best by more than the indifference. Both are None before the first analysis. `reason` is
+    None for the best and those not excluded.
     """
 
-    name: str
-    round: int
-    reason: Reason
-    rival: str | None = None
-    gap: float | None = None
-    at_least: float | None = None
+    runs: int
+    behind: float | None
+    chance: float | None
+    reason: Reason | None
+    allowed: Allowed
 
 
 @dataclass(frozen=True)
@@ -101,86 +108,68 @@ class Decision:
     """What is known after the last interim analysis, and what the next one needs.
 
     `best` may be worse than the best by the fraction `bound`; None where nothing may be named.
-    `cheapest` is the cheapest of the survivors shown to be within the indifference of the best.
     Nothing is compared, so nothing decided, where fewer than two candidates have a valid run.
-    `unresolved` were eliminated because they do not run or miss the target, and their valid runs
-    are not shown to be worse than the runs of `best`.
+    `unresolved` do not run or miss the target, and their valid runs are not shown to be worse than
+    the runs of `best`. `beat_by`: a candidate without runs would have to be better than its line
+    says by this fraction, to be better than the best by more than the indifference; None if every
+    candidate has a run.
 
-    `runs` of each candidate were analysed last. The next analysis needs `runs_next` runs of each
-    `wanted` candidate: none and 0 when the search has ended. Those that are `waiting` only run if
-    the runs of the others leave it open.
+    The next analysis needs this many runs of each candidate in `wanted`, which is empty when the
+    search has ended. Those in `open` may be run later.
     """
 
     best: str | None
     bound: float
     is_decided: bool
     has_ended: bool
-    survivors: tuple[str, ...]
-    eliminated: tuple[Elimination, ...]
-    cheapest: str | None
-    rounds: int
     is_compared: bool
+    rounds: int
+    standings: Mapping[str, Standing]
     unresolved: tuple[str, ...]
-    runs: Mapping[str, int]
-    wanted: tuple[str, ...]
-    runs_next: int
-    allowed: Mapping[str, Allowed]
-    waiting: tuple[str, ...] = ()
+    beat_by: float | None
+    wanted: Mapping[str, int]
+    open: tuple[str, ...]
 
     @property
-    def due(self) -> tuple[str, ...]:
-        """The candidates whose runs the next analysis needs."""
-        return tuple(name for name in self.wanted if name not in self.waiting)
+    def survivors(self) -> tuple[str, ...]:
+        """The candidates that are not excluded."""
+        return tuple(name for name, each in self.standings.items() if each.reason is None)
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """The number of analysed runs by candidate."""
+        return {name: each.runs for name, each in self.standings.items()}
+
+    @property
+    def failed(self) -> dict[str, Reason]:
+        """The candidates that do not run or miss the target."""
+        reasons = {name: each.reason for name, each in self.standings.items()}
+        return {name: why for name, why in reasons.items() if why in FAILED}
 
 
-#: Runs at an analysis → the least distance of logarithms that eliminates a candidate.
-EARLY_GAPS = {1: math.log(3.5), 2: math.log(1.45), 3: math.log(1.35), 4: math.log(1.2)}
-#: The share of the error of each interim analysis.
-SHARES = (0.4, 0.2, *(0.4 / 6,) * 6)
-#: A screen by one run has this share of the error. It assumes that runs scatter by at most
-#: SCREEN_SCATTER and that no run takes more than SCREEN_DISTURBED times as long as usual.
-SCREEN_SHARE, SCREEN_SCATTER, SCREEN_DISTURBED = 0.2, 0.10, 3.0
-#: The share of bounds by linear speed-up, for both parts of the first round together.
-BOUNDS_SHARE = 0.2
-#: Amounts are claimed from this many runs on.
-CLAIM_RUNS = 4
-#: The limits' share of the error; the goal has the rest.
-LIMITS_SHARE = 0.2
+#: A search is decided if the chances of all candidates add up to this: three fifths of the error.
+RISK_MAX = 0.6 * (1 - CONFIDENCE)
+#: Runs → a candidate with so few runs is behind only from this ratio on: they may all be of a slow
+#: mode, and cannot show that it scatters more than its rivals.
+EARLY_RATIOS = {1: 1.5, 2: 1.45, 3: 1.35, 4: 1.2}
+#: A single run is repeated if the others' runs give its candidate this chance to be the best,
+#: unless it is behind by DISTURBED_RATIO.
+SURPRISE, DISTURBED_RATIO = 0.1, 4.5
+#: Runs of the best before it is named, and if no rival is further behind than CLOSE: with ten, a
+#: slow mode in 30 % of its runs is seen with 97 %.
+LEADER_RUNS, CLOSE_LEADER_RUNS, CLOSE = 4, 10, math.log(1.08)
+#: The lines are not smooth if this many configurations lie further from what the others say than
+#: ODD standard deviations, or if the errors exceed the model's intervals by more than MISSES_MAX.
+ODD_MAX, ODD, MISSES_MAX = 2, 3.0, 1.3
+#: The freedom of a comparison is within this range.
+FREEDOM = (4.0, 30.0)
+#: A round has the share 1 / BATCH of the candidates, and no fewer runs than BATCH_MIN.
+BATCH, BATCH_MIN = 12, 3
 
 
-@dataclass(frozen=True)
-class Locations(Estimates):
-    """Estimates with the least gap that counts, by candidate."""
-
-    gap_min: Array
-
-    def margin(self, first: Array | int, other: Array | int, tail: float) -> Array:
-        """By how much the first must be behind the other to be eliminated."""
-        return np.maximum(self.half_width(first, other, tail), self.gap_min[first])
-
-
-Estimator = Callable[[Array], Locations]
-
-
-def estimate(values: Array) -> Locations:
-    """Locations of values by candidate and block, as `tables.estimates.estimate`."""
-    runs = np.isfinite(values).sum(axis=1)
-    gaps = np.array([EARLY_GAPS.get(int(n), 0.0) for n in runs])
-    return Locations(**vars(estimates.estimate(values)), gap_min=gaps)
-
-
-def error(search: Search, analysis: int) -> float:
-    """The error that an interim analysis may make, from 0."""
-    share = 1 - SCREEN_SHARE * search.screen - BOUNDS_SHARE * search.at_most_linear
-    shares = SHARES[: len(search.looks)]
-    return share * (1 - CONFIDENCE) * SHARES[analysis] / sum(shares)
-
-
-def screen_factor(search: Search, comparisons: int) -> float:
-    """The least ratio of a single run to the best one that eliminates by the screen."""
-    tail = SCREEN_SHARE * (1 - CONFIDENCE) / max(comparisons, 1)
-    quantile = NormalDist().inv_cdf(1 - tail)
-    return SCREEN_DISTURBED * math.exp(quantile * math.sqrt(2) * SCREEN_SCATTER)
+def batch_size(candidates: int) -> int:
+    """The number of runs of a round after the first."""
+    return max(BATCH_MIN, round(candidates / BATCH))
 
 
 def decide(
@@ -189,37 +178,31 @@ def decide(
     goal: str,
     limits: Mapping[str, Limit] | None = None,
     indifference: float = Question().indifference,
-    estimator: Estimator = estimate,
 ) -> Decision:
     """What the runs show after the last interim analysis that has all its runs.
 
-    Runs have the values of the `goal` and of the metrics of `limits`.
+    The analyses are repeated from the first, each with the runs that it had: the decision is a
+    function of the runs. Runs have the values of the `goal` and of the metrics of `limits`.
     """
-    state = _Search(candidates, search, goal, limits or {}, indifference, estimator)
-    if search.screen and not state.screen():
-        return state.decision()
-    if search.at_most_linear and not state.bound_waiting():
-        return state.decision()
-    for number, runs in enumerate(search.looks):
-        if not state.is_complete(runs):
-            break
-        state.analyse(number)
-    return state.decision()
+    state = _Search(candidates, search, goal, limits or {}, math.log1p(indifference))
+    due = state.first()
+    while due and state.take(due):
+        due = state.analyse()
+    return state.decision(due)
 
 
 def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
     """(block from 0, candidate) of the runs that the next analysis lacks, block by block."""
-    due = [each for each in candidates if each.name in decision.due]
-    found = ((block, each.name) for each in due for block in each.lacks(decision.runs_next))
+    runs = decision.wanted
+    found = [(n, own.name) for own in candidates for n in own.lacks(runs.get(own.name, 0))]
     return sorted(found)
 
 
 class _Search:
     """The analyses of the runs of some candidates, in their order.
 
-    Candidates are numbers, in the order of their names. `values` of the goal are (candidates,
-    blocks) with NaN for no run. `seen` marks the runs that count, by candidate and block: of
-    eliminated candidates the runs that they had.
+    Candidates are numbers, in the order of their names. `used` runs of each are in the analyses,
+    `seen` of them with a value: (candidates,).
     """
 
     def __init__(
@@ -228,313 +211,258 @@ class _Search:
         search: Search,
         goal: str,
         limits: Mapping[str, Limit],
-        indifference: float,
-        estimator: Estimator,
+        near: float,
     ) -> None:
         self.candidates = sorted(candidates, key=lambda each: each.name)
-        self.names = [each.name for each in self.candidates]
-        self.count = len(self.names)
-        if len(set(self.names)) < self.count:
+        self.count = len(self.candidates)
+        if len({each.name for each in candidates}) < self.count:
             raise ValueError("two candidates have the same name")
-        self.search, self.goal, self.limits, self.estimator = search, goal, limits, estimator
-        self.indifference = indifference
-        self.values = self._metric(goal)
-        runs = (run for each in self.candidates for run in each.runs[: self.values.shape[1]])
-        if (self.values <= 0).any() or any(run is not None and goal not in run for run in runs):
-            raise ValueError(f"{goal}: a goal needs a value above zero of every run")
-        self.alive = set(range(self.count))
-        self.eliminated: list[Elimination] = []
-        self.unresolved: set[int] = set()
-        self.best: int | None = None
-        self.cheapest: int | None = None
-        self.bound = math.inf
-        self.is_decided = self.has_ended = False
+        self.search, self.goal, self.limits, self.near = search, goal, limits, near
+        self.nodes = np.array([each.nodes for each in self.candidates], float)
+        self.lines = [each.line for each in self.candidates]
+        self.is_cost = goal.startswith("cost_")
+        self.model = ScalingModel(self.nodes, self.lines, self.is_cost)
+        self.is_smooth = search.is_smooth
+        self.values: list[tuple[int, int, float]] = []
         self.used = np.zeros(self.count, int)
-        self.seen = np.zeros(self.values.shape, bool)
+        self.seen = np.zeros(self.count, int)
+        self.gone: dict[int, Reason] = {}
         self.allowed = [Allowed.OPEN if limits else Allowed.IN] * self.count
-        self.goal_share = 1 - LIMITS_SHARE if limits else 1.0
-        self.number = 0
-        self.waiting: set[int] = set()
-        self.is_screened = not search.screen
+        self.rounds = 0
+        self.fit: Fit | None = None
+        self.best: int | None = None
+        self.tails = self.gaps = np.full(self.count, np.nan)
+        self.has_gates = True
+        self.is_decided = False
+        self.unresolved: list[int] = []
 
-    def _metric(self, metric: str) -> Array:
-        """Values by candidate and block, NaN where there is no run or the run has no value."""
-        found = np.full((self.count, self.search.looks[-1]), np.nan)
-        for n, each in enumerate(self.candidates):
-            for block, run in enumerate(each.runs[: found.shape[1]]):
+    # ------------------------------------------------------------ runs
+    def first(self) -> list[int]:
+        """Every candidate, or the smallest and the largest one of each line."""
+        if not self.is_smooth:
+            return list(range(self.count))
+        ends: dict[str, list[int]] = {}
+        for n in np.argsort(self.nodes, kind="stable"):
+            ends.setdefault(self.lines[n], []).append(int(n))
+        return sorted({own[end] for own in ends.values() for end in (0, -1)})
+
+    def take(self, due: Sequence[int]) -> bool:
+        """Take the next runs of candidates. False, and nothing is taken, while one is missing."""
+        needed = {n: int(self.used[n]) + runs for n, runs in Counter(due).items()}
+        own = self.candidates
+        lost = [n for n, runs in needed.items() if own[n].cannot_run(runs)]
+        if any(own[n].lacks(runs) for n, runs in needed.items() if n not in lost):
+            return False
+        for n, runs in needed.items():
+            for block in own[n].blocks(runs)[self.used[n] :]:
+                run = own[n].runs[block] if block < len(own[n].runs) else None
                 if run is not None:
-                    found[n, block] = run.get(metric, math.nan)
-        return found
+                    self._add(n, run)
+            self.used[n] = runs
+        self.gone |= dict.fromkeys(lost, Reason.DOES_NOT_RUN)
+        self.rounds += 1
+        return True
+
+    def _add(self, n: int, run: Run) -> None:
+        value = run.get(self.goal, 0.0)
+        if value <= 0:
+            raise ValueError(f"{self.goal}: a goal needs a value above zero of every run")
+        if math.isinf(value):
+            self.gone[n] = Reason.NOT_REACHED
+        elif not math.isnan(value):
+            self.values.append((n, self.rounds, math.log(value)))
+            self.seen[n] += 1
+
+    # ------------------------------------------------------------ analysis
+    def analyse(self) -> list[int]:
+        """The candidates that run next, as often as named; none if the search has ended."""
+        self._judge()
+        self.best = None
+        leaders = [n for n in np.flatnonzero(self.seen) if n not in self.gone]
+        if not leaders:
+            return self._next([n for n in range(self.count) if not self.seen[n]])
+        effects = np.zeros(0) if self.fit is None else self.fit.effects
+        runs = Runs(*(np.array(each) for each in zip(*self.values, strict=True)))
+        self.fit = fit = self.model.fit(runs, effects)
+        sure = fit.mean + np.sqrt(fit.variance) / 2
+        self.best = best = int(min(leaders, key=lambda n: sure[n]))
+        self.gaps = fit.mean - fit.mean[best]
+        self.tails = self._tails(self.near)
+        gates = self._gates(fit)
+        failed = [n for n, why in self.gone.items() if why in FAILED and self.seen[n]]
+        self.unresolved = [n for n in failed if gates[n] or self.tails[n] > self._least]
+        others = [n for n in range(self.count) if n not in self.gone]
+        self.has_gates = bool(gates[others].any())
+        is_sure = self.tails[others].sum() <= RISK_MAX and not self.has_gates
+        is_named = self.seen[best] >= self._needed and self.allowed[best] is Allowed.IN
+        if is_sure and is_named:
+            self.is_decided = not self.unresolved and self._is_compared
+            return []
+        if self.is_smooth and self._is_refuted(fit):
+            self.is_smooth = False
+        return self._next(self._chosen(fit, gates))
 
     @property
-    def wanted(self) -> list[int]:
-        """The candidates that need more runs: the survivors until the search has ended."""
-        return [] if self.has_ended else sorted(self.alive)
+    def _least(self) -> float:
+        """The least chance of a candidate that is not excluded."""
+        return RISK_MAX / (4 * self.count)
 
-    def is_complete(self, runs: int) -> bool:
-        """Whether every candidate that still runs has its runs, or cannot have them."""
-        wanted = [self.candidates[n] for n in self.wanted if n not in self.waiting]
-        return bool(wanted) and all(
-            not each.lacks(runs) or each.cannot_run(runs) for each in wanted
-        )
+    @property
+    def _is_compared(self) -> bool:
+        return int((self.seen > 0).sum()) >= 2
 
-    def screen(self) -> bool:
-        """Eliminate candidates far behind in their only run. False while one lacks its run.
+    @property
+    def _needed(self) -> int:
+        """The runs of the best before it may be named."""
+        rivals = [gap for n, gap in enumerate(self.gaps) if n != self.best and n not in self.gone]
+        is_close = min(rivals, default=math.inf) <= CLOSE
+        runs = CLOSE_LEADER_RUNS if is_close else LEADER_RUNS
+        if self.limits or self.goal in OF_ALL_RUNS:
+            runs = KEPT_RUNS
+        return min(runs, self.search.repeats_max)
 
-        A run that did not reach its end eliminates nothing, and is not eliminated.
+    def _next(self, chosen: Sequence[int]) -> list[int]:
+        """The chosen ones that may run."""
+        may = [n for n in chosen if n not in self.gone and self.used[n] < self.search.repeats_max]
+        return may if self.rounds < ROUNDS_MAX else []
+
+    def _judge(self) -> None:
+        """Which candidates keep all limits, miss one, or leave it open.
+
+        One run beyond a limit is enough to miss it. A candidate keeps the limits as in
+        `estimates.keeps_limit`, from KEPT_RUNS on.
         """
-        if not self.is_complete(1):
-            return False
-        self.is_screened = True
-        factor = screen_factor(self.search, self.count - 1)
-        firsts = {n: self.values[n, 0] for n in self.alive if np.isfinite(self.values[n, 0])}
-        best = min(firsts, key=firsts.__getitem__, default=-1)
-        for n, value in firsts.items():
-            if value > factor * firsts[best]:
-                self._eliminate(n, Reason.SCREENED, best, float(value / firsts[best]) - 1)
-                self._see(n, 1)
-        return True
-
-    def bound_waiting(self) -> bool:
-        """Eliminate what cannot be the best by the runs of others. False while runs are missing.
-
-        The smallest candidate of each line runs first, then the largest ones.
-        """
-        runs = self.search.looks[0]
-        share = BOUNDS_SHARE * (1 - CONFIDENCE) / 2  # of each part
-        lines: dict[str, list[int]] = {}
-        for n, candidate in enumerate(self.candidates):
-            lines.setdefault(candidate.line, []).append(n)
-        ordered = [sorted(line, key=lambda n: self.candidates[n].nodes) for line in lines.values()]
-        due = set(range(self.count))
-        for place in (0, -1):
-            due -= {line[place] for line in ordered}
-            self.waiting = due & set(self.wanted)
-            if not self.waiting:
-                break
-            if len(self.waiting) < len(self.wanted):
-                if not self.is_complete(runs):
-                    return False
-                self._use(runs, share)
-                self._eliminate_by_bounds(self.goal_share * share)
-        self.waiting = set()
-        return True
-
-    def analyse(self, number: int) -> None:
-        """The interim analysis `number`, from 0."""
-        runs, share = self.search.looks[number], error(self.search, number)
-        self.number = number + 1
-        self._use(runs, share)
-        self._analyse(runs, self.goal_share * share)
-
-    def decision(self) -> Decision:
-        best, cheapest = (None if n is None else self.names[n] for n in (self.best, self.cheapest))
-        bounded = sum(each.reason is Reason.BOUNDED for each in self.eliminated)
-        ran = np.isfinite(np.where(self.seen, self.values, np.nan)).any(axis=1).sum()
-        is_compared = bool(ran + bounded >= 2)
-        is_decided = self.is_decided and is_compared
-        runs_next = self.search.looks[self.number] if self.is_screened and self.wanted else 1
-        return Decision(
-            best=best,
-            bound=math.expm1(self.bound),
-            is_decided=is_decided,
-            has_ended=self.has_ended,
-            survivors=tuple(self.names[n] for n in sorted(self.alive)),
-            eliminated=tuple(self.eliminated),
-            cheapest=cheapest if is_decided else best,
-            rounds=self.number,
-            is_compared=is_compared,
-            unresolved=tuple(self.names[n] for n in sorted(self.unresolved)),
-            runs={
-                each.name: int(used) - len(each.lacks(used))
-                for each, used in zip(self.candidates, self.used.tolist(), strict=True)
-            },
-            wanted=tuple(self.names[n] for n in self.wanted),
-            runs_next=runs_next if self.wanted else 0,
-            allowed=dict(zip(self.names, self.allowed, strict=True)),
-            waiting=tuple(self.names[n] for n in self.wanted if n in self.waiting),
-        )
-
-    def _use(self, runs: int, error: float) -> None:
-        """Count the runs of those that run and do not wait, and judge them by the limits."""
-        running = set(self.wanted) - self.waiting
-        lost = {n for n in running if self.candidates[n].lacks(runs)}
-        for n in running:
-            self._see(n, self.search.looks[-1] if n in lost else runs)
-        self._drop(lost, Reason.DOES_NOT_RUN)
-        if self.limits:
-            self._judge(LIMITS_SHARE * error / self.count / len(self.limits))
-
-    def _see(self, n: int, runs: int) -> None:
-        self.used[n] = max(self.used[n], runs)
-        self.seen[n, self.candidates[n].blocks(runs)] = True
-
-    def _counted(self, values: Array) -> Array:
-        """The values of the runs that count, up to the last block that has one."""
-        blocks = 1 + int(np.flatnonzero(self.seen.any(axis=0))[-1])
-        return np.where(self.seen, values, np.nan)[:, :blocks]
-
-    def _eliminate(
-        self, n: int, reason: Reason, rival: int, gap: float, at_least: float | None = None
-    ) -> None:
-        self.alive.discard(n)
-        names = self.names[n], self.names[rival]
-        self.eliminated.append(Elimination(names[0], self.number, reason, names[1], gap, at_least))
-
-    def _drop(self, gone: set[int], reason: Reason) -> None:
-        """Eliminate candidates by their own runs.
-
-        Candidates that were eliminated behind one of them run again.
-        """
-        found = sorted(self.alive & gone)
-        self.eliminated += [Elimination(self.names[n], self.number, reason) for n in found]
-        self.alive -= set(found)
-        rivals = {self.names[n] for n in found}
-        back = [
-            each.name
-            for each in self.eliminated
-            if each.rival in rivals and each.reason in (Reason.NOT_THE_BEST, Reason.SCREENED)
-        ]
-        self.eliminated = [each for each in self.eliminated if each.name not in back]
-        self.alive |= {self.names.index(name) for name in back}
-
-    def _judge(self, tail: float) -> None:
-        """Which candidates keep all limits, miss one, or leave it open."""
-        judged = [self._keeps(name, limit, tail) for name, limit in self.limits.items()]
-        keeps = np.all([each for each, _ in judged], axis=0)
-        misses = np.any([each for _, each in judged], axis=0)
-        for n in range(self.count):
-            if self.allowed[n] is not Allowed.OUT:
-                known = Allowed.IN if keeps[n] else Allowed.OPEN
-                self.allowed[n] = Allowed.OUT if misses[n] else known
-        out = {n for n in range(self.count) if self.allowed[n] is Allowed.OUT}
-        self._drop(out, Reason.NOT_ALLOWED)
-
-    def _keeps(self, metric: str, limit: Limit, tail: float) -> tuple[Array, Array]:
-        """(whether each candidate is shown to keep a limit, whether to miss it).
-
-        It keeps the limit as in `estimates.keeps_limit`: in every run, and with the interval of the
-        mean, here with moderated variances. One run beyond the limit misses it.
-        """
-        values, most = estimates.as_costs_with_limit(self._counted(self._metric(metric)), limit)
-        known = np.isfinite(values)
-        runs = known.sum(axis=1)
-        own = np.maximum(runs - 1.0, 0)
-        mean = np.where(known, values, 0).sum(axis=1) / np.maximum(runs, 1)
-        squares = (np.where(known, values - mean[:, None], 0) ** 2).sum(axis=1)
-        pooled = own.sum()
-        prior = min(PRIOR_FREEDOM, pooled)
-        variance = (prior * squares.sum() / max(pooled, 1) + squares) / np.maximum(prior + own, 1)
-        quantile = -stdtrit(np.maximum(np.minimum(prior + own, pooled), 1), tail)
-        half_width = quantile * np.sqrt(variance / np.maximum(runs, 1))
-        missed = (np.where(known, values, -np.inf) > most).any(axis=1) & (runs >= 2)
-        misses = missed | ((runs >= 2) & (mean - half_width > most))
-        return (runs >= 2) & ~misses & (mean + half_width <= most), misses
-
-    def _leaders(self, values: Array, rows: Sequence[int]) -> list[int]:
-        """The candidates that may be named the best, and may eliminate others."""
-        return [
-            n
-            for n in rows
-            if n in self.alive and self.allowed[n] is Allowed.IN and not np.isinf(values[n]).any()
-        ]
-
-    def _eliminate_by_bounds(self, error: float) -> None:
-        """Eliminate waiting candidates that linear speed-up would not make the best.
-
-        On n times the nodes a candidate takes at least the n-th part of the time of the largest
-        smaller one on its line, and costs at least as much.
-        """
-        values = self._counted(self.values)
-        rows = _with_runs(values)
-        leaders = self._leaders(values, rows)
-        if not leaders:
-            return
-        found, tail = self.estimator(values[rows]), error / max(self.count - 1, 1)
-        place, is_cost = {n: row for row, n in enumerate(rows)}, self.goal.startswith("cost_")
-        best = min(leaders, key=lambda n: found.high[place[n]])
-        for n in sorted(self.alive & self.waiting):
-            own = self.candidates[n]
-            smaller = {
-                row: self.candidates[row].nodes
-                for row in rows
-                if self.candidates[row].line == own.line
-                and self.candidates[row].nodes < own.nodes
-                and not np.isinf(values[row]).any()
+        runs_max = self.search.repeats_max
+        for n, own in enumerate(self.candidates if self.limits else ()):
+            runs = [
+                own.runs[block] or {}
+                for block in own.blocks(int(self.used[n]))
+                if block < len(own.runs)
+            ]
+            known = {
+                name: [run[name] for run in runs if not math.isnan(run.get(name, math.nan))]
+                for name in self.limits
             }
-            if not smaller:
-                continue
-            reference = max(smaller, key=smaller.__getitem__)
-            if is_cost and reference in leaders:
-                self._eliminate(n, Reason.BOUNDED, reference, 0.0)
-                continue
-            row = place[reference]
-            shorter = 0.0 if is_cost else math.log(smaller[reference] / own.nodes)
-            ahead = float(found.low[row] + shorter - found.high[place[best]])
-            if reference != best and ahead > found.margin(row, place[best], tail):
-                self._eliminate(n, Reason.BOUNDED, best, math.expm1(ahead))
+            if any(_beyond(known[name], limit) for name, limit in self.limits.items()):
+                self.allowed[n] = Allowed.OUT
+                self.gone.setdefault(n, Reason.NOT_ALLOWED)
+            elif min(map(len, known.values())) >= min(KEPT_RUNS, runs_max) and all(
+                estimates.keeps_limit(known[name], limit, RISK_MAX / 4 / len(self.limits))
+                for name, limit in self.limits.items()
+            ):
+                self.allowed[n] = Allowed.IN
+            elif self.used[n] >= runs_max:
+                self.gone.setdefault(n, Reason.NOT_SHOWN)
 
-    def _analyse(self, runs: int, error: float) -> None:
-        values = self._counted(self.values)
-        missed = set(np.flatnonzero(np.isinf(values).any(axis=1)).tolist())
-        self._drop(missed, Reason.NOT_REACHED)
-        gone = {
-            self.names.index(each.name)
-            for each in self.eliminated
-            if each.reason in (Reason.DOES_NOT_RUN, Reason.NOT_REACHED)
-        }
-        self.unresolved = {n for n in gone if np.isfinite(values[n]).any()}
-        rows = sorted({*_with_runs(values), *self.unresolved})
-        self.best, self.bound = None, math.inf
-        if self._leaders(values, rows):
-            self._compare(rows, self.estimator(values[rows]), error)
-        if self.alive - set(rows):  # too few of their runs have a value
-            self.bound = math.inf
-        self.is_decided = self._is_near(self.best, self.bound)
-        is_last = runs == self.search.looks[-1]
-        self.has_ended = self.is_decided or is_last or not self.alive
+    def _tails(self, near: float) -> Array:
+        """The chance of each candidate to be better than the best by more than `near`."""
+        if self.fit is None or self.best is None:
+            return np.full(self.count, np.nan)
+        sd = self.fit.misses * self.fit.difference_sd(self.best)
+        runs = np.minimum(self.seen, self.seen[self.best])
+        own = np.minimum(POOLED_FREEDOM - 1 + runs, self.fit.freedom)
+        freedom = np.clip(np.where(self.seen > 0, own, self.fit.freedom), *FREEDOM)
+        tails = np.asarray(stdtr(freedom, -(self.gaps + near) / sd))
+        tails[self.best] = 0
+        return tails
 
-    def _is_near(self, n: int | None, bound: float) -> bool:
-        """Whether a candidate is shown to be near the best, by enough runs to be named."""
-        kept = KEPT_RUNS if self.limits or self.goal in OF_ALL_RUNS else 0
-        is_near = bound <= math.log1p(self.indifference)
-        return n is not None and is_near and self.used[n] >= min(kept, self.search.looks[-1])
+    def _gates(self, fit: Fit) -> Array:
+        """Which candidates have too few runs to be believed behind the best."""
+        gates = np.zeros(self.count, bool) if self.is_smooth else self.seen == 0
+        for runs, ratio in EARLY_RATIOS.items():
+            gates |= (self.seen == runs) & (self.gaps < math.log(ratio) - self.near)
+        best_mean = fit.mean[self.best]
+        with np.errstate(invalid="ignore"):
+            ahead = (best_mean - self.near - fit.left_out) / fit.left_out_sd
+            chance = np.nan_to_num(stdtr(np.clip(fit.freedom, *FREEDOM), ahead))
+        is_usual = self.gaps < math.log(DISTURBED_RATIO) - self.near
+        gates |= (self.seen == 1) & (chance > SURPRISE) & is_usual
+        gates[self.best] = False
+        return np.asarray(gates & ((self.used < self.search.repeats_max) | (self.seen == 0)))
 
-    def _compare(self, rows: list[int], found: Locations, error: float) -> None:
-        """Eliminate candidates; find the best, its bound, and the cheapest that is as good."""
-        alive = [row for row, n in enumerate(rows) if n in self.alive]
-        leaders = [row for row in alive if self.allowed[rows[row]] is Allowed.IN]
-        tail = error / max(self.count - 1, 1)
-        best = min(leaders, key=lambda row: found.high[row])
-        for row in [row for row, n in enumerate(rows) if n in self.unresolved]:
-            if found.low[row] - found.high[best] > found.margin(row, best, tail):
-                self.unresolved.discard(rows[row])
-        others = np.array([row for row in alive if row != best], int)
-        ahead = found.low[others] - found.high[best]
-        is_behind = ahead > found.margin(others, best, tail)
-        pairs = self.count * (self.count - 1)
-        for row, gap in zip(others[is_behind].tolist(), ahead[is_behind].tolist(), strict=True):
-            least = gap - float(found.half_width(row, best, error / pairs))
-            is_claimed = self.search.looks[self.number - 1] >= CLAIM_RUNS and least > 0
-            at_least = math.expm1(least) if is_claimed else None
-            self._eliminate(rows[row], Reason.NOT_THE_BEST, rows[best], math.expm1(gap), at_least)
-        alive = [row for row in alive if rows[row] in self.alive]
-        bounds = {row: _bound(found, row, alive, tail) for row in leaders if row in alive}
-        self.best, self.bound = rows[best], bounds[best]
-        near = [rows[row] for row in bounds if self._is_near(rows[row], bounds[row])]
-        costs = {n: cost for n in near if (cost := self.candidates[n].cost) is not None}
-        self.cheapest = self.best
-        if near and len(costs) == len(near):
-            self.cheapest = min(near, key=lambda n: (costs[n], n != self.best))
+    def _is_refuted(self, fit: Fit) -> bool:
+        """Whether the runs contradict smooth lines."""
+        return fit.misses > MISSES_MAX or int((fit.errors > ODD).sum()) >= ODD_MAX
+
+    def _chosen(self, fit: Fit, gates: Array) -> list[int]:
+        """The runs of the next round: the best, and those most likely better for what they take."""
+        best, batch = int(self.best or 0), batch_size(self.count)
+        if not self.is_smooth and (unseen := self._next(np.flatnonzero(self.used == 0).tolist())):
+            return unseen
+        takes = np.exp(fit.mean) * (1 if self.is_cost else self.nodes)
+        score = np.where(gates, np.maximum(self.tails, 0.02), self.tails)
+        score[best] = 0
+        rank = score / np.sqrt(takes / takes.mean())
+        ranked = [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > self._least]
+        order = self._next(ranked)
+        lacks = self._needed - int(self.seen[best])
+        is_unsure = not order or fit.variance[best] >= 0.8 * fit.variance[order[0]]
+        chosen = [best] if lacks > 0 or is_unsure else []
+        for n in order:
+            is_known_soon = any(self._are_neighbours(n, other) for other in chosen)
+            if len(chosen) < batch and (self.seen[n] or not is_known_soon):
+                chosen.append(n)
+        more = min(batch - len(chosen), lacks - chosen.count(best))
+        chosen += [best] * more
+        may = self._next(chosen)
+        return may or self._next([best])
+
+    def _are_neighbours(self, n: int, other: int) -> bool:
+        """Whether both are without runs, on the same line and within an octave."""
+        octaves = abs(math.log2(self.nodes[n] / self.nodes[other]))
+        is_near = self.lines[n] == self.lines[other] and octaves < 1.01
+        return is_near and not self.seen[n] and not self.seen[other]
+
+    # ------------------------------------------------------------ decision
+    def decision(self, due: Sequence[int]) -> Decision:
+        """The decision, where the runs `due` are missing."""
+        names = [each.name for each in self.candidates]
+        wanted = Counter(due)
+        is_named = self.best is not None and self.allowed[self.best] is Allowed.IN
+        unseen = [n for n in range(self.count) if not self.seen[n] and n not in self.gone]
+        beat_by = None
+        if unseen and self.best is not None:
+            beat_by = -math.expm1(-float(self.gaps[unseen].min()) - self.near)
+        can_run = [] if not due else self._next(range(self.count))
+        return Decision(
+            best=names[self.best] if is_named and self.best is not None else None,
+            bound=self._bound() if is_named else math.inf,
+            is_decided=self.is_decided,
+            has_ended=not due,
+            is_compared=self._is_compared,
+            rounds=self.rounds,
+            standings={name: self._standing(n) for n, name in enumerate(names)},
+            unresolved=tuple(names[n] for n in self.unresolved),
+            beat_by=beat_by,
+            wanted={names[n]: int(self.used[n]) + runs for n, runs in wanted.items()},
+            open=tuple(names[n] for n in can_run),
+        )
+
+    def _standing(self, n: int) -> Standing:
+        reason = self.gone.get(n)
+        if reason is None and n != self.best and self.tails[n] <= self._least:
+            reason = Reason.NOT_THE_BEST if self.seen[n] else Reason.BY_ITS_LINE
+        behind = chance = None
+        if not math.isnan(self.gaps[n]):
+            behind, chance = math.expm1(self.gaps[n]), float(self.tails[n])
+        lost = len(self.candidates[n].lacks(int(self.used[n])))
+        return Standing(int(self.used[n]) - lost, behind, chance, reason, self.allowed[n])
+
+    def _bound(self) -> float:
+        """The least fraction by which no candidate may be better, infinite while gates are open."""
+        if self.has_gates:
+            return math.inf
+        counted = [n for n in range(self.count) if n not in self.gone or n in self.unresolved]
+        low, high = 0.0, 5.0
+        if self._tails(low)[counted].sum() <= RISK_MAX:
+            return low
+        for _ in range(30):
+            middle = (low + high) / 2
+            is_enough = self._tails(middle)[counted].sum() <= RISK_MAX
+            low, high = (low, middle) if is_enough else (middle, high)
+        return math.expm1(high)
 
 
-def _with_runs(values: Array) -> list[int]:
-    """The candidates with at least two runs that reached their end."""
-    return [int(n) for n in np.flatnonzero(np.isfinite(values).sum(axis=1) >= 2)]
-
-
-def _bound(found: Locations, row: int, alive: Sequence[int], tail: float) -> float:
-    """How far, in logarithms, a candidate may be behind the best of the survivors."""
-    others = np.array([other for other in alive if other != row], int)
-    behind = found.high[row] - found.low[others] + found.margin(others, row, tail)
-    return float(behind.max(initial=0.0))
+def _beyond(values: Sequence[float], limit: Limit) -> bool:
+    found, most = estimates.as_costs_with_limit(np.asarray(values, float), limit)
+    return bool((found > most).any())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 import numpy as np
 import pandas as pd
@@ -18,9 +17,11 @@ import pandas as pd
 from tfscaling.record.attempts import Kind
 from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import (
+    ROUNDS_MAX,
     Candidate,
     Decision,
     Run,
+    batch_size,
     decide,
     lacking,
 )
@@ -60,13 +61,22 @@ class StudySearch:
         for block, name in lacking(self.decision, self.candidates):
             yield self.points[name], block + 1
 
-    def is_next(self, point: Point) -> bool:
-        """Whether the next analysis needs runs of the point, made or not."""
-        return any(self.points[name] == point for name in self.decision.due)
-
     def may_be_wanted(self, point: Point) -> bool:
         """Whether a later analysis may need further runs of the point."""
-        return any(self.points[name] == point for name in self.decision.wanted)
+        return any(self.points[name] == point for name in self.decision.open)
+
+    def most_runs(self, costs: Mapping[Point, float]) -> dict[Point, int]:
+        """Point → runs, if all further rounds run the points with the highest `costs`."""
+        found = {self.points[each.name]: each.number for each in self.candidates}
+        wanted = self.decision.wanted
+        found |= {self.points[name]: max(found[self.points[name]], n) for name, n in wanted.items()}
+        left = (ROUNDS_MAX - self.decision.rounds) * batch_size(len(found)) if wanted else 0
+        for point in sorted(found, key=lambda point: -costs[point]):
+            if self.may_be_wanted(point):
+                more = min(left, self.planned.search.repeats_max - found[point])
+                found[point] += more
+                left -= more
+        return found
 
 
 def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
@@ -95,12 +105,7 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
         if own < work and not is_same_work(own, work)
     ]
     points = {point.path: point for point in rows if point not in other}
-    costs = {name: _median(row.cost_usd for row in valid[p]) for name, p in points.items()}
-    if None in costs.values():
-        costs = {name: _node_seconds(valid[point], point) for name, point in points.items()}
-    candidates = tuple(
-        _candidate(point, rows[point], planned, costs[name]) for name, point in points.items()
-    )
+    candidates = tuple(_candidate(point, rows[point], planned) for point in points.values())
     asked = planned.search, planned.goal, planned.limits, planned.indifference
     decision = decide(candidates, *asked)
     return StudySearch(planned, points, tuple(other), candidates, decision)
@@ -116,25 +121,8 @@ def work_of(examples: Iterable[float]) -> float:
     return max(known, key=lambda own: (alike[own], own), default=0.0)
 
 
-def _node_seconds(valid: Sequence[RunRow], point: Point) -> float | None:
-    """The median time on all nodes, with the time of attempts before success."""
-    time_s = _median(
-        row.execution_time_s + (row.lost_time_s if is_known(row.lost_time_s) else 0.0)
-        for row in valid
-    )
-    return None if time_s is None else point.nodes * time_s
-
-
-def _median(values: Iterable[float]) -> float | None:
-    """The median of the known values: a run that resumed from a checkpoint has no times."""
-    known = list(filter(is_known, values))
-    return median(known) if known else None
-
-
-def _candidate(
-    point: Point, rows: Sequence[RunRow], planned: PlannedSearch, cost: float | None
-) -> Candidate:
-    runs: list[Run | None] = [None] * planned.search.looks[-1]
+def _candidate(point: Point, rows: Sequence[RunRow], planned: PlannedSearch) -> Candidate:
+    runs: list[Run | None] = [None] * planned.search.repeats_max
     failed: set[int] = set()
     replaced: set[int] = set()
     for row in rows:
@@ -159,7 +147,6 @@ def _candidate(
         frozenset(failed),
         frozenset(replaced),
         len(runs),
-        cost,
         str([getattr(point, axis) for axis in LINE_AXES]),
         point.nodes,
     )
@@ -183,7 +170,7 @@ def _value(row: RunRow, goal: str) -> float:
 
 Dice = np.random.Generator
 SCATTER = 0.05
-TRIALS = 20
+TRIALS = 5
 
 
 def scaling_times(devices: Array, lines: Array, dice: Dice) -> Array:

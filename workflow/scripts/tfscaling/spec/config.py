@@ -136,8 +136,8 @@ class RepeatUntil(Keys, frozen=True, kw_only=True):
     """A configuration gets at most this many runs."""
 
 
-#: Runs of each point that is still in a search, at each of its looks.
-LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
+#: Runs of a configuration that may show that it keeps limits.
+LIMITED_RUNS_MIN = 6
 #: The goals that a search can have.
 SEARCH_GOALS = ("execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd")
 
@@ -150,28 +150,18 @@ class Search(Keys, frozen=True, kw_only=True):
     and the `question`, but for its `indifference`, must not change during a search.
     """
 
-    repeats_max: Annotated[int, Meta(ge=LOOKS[0], le=LOOKS[-1])] = LOOKS[-1]
-    """A configuration gets at most this many runs; the search looks at its configurations at 2, 3,
-    4, 6, 8, 11, 15 and 20 runs of each."""
-    screen: bool = False
-    """If true, the search also compares one run of each configuration: one that is far behind gets
-    no second run. It assumes scatter of at most 10 % and no run of more than three times the usual
-    time."""
-
-    at_most_linear: bool = False
-    """If true, n times the nodes are assumed to be at most n times as fast. A configuration that
-    cannot be the best by this is not run: first run the smallest ones, then the largest, then the
-    rest."""
+    basis: Literal["every configuration once", "lines are smooth"] = "every configuration once"
+    """With `every configuration once`, each configuration has a run before anything is decided.
+    With `lines are smooth`, a configuration is also left out without a run, if configurations that
+    differ from it in their nodes alone show that it is behind: you take it that none is far faster
+    than they suggest."""
+    repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
+    """A configuration gets at most this many runs."""
 
     @property
-    def first_runs(self) -> int:
-        """Runs of each configuration before anything is looked at."""
-        return 1 if self.screen else LOOKS[0]
-
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """Runs of each configuration that is still in the search, at each look."""
-        return tuple(runs for runs in LOOKS if runs <= self.repeats_max)
+    def is_smooth(self) -> bool:
+        """Whether lines are taken to be smooth."""
+        return self.basis == "lines are smooth"
 
 
 class Exclusion(Keys, frozen=True, kw_only=True):
@@ -205,34 +195,33 @@ class Block(Keys, frozen=True, kw_only=True):
     """A block of the grid is the product of its axes; each axis is a value or a list of values."""
 
     platform: Names
-    """Each name is an entry of `platforms`."""
+    """Entries of `platforms`."""
     model: ModelNames | None = None
     """A built-in model or your function, `package.module:function`. With a program it is any name
     for the tables (`program` by default). Without a program, null is an error."""
     strategy: Names = "multi_worker_mirrored"
-    """Each name is a distribution strategy."""
+    """Distribution strategies."""
     recipe: RecipeNames
-    """Each name is an entry of `recipes`, with all of its variants if its `parameters` have lists,
-    or one variant such as `wide+depth=18`."""
+    """Entries of `recipes`, with all of their variants, or one variant such as `wide+depth=18`."""
     nodes: NodeCounts
-    """Each value is a number of nodes."""
+    """Numbers of nodes."""
     gpus_per_node: GpuCounts = 0
-    """Each value is the number of GPUs (or logical devices) on a node, which its tasks share
-    evenly; 0 trains on the CPU."""
+    """Numbers of GPUs (or logical devices) on a node, which its tasks share evenly; 0 trains on the
+    CPU."""
     tasks_per_node: TaskCounts = 1
-    """Each value is the number of ranks on a node; "2+1" puts two on the first and one on the
-    second of two nodes."""
+    """Numbers of ranks on a node; "2+1" puts two on the first and one on the second of two
+    nodes."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
-    """Each configuration has this many runs; fewer than 6 justify no 95 % interval of a median."""
+    """Runs of each configuration; fewer than 6 allow no 95 % interval of a median."""
     repeat_until: RepeatUntil | None = None
-    """A configuration whose interval is too wide after `repeats` runs gets extra repeats; null
-    makes none."""
+    """Configurations whose interval is too wide after `repeats` runs get extra repeats; null makes
+    none."""
     search: Search | UnsetType | None = UNSET
     """These configurations are searched; `repeats` is what the search is compared with. Without the
     key the top-level `search` applies; null makes `repeats` runs of each configuration."""
     exclude: tuple[Annotated[Exclusion, Meta(extra_json_schema={"minProperties": 1})], ...] = ()
-    """A configuration that matches an entry is left out; an entry gives values of some axes and may
-    give the reason."""
+    """Configurations that match an entry are excluded; an entry has values of some axes and may
+    have a reason."""
 
     def values(self, axis: str) -> tuple[Any, ...]:
         """The values of an axis; the model of programs has a name, too."""
@@ -249,17 +238,16 @@ class Quality(Keys, frozen=True, kw_only=True):
     """What the training is for: the metric by which its result is compared."""
 
     metric: MetricName = "test_accuracy"
-    """A metric of the run's epochs: `loss`, `accuracy`, `test_loss`, `test_accuracy`, or the name
-    of a metric from your model or program, with the prefix `test_` for held-out examples."""
+    """A metric of the run's epochs: `loss`, `accuracy`, or a metric of your model or program. The
+    prefix `test_` means held-out examples."""
     direction: Literal["auto", "higher", "lower"] = "auto"
-    """The better value is the `higher` or the `lower` one; `auto` is `higher` where the name ends
-    with accuracy and `lower` where it ends with loss, and an error for others."""
+    """Which value is better. `auto` is `higher` for names that end with accuracy, `lower` for loss,
+    and an error for others."""
     unit: Line | None = None
     """Tables and plots show the values with this unit."""
     best: float | None = None
-    """No value can be better than this: values are compared by how far they are from it, as
-    accuracies are by 1 - accuracy. null is 1 where the name ends with accuracy, and none for
-    others."""
+    """No value can be better: values are compared by their distance from it. null is 1 for
+    accuracies, and none for others."""
 
     @property
     def best_value(self) -> float | None:
@@ -327,89 +315,82 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """Examples per step of all replicas together (strong scaling: the global batch stays the
     same)."""
     dataset: Annotated[str, Meta(min_length=1, max_length=150)] | None = None
-    """The run trains on this dataset, a name or a custom function, `package.module:function`; null
-    takes the model's default. A program has its path as `{dataset}`."""
+    """A built-in dataset or your function, `package.module:function`; null takes the model's
+    default. Programs get its path as `{dataset}`."""
     loss: Literal["auto", "model", "sparse_categorical_crossentropy"] = "auto"
-    """`model` trains a compiled model, or one with its own step, by its own loss and metrics.
-    `sparse_categorical_crossentropy` trains every model as a classifier. `auto` is `model` for
-    custom models."""
+    """`model` trains a custom model by its own loss and metrics. `sparse_categorical_crossentropy`
+    trains every model as a classifier. `auto` is `model` for custom models."""
     optimizer: Literal["model", "sgd", "adam"] = "model"
-    """Keras's optimizer of this name updates the weights; `model` takes the optimizer of a compiled
-    custom model, else `sgd`."""
+    """Keras's optimizer of this name; `model` takes the optimizer of a compiled custom model, else
+    `sgd`."""
     learning_rate: Annotated[float, Meta(gt=0, le=1e38)] | None = None
-    """The learning rate is for one replica; null takes the rate of a compiled custom model and is
-    an error for other models."""
+    """Rate for one replica; null takes the compiled model's rate, and is an error for other
+    models."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """The learning rate follows the number of replicas: `none` keeps it, `linear` multiplies it by
-    the number, `sqrt` by the square root of the number."""
+    """The learning rate stays, or is multiplied by the number of replicas (`linear`) or its square
+    root (`sqrt`)."""
     momentum: Annotated[float, Meta(ge=0, lt=1)] | None = None
-    """The optimizer `sgd` has this momentum, others ignore it; null takes the momentum of a
-    compiled custom model, else 0."""
+    """Momentum of `sgd`; null takes the compiled model's, else 0."""
     nesterov: bool | None = None
-    """If true, the momentum of `sgd` is Nesterov's; null takes the setting of a compiled custom
-    model, else false."""
+    """If true, the momentum of `sgd` is Nesterov's; null takes the compiled model's setting, else
+    false."""
     weight_decay: Annotated[float, Meta(ge=0, lt=1)] | None = None
-    """Each update also takes this fraction, times the learning rate, off all weights (Keras's
-    `weight_decay`, which is no L2 loss); null takes the decay of a compiled custom model, else
+    """Keras's `weight_decay` of the optimizer (no L2 loss); null takes the compiled model's, else
     0."""
     warmup_epochs: Annotated[float, number("epochs", ge=0, le=1_000_000)] = 0.0
-    """The learning rate rises from 0 to its full value linearly over this many epochs; a fraction
-    is allowed."""
+    """The learning rate rises linearly from 0 over this many epochs, or a fraction of one."""
     decay: Literal["none", "linear", "cosine"] = "none"
-    """From the end of the warm-up to the end of the training the learning rate stays (`none`), or
-    falls to 0 along a line or half a cosine."""
+    """After the warm-up the learning rate stays (`none`), or falls to 0 along a line or half a
+    cosine."""
     label_smoothing: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    """This fraction of each label is spread over all classes in the loss that is trained; the loss
-    of held-out examples has their labels as they are."""
+    """This fraction of each label is spread over all classes in the trained loss, not in the loss
+    of held-out examples."""
     accumulate_steps: Annotated[int, number("parts", ge=1, le=1000)] = 1
-    """A replica computes its batch in this many equal parts and sums their gradients before the
-    exchange: one update and one synchronisation per step, in the memory of a part."""
+    """A replica computes its batch in this many equal parts: one update and one exchange of
+    gradients per step, in the memory of a part."""
     epochs: Annotated[int, Meta(ge=1, le=1_000_000)]
-    """The training passes over the training examples this many times."""
+    """Passes over the training examples."""
     stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
-    """A short run ends after this many steps. Time and cost of the full training of `epochs` are
-    projected from it, quality is not: see docs/projection.md. null trains all epochs."""
+    """A short run ends after this many steps; time and cost of all `epochs` are projected from it
+    (docs/projection.md). null trains all epochs."""
     steps_per_epoch: Annotated[int, number("steps", ge=1, le=1_000_000_000)] | None = None
-    """An epoch of a pipeline has this many steps, and its data are repeated as often as needed;
-    null ends it with the data, on the last worker that has some."""
+    """Steps in an epoch of a pipeline, whose data are repeated as often as needed; null ends an
+    epoch with the data."""
     train_examples_max: Examples | None = None
-    """The run trains on at most this many examples, the first ones; null takes all."""
+    """The run trains on the first n examples; null takes all."""
     test_examples_max: Examples | None = None
-    """The run evaluates on at most this many held-out examples, the first ones; null takes all."""
+    """The run evaluates on the first n held-out examples; null takes all."""
     validation_examples: Examples | None = None
-    """The run holds out this many training examples, the last ones, and evaluates on them instead
-    of the test data. Choose a recipe with them, then report it on the test data with null."""
+    """The run holds out the last n training examples and evaluates on them instead of the test
+    data: to choose a recipe without the test data."""
     evaluation_interval_epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)] | None = None
-    """The run evaluates on the held-out examples after every n epochs, which a time to a target
-    needs; null evaluates only after the training."""
+    """The run evaluates after every n epochs, which a time to a target needs; null evaluates only
+    at the end."""
     gradient_noise_scale: bool = False
-    """If true, every evaluation also measures how much the gradients of parts of a batch differ, by
-    steps that train nothing. This shows beyond which global batch more replicas no longer help."""
+    """If true, every evaluation also measures by further steps beyond which global batch more
+    replicas no longer help."""
     attribution: bool = False
-    """If true, the run measures after the training what holds a step back - input, computation,
-    communication or slower ranks - by some hundred more steps."""
+    """If true, the run measures after the training, by some hundred steps, how much of a step is
+    input, computation, communication and slower ranks."""
     steps_per_execution: Annotated[int, number("steps", ge=1, le=1_000_000_000)] = 1
-    """One call of the compiled training function makes this many steps. 1 keeps the time of every
-    step; more saves a little time per step."""
+    """Steps in one call of the compiled training function. 1 keeps the time of every step; more
+    saves a little time."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """This is Keras's dtype policy; `mixed_float16` scales the loss so that small gradients are
-    not lost."""
+    """Keras's dtype policy; `mixed_float16` scales the loss."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
-    """The strategy `multi_worker_mirrored` uses this implementation of collectives."""
+    """Implementation of collectives of `multi_worker_mirrored`."""
     parameter_servers: Annotated[int, number("tasks", ge=1, le=100_000)] = 1
-    """Strategies with parameter servers use this many of them."""
+    """Number of parameter servers of strategies with them."""
     checkpoint_every_epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)] | None = None
-    """The run writes a checkpoint after every n epochs. After an interruption the next attempt
-    resumes from it. null writes none by epochs."""
+    """The run writes a checkpoint after every n epochs, from which the next attempt resumes; null
+    writes none by epochs."""
     checkpoint_every_s: Annotated[int, number("s", ge=1, le=31_536_000)] | None = None
-    """The run writes a checkpoint when the last one is this old, in the middle of an epoch too;
-    null writes none by time."""
+    """The run writes a checkpoint when the last one is this old; null writes none by time."""
     compare_resumed: bool = False
-    """If true, comparisons of time include runs that resumed from a checkpoint, without training
-    that was repeated. If false, only their quality is compared. A change reruns nothing."""
-    quality: Quality = Quality()
-    """Tables, plots and decisions compare the runs by this metric of their result. A change reruns
+    """If true, comparisons of time include resumed runs, without repeated training. A change reruns
     nothing."""
+    quality: Quality = Quality()
+    """The metric by which results are compared. A change reruns nothing."""
     program: tuple[NoZeroByte, ...] = ()
     """The words of a command that every rank starts instead of training a model. Placeholders such
     as `{epochs}` are filled in (docs/programs.md). An empty list trains a model."""
@@ -420,18 +401,16 @@ class Recipe(Keys, frozen=True, kw_only=True):
     """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
     it writes, TensorBoard scalars, or patterns on its output."""
     patterns: dict[Name, NotEmpty] = {}
-    """With `observe: output`: name of a metric, and the regular expression whose one group is its
-    value in a line of the output."""
+    """With `observe: output`: metric → regular expression whose one group is its value in a line of
+    the output."""
     log_folder: NotEmpty | None = None
-    """With `observe: tensorboard`: the program writes TensorBoard's logs into this folder; it may
-    have the placeholders of `program`."""
+    """With `observe: tensorboard`: the folder of the program's logs, with the placeholders of
+    `program`."""
     train_examples: Examples | None = None
-    """An epoch of the program has this many examples: a run that claims more fails. null checks
-    nothing."""
+    """Examples in an epoch of the program: a run that reports more fails. null checks nothing."""
     parameters: dict[ParameterName, ParameterValues] = {}
-    """Custom model and dataset functions get these values (numbers, texts, true, false, null) by
-    the names of their arguments. A list of values is an axis: the recipe has one variant for each
-    combination."""
+    """Arguments of your functions, by name: numbers, texts, true, false, null. A list is an axis:
+    one variant for each combination."""
 
     @property
     def precision_of_products(self) -> str:
@@ -489,22 +468,20 @@ class Measured(Keys, frozen=True, kw_only=True):
     """What of a platform can change a measurement: part of a run's parameters."""
 
     launcher: Name
-    """This entry of launch/launchers.py starts the ranks: `srun` as a Slurm job step, `local` as
-    processes on one machine."""
+    """`srun` starts the ranks as a Slurm job step, `local` as processes on one machine."""
     mpi: Name = "pmi2"
     """`srun` starts the ranks of `mpi_all_reduce` with this `--mpi`: `pmi2` for MPICH (installed by
-    the project), Intel MPI and MVAPICH, `pmix` for Open MPI. `srun --mpi=list` lists what a cluster
-    has."""
+    the project), Intel MPI and MVAPICH, `pmix` for Open MPI."""
     devices: Literal["physical", "logical"] = "physical"
     """With `physical`, `gpus_per_node` counts GPUs. With `logical`, a worker splits its CPU into
-    logical devices instead, which tests several devices on a machine without GPUs."""
+    logical devices, to test without GPUs."""
     gpu_type: Line | None = None
     """Model of the GPUs, such as v100 or a100-80gb: a run on another model does not count. What
     cannot be compared is listed in `unchecked`. null compares nothing."""
     instance_type: Line | None = None
     """The tables show this machine type."""
     cpus_per_node: Annotated[int, number("CPUs", ge=1, le=100_000)]
-    """A job requests this many CPUs on each node, and the tasks of a node share them evenly."""
+    """CPUs that a job requests on each node; its tasks share them evenly."""
     node_check: Literal["flag", "bar"] | None = None
     """Checks for a few seconds how fast the nodes of a run compute and send. For a much slower
     node, `flag` adds a warning; `bar` ends the attempt, and the next one excludes the node. null
@@ -512,9 +489,9 @@ class Measured(Keys, frozen=True, kw_only=True):
     node_check_factor: Annotated[float, Meta(gt=1, le=1000)] = 2.0
     """A node is much slower if the median of the others is more than this many times as high."""
     setup: tuple[NoZeroByte, ...] = ()
-    """Every rank runs these shell lines before the trainer, such as `module load cuda`."""
+    """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
     env: dict[VariableName, NoZeroByte] = {}
-    """The trainer gets these environment variables."""
+    """Environment variables of the trainer or program."""
 
 
 class Platform(Measured, frozen=True, kw_only=True):
@@ -525,33 +502,33 @@ class Platform(Measured, frozen=True, kw_only=True):
     """
 
     title: Line | None = None
-    """Tables and plots show the platform by this name; null takes its key."""
+    """Name in tables and plots; null takes the key."""
     cloud: Line | None = None
-    """The platform runs on this cloud; clouds are compared with each other."""
+    """The cloud on which the platform runs; clouds are compared with each other."""
     published_as: Line | None = None
-    """The published results have the platform under this name; null takes its key."""
+    """Name in the published results; null takes the key."""
     cluster: Name | None = None
-    """The platform belongs to this Slurm cluster; `--config cluster=NAME` submits only that
-    cluster's runs. If `multi_cluster` is true, sbatch gets the name as `--clusters`."""
+    """The Slurm cluster of the platform; `--config cluster=NAME` submits only that cluster's runs.
+    With `multi_cluster`, sbatch gets it as `--clusters`."""
     multi_cluster: bool = False
-    """If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd); it
+    """If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd), which
     needs `--slurm-sweep-status-command sacct`."""
     nodes_max: Annotated[NodeCount, number("nodes")]
-    """Configurations with more nodes are excluded with this reason."""
+    """Configurations with more nodes are excluded."""
     gpus_per_node_max: Annotated[GpuCount, number("GPUs")] = 0
-    """A node has this many GPUs (or logical devices); a configuration with more is an error."""
+    """GPUs (or logical devices) of a node; a configuration with more is an error."""
     gpus_max: Annotated[int, number("GPUs", ge=0, le=100_000_000)] | None = None
-    """A run may use this many GPUs over all its nodes; configurations beyond this quota are
-    excluded with this reason. null sets no quota."""
+    """Quota of GPUs over all nodes of a run; configurations beyond it are excluded. null sets no
+    quota."""
     mem_mb: Annotated[int, number("MB", ge=0, le=1_000_000_000)] | None = None
-    """A job requests this much memory per node; 0 or null leaves it to Slurm's default."""
+    """Memory that a job requests per node; 0 or null leaves it to Slurm's default."""
     runtime_min: Annotated[int, number("min", ge=1, le=5_256_000)] = 60
     """Slurm ends a run after this time."""
     stall_timeout_s: Annotated[int, number("s", ge=10, le=315_360_000)] = 600
     """A run fails if no rank makes progress or uses CPU time for this long, or if ranks use CPU
-    time without progress for ten times as long. In training, most hangs are found within 50 s."""
+    time without progress for ten times as long."""
     latency_wait_s: Annotated[int, number("s", ge=0)] = 60
-    """A shared file system may take this long to show the launcher what ranks on other nodes have
+    """How long a shared file system may take to show the launcher what ranks on other nodes have
     written."""
     partition: OptionValue | None = None
     """Jobs go to this Slurm partition."""
@@ -566,31 +543,30 @@ class Platform(Measured, frozen=True, kw_only=True):
     exclusive: bool = False
     """If true, jobs request whole nodes (`--exclusive`)."""
     gpu_gres: GpuResource | None = "gpu"
-    """Jobs request GPUs in `--gres` by this name, "gpu" or typed as "gpu:v100"; null requests no
-    GPUs from Slurm (logical devices need none)."""
+    """Name of GPUs in `--gres`: "gpu", or typed as "gpu:v100"; null requests no GPUs from Slurm."""
     extra: Line | None = None
-    """sbatch gets these further options, as one string; an option for which there is a key here,
-    in the grid or in the profile is refused."""
+    """Further options of sbatch, as one string; options with a key here, in the grid or in the
+    profile are refused."""
     peak_tflops: dict[
         Literal["float32", "tf32", "bfloat16", "float16"], Annotated[float, Meta(gt=0, le=1e6)]
     ] = {}
-    """One replica's device reaches this many TFLOP/s in products of large matrices, by precision:
-    the column `share_of_peak` relates training to it (docs/gpu.md). A change reruns nothing."""
+    """TFLOP/s of one replica's device in products of large matrices, by precision, for the column
+    `share_of_peak` (docs/gpu.md). A change reruns nothing."""
     usd_per_node_hour: Usd | None = None
-    """One node costs this much per hour. A price needs `price_date` and `price_source`."""
+    """Price of a node per hour. It needs `price_date` and `price_source`."""
     usd_per_gpu_hour: Usd | None = None
-    """One GPU costs this much per hour where GPUs are added to the node's price; null says that
-    the node's price includes them."""
+    """Price of a GPU per hour, added to the node's price; null if the node's price includes its
+    GPUs."""
     usd_per_kwh: Usd | None = None
-    """Energy costs this much per kWh: the column `energy_usd`, apart from `cost_usd`."""
+    """Price of energy, for the column `energy_usd`, apart from `cost_usd`."""
     kg_co2_per_kwh: Annotated[float, number("kg", ge=0, le=10)] | None = None
-    """Energy causes this much CO2 per kWh: the column `energy_kg_co2`."""
+    """CO2 of energy, for the column `energy_kg_co2`."""
     price_date: (
         Annotated[str, text(r"^[0-9]{4}(-[0-9]{2}){0,2}$", "YYYY, YYYY-MM or YYYY-MM-DD")] | None
     ) = None
-    """The price was valid on this date."""
+    """Date on which the price was valid."""
     price_source: Line | None = None
-    """The price was read from this source."""
+    """Source of the price."""
 
     @property
     def measured(self) -> Measured:
@@ -621,10 +597,10 @@ class Budget(Keys, frozen=True, kw_only=True):
     """The runs that are still to do may cost this much by their estimate."""
 
     usd: Annotated[float, number("US dollars", ge=0)] | None = None
-    """A sweep is refused before anything is submitted if the estimate of its runs still to do is
-    above this; every platform with runs to do needs a price then. null sets no budget."""
+    """A sweep is refused before submission if the estimate of its remaining runs is higher. Every
+    platform with runs to do needs a price. null sets no budget."""
     node_hours: Annotated[float, number("node-hours", ge=0)] | None = None
-    """The same holds for the number of nodes times hours. null sets no budget."""
+    """The same for nodes times hours. null sets no budget."""
 
 
 class AllReduceBenchmark(Keys, frozen=True, kw_only=True):
@@ -801,38 +777,34 @@ class Config(Keys, frozen=True, kw_only=True):
     """The configuration is merged from config/config.yaml, config/platforms.yaml and overlays."""
 
     study: Name = "main"
-    """Tables, plots, report and plan of this configuration are in `results/<study>/`."""
+    """Tables, plots, page and plan are in `results/<study>/`."""
     grid: Annotated[tuple[Block, ...], Meta(min_length=1)]
-    """The grid says what to run; each entry is a block, the product of its axes."""
+    """What to run: a list of blocks, each the product of its axes."""
     search: Search | None = None
-    """Every block without a `search` has this one; null makes `repeats` runs of each
+    """The search of every block without its own; null makes `repeats` runs of each
     configuration."""
     recipes: Annotated[dict[Name, Recipe], Meta(min_length=1)]
     """Each entry says how to train."""
     platforms: Annotated[dict[Name, Platform], Meta(min_length=1)]
     """Each entry says where to run."""
     datasets: dict[Name, DatasetCopy] = {}
-    """Each entry names a local copy of the dataset of that name."""
+    """Local copies of built-in datasets, by name."""
     seed: Annotated[int, Meta(ge=0, le=4_294_967_295)] = 1
-    """Repeat 1 trains with this seed, and repeat k with seed + k - 1."""
+    """Repeat k trains with seed + k - 1."""
     cluster: NotEmpty | None = None
     """Only the platforms of this cluster are run; null runs all. Tables show all runs."""
     rerun: Literal["none", "stale"] = "none"
-    """`stale` repeats runs with a stale record: made with other parameters, code or data. Give it
-    on the command line: `--config rerun=stale`."""
+    """`stale` repeats runs made with other parameters, code or data. Give it on the command line:
+    `--config rerun=stale`."""
     check_models: bool = True
-    """Custom models are built once, on the CPU of the machine where snakemake runs, before
-    runs start: one that cannot be built starts none. `false` where that machine must not import
-    TensorFlow."""
+    """Custom models are built once, on the CPU where snakemake runs, before any run: if one cannot
+    be built, no run starts. `false` where that machine must not import TensorFlow."""
     readable_by: Literal["owner", "group", "all"] = "owner"
-    """Files that runs and tables write may be read by nobody else, by the group, or by all users
-    of the machines; what the umask of the shell takes away stays away."""
+    """Who may read the files of runs and tables, within your umask."""
     budget: Budget = Budget()
-    """The runs that are still to do may cost this much by their estimate; a sweep beyond it is
-    refused."""
+    """A sweep with a higher estimate of its remaining runs is refused."""
     all_reduce_benchmark: AllReduceBenchmark = AllReduceBenchmark()
-    """All-reduces are timed alone at each configuration that trains by them, as a measure of its
-    communication."""
+    """All-reduces are timed alone for each configuration that uses them."""
     comparison: Comparison = Comparison()
     """These keys set what the comparison shows."""
     question: Question = Question()
@@ -840,14 +812,12 @@ class Config(Keys, frozen=True, kw_only=True):
     published: Published = Published()
     """Published results are shown next to the measured ones."""
     forecast: Forecast = Forecast()
-    """The time on numbers of nodes that were not run is forecast from the measured ones; it is part
-    of no decision."""
+    """The time on numbers of nodes that were not run; no decision uses it."""
     proposal: Proposal = Proposal()
     """`snakemake proposal` requests node-hours for these trainings."""
     compare_with: NotEmpty | None = None
-    """Folder with the results of another study, such as `results/main` of another copy of the
-    project. Each configuration is compared with the same one there. A relative path starts where
-    snakemake runs."""
+    """Folder with the results of another study, such as `before/results/main`: each configuration
+    is compared with the same one there. A relative path starts where snakemake runs."""
     plots: dict[str, PlotOptions | None] = {}
     """Each entry is a plot to draw, by its name; null draws none."""
 

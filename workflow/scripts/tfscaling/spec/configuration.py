@@ -35,21 +35,14 @@ Sources = Sequence[tuple[str, RawConfig]]
 
 #: The source of what was given with --config.
 COMMAND_LINE = "--config"
-_NO_NESTED = "--config takes nested values as texts: give them in a file to --configfile"
 #: Where the workflow looks for its configuration, in the folder in which snakemake runs.
 CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 #: Folders below results that all studies share: no study has their name.
 SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
 #: What is read of the study that `compare_with` names, below its folder.
 REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
-#: Former keys → their new names.
-RENAMED = {
-    "yardstick": "all_reduce_benchmark",
-    "plots.accuracy_time": "quality_time",
-    "plots.loss_accuracy": "loss_quality",
-}
-#: The value of a key that is missing.
-_MISSING = object()
+#: The value of a key that is missing, and of a problem that concerns several values.
+_MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
 
 
@@ -58,18 +51,15 @@ class ConfigError(InputError):
 
 
 class NotAllowed(ConfigError):
-    """The value at a place is not allowed; `naming_files` adds the file that it is from.
+    """The value at a place is not allowed; `naming_files` adds the file that it is from."""
 
-    `hint` says how a value of a wrong type was probably meant.
-    """
-
-    def __init__(self, place: Place, value: object, allowed: str, hint: str = "") -> None:
-        super().__init__(problem(place, value, allowed + hint))
-        self.place, self.value, self.allowed, self.hint = place, value, allowed, hint
+    def __init__(self, place: Place, value: object, allowed: str) -> None:
+        super().__init__(problem(place, value, allowed))
+        self.place, self.value, self.allowed = place, value, allowed
 
     def below(self, *place: str | int) -> NotAllowed:
         """The same problem, its place seen from further up."""
-        return NotAllowed([*place, *self.place], self.value, self.allowed, self.hint)
+        return NotAllowed([*place, *self.place], self.value, self.allowed)
 
 
 @contextlib.contextmanager
@@ -78,9 +68,7 @@ def naming_files(sources: Sources) -> Iterator[None]:
     try:
         yield
     except NotAllowed as error:
-        is_nested = _origin(error.place, sources) == COMMAND_LINE and error.hint
-        hint = f"; {_NO_NESTED}" if is_nested and isinstance(error.value, str) else error.hint
-        message = problem(error.place, error.value, error.allowed + hint, sources)
+        message = problem(error.place, error.value, error.allowed, sources)
         raise ConfigError(message) from None
 
 
@@ -91,49 +79,26 @@ def validate(raw: RawConfig, sources: Sources = ()) -> Config:
     Raises ConfigError for the first value that the types do not allow.
     """
     with naming_files(sources):
-        for place, value in _numbers(raw, ()):
-            if not _is_finite(value):
-                raise NotAllowed(place, value, "allowed: a finite number, no larger than a float")
         try:
             found = msgspec.convert(raw, Config)
         except msgspec.ValidationError as error:
             raise _refusal(raw, str(error).rpartition(" - at ")[2]) from None
-        _check_lists(raw, of(Config, described=False), ())
+        _check_values(raw, of(Config, described=False), ())
     return found
 
 
-def _numbers(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Place, float]]:
-    """All numbers in a value, with their places."""
-    for step, inner in _items(value):
-        if isinstance(inner, int | float):
-            yield (*place, step), inner
-        yield from _numbers(inner, (*place, step))
-
-
-def _items(value: Any) -> Iterable[tuple[Any, Any]]:
-    """The keys or indices of a value, each with its item."""
-    if isinstance(value, Mapping):
-        return value.items()
-    return enumerate(value) if isinstance(value, list | tuple) else ()
-
-
-def _is_finite(value: float) -> bool:
-    """Whether it is neither NaN nor infinite, and no larger than a float."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def _check_lists(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
-    """Raise NotAllowed for a list that has a value twice and must not; msgspec takes it."""
-    if isinstance(value, list | tuple) and any("uniqueItems" in each for each in _options(schema)):
-        # true and 1 are two values
-        if len({(isinstance(each, bool), each) for each in value}) < len(value):
+def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
+    """Raise NotAllowed for what msgspec takes: NaN, infinity, equal values of some lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NotAllowed(place, value, "allowed: a finite number")
+    is_list = isinstance(value, list | tuple)
+    if is_list and any("uniqueItems" in each for each in _options(schema)):
+        kinds = [(isinstance(each, bool), each) for each in value]  # true and 1 are two values
+        if len(set(kinds)) < len(kinds):
             raise NotAllowed(place, value, "allowed: each value once")
-        return
-    for step, inner in _items(value):
-        _check_lists(inner, _inside(schema, step), (*place, step))
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if is_list else ()
+    for step, inner in items:
+        _check_values(inner, _inside(schema, step), (*place, step))
 
 
 def _refusal(raw: RawConfig, path: str) -> NotAllowed:
@@ -153,12 +118,7 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
     for option in _options(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
-            name = key_of([*place, key])
             rule = f"unknown key; {known(fields, key)}"
-            if new := RENAMED.get(name):
-                rule = f"the key is called {new} now"
-            elif form := _as_question(name, value[key]):
-                rule = f"the key is part of `question` now; write {form}"
             return NotAllowed([*place, key], value[key], rule)
         for key in (key for key in option.get("required", ()) if key not in value):
             absent = [name for name in CONFIG_FILES if not place and not Path(name).is_file()]
@@ -166,31 +126,7 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
             value, schema = _refused_entry(raw, place, path), option.get("propertyNames", {})
-    return NotAllowed(place, value, f"allowed: {words(schema, value)}", _hint(value, schema))
-
-
-def _as_question(key: str, value: Any) -> str:
-    """The form in `question` of a former key and its value; empty for other keys."""
-    kind = re.sub(r"^grid\[\d+\]\.", "", key)
-    if kind in ("search.goal", "comparison.time"):
-        goal = value[0] if isinstance(value, list) and value else value
-        return f"question: {{goal: {goal}}}"
-    if kind in ("search.indifference", "comparison.indifference"):
-        return f"question: {{indifference: {value}}}"
-    if kind == "comparison.target_accuracy":
-        value = {"test_accuracy": value}
-    elif kind not in ("search.constraint", "comparison.targets"):
-        return ""
-    limits = []
-    for metric, given in (value if isinstance(value, dict) else {"test_accuracy": 0.97}).items():
-        side = "at_most" if config.Quality(metric=str(metric)).better == "lower" else "at_least"
-        if isinstance(given, dict):
-            side, given = next(
-                (pair for pair in given.items() if pair[0] != "indifference"), (side, 0.97)
-            )
-        limits.append(f"{metric}: {{{side}: {given}}}")
-    goal = "goal: time_to_target_s, " * kind.startswith("comparison")
-    return f"question: {{{goal}limits: {{{', '.join(limits)}}}}}"
+    return NotAllowed(place, value, f"allowed: {words(schema, value)}{_hint(value, schema)}")
 
 
 def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
@@ -271,8 +207,11 @@ def known(names: Iterable[str], wanted: object) -> str:
 
 def problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
     """One line: file, key, value, what is allowed."""
+    where = f"{_origin(place, sources)}: {key_of(place)}"
+    if value is SEVERAL:
+        return f"{where}: not allowed; {allowed}"
     wrong = "missing" if value is _MISSING else f"{_short(value)} is not allowed"
-    return f"{_origin(place, sources)}: {key_of(place)}: {wrong}; {allowed}"
+    return f"{where}: {wrong}; {allowed}"
 
 
 def _origin(place: Place, sources: Sources) -> str:
@@ -314,33 +253,13 @@ def _short(value: object, width: int = 200) -> str:
 def _hint(value: Any, schema: Schema) -> str:
     """How a value of the wrong type was probably meant, after a semicolon, or an empty text."""
     kinds = {kind for each in schema.get("anyOf", [schema]) for kind in _kinds(each)}
-    text = value if isinstance(value, str) else ""
-    found = ""
-    if isinstance(value, int | float) and not _is_finite(value):
-        found = "a number must be finite"
-    elif text and kinds == {"array"}:
-        found = f"write a list: {json.dumps(text.split())}"
-    elif "number" in kinds and (number := _number(text)) is not None:
-        found = f"YAML reads text here, write {number}"
-    elif "integer" in kinds and re.fullmatch("[-+]?[0-9]{1,20}", text):
-        found = f"write {int(text)}, without quotes"
-    elif "boolean" in kinds and text.lower() in ("true", "false"):
-        found = f"write {text.lower()}, without quotes"
-    elif "string" in kinds and isinstance(value, bool):
-        found = "YAML reads yes, no, on and off as true and false: write the text in quotes"
-    elif "string" in kinds and isinstance(value, int | float | datetime.date):
-        found = "YAML reads a number or a date here: write the text in quotes"
-    return f"; {found}" if found else ""
-
-
-def _number(text: str) -> str | None:
-    """A number as YAML 1.1 reads it, such as 1.0e-3 for 1e-3, or None if it is none."""
-    found = re.fullmatch(r"([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?)(\d+))?", text, re.ASCII)
-    if found is None or not (found[2] or found[3]) or not _is_finite(float(text)):
-        return None
-    exponent = f"e{found[4] or '+'}{found[5]}" if found[5] else ""
-    sign = found[1].replace("+", "")
-    return f"{sign}{found[2].lstrip('0') or '0'}.{found[3] or '0'}{exponent}"
+    is_text = isinstance(value, str)
+    if is_text and kinds <= {"array", "object", "null"}:
+        return "; write it as a list or a mapping, in a file and not with --config"
+    if is_text and kinds & {"boolean", "integer", "number"}:
+        return "; write it without quotes, in a file and not with --config"
+    is_plain = isinstance(value, bool | int | float | datetime.date)
+    return "; write a text in quotes" if is_plain and "string" in kinds else ""
 
 
 @functools.cache

@@ -22,6 +22,7 @@ import msgspec
 from tfscaling.spec import configuration, platforms, recipes, run_spec, variants
 from tfscaling.spec.config import (
     LIMITED,
+    LIMITED_RUNS_MIN,
     LINE_AXES,
     POINT_AXES,
     SEARCH_GOALS,
@@ -34,7 +35,7 @@ from tfscaling.spec.config import (
     Recipe,
     Search,
 )
-from tfscaling.spec.configuration import NotAllowed, RawConfig, Sources, naming_files
+from tfscaling.spec.configuration import SEVERAL, NotAllowed, RawConfig, Sources, naming_files
 from tfscaling.spec.geometry import batch_sizes
 from tfscaling.spec.manifest import Excluded, Grid, PlannedRun, PlannedSearch, SearchedPoint
 from tfscaling.spec.registries import Registries
@@ -96,8 +97,9 @@ def expand(config: Config, registries: Registries) -> Grid:
         recipes.check_block(config, number, registries)
         before = len(runs)
         until, search = block.repeat_until, config.search_of(block)
-        first = search.first_runs if search else block.repeats
-        repeats = until.repeats_max if until else search.looks[-1] if search else block.repeats
+        first = 1 if search else block.repeats
+        more = until or search
+        repeats = more.repeats_max if more else block.repeats
         _check_size(number, block, variants_of, before, repeats)
         points = [*_points(block, variants_of)]
         _check_exclusions(number, block, points)
@@ -166,8 +168,8 @@ def _check_size(
     lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
     lengths["recipe"] = sum(len(variants_of.get(name, (name,))) for name in block.values("recipe"))
     if (count := before + math.prod(lengths.values()) * repeats) > RUNS_MAX:
-        rule = f"the grid has {count} runs up to this block; allowed: {RUNS_MAX}"
-        raise NotAllowed(["grid", number], {**lengths, "repeats": repeats}, rule)
+        rule = f"the grid has {count:,} runs up to this block; allowed: {RUNS_MAX:,}"
+        raise NotAllowed(["grid", number], SEVERAL, rule)
 
 
 def _nothing_left(
@@ -181,8 +183,8 @@ def _nothing_left(
         rule = f"{have}; allowed: 1 to {max(limits.values())}"
         return NotAllowed(["grid", number, "nodes"], nodes[0] if len(nodes) == 1 else nodes, rule)
     last = excluded[-1].reason if excluded else "no axis has a value"
-    rule = f"the block has no configuration left to run (last reason: {last})"
-    return NotAllowed(["grid", number], block.platform, rule)
+    rule = f"the block has no configuration left to run; the last was left out: {last}"
+    return NotAllowed(["grid", number], SEVERAL, rule)
 
 
 def _points(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
@@ -474,29 +476,24 @@ def _check_search(config: Config, searched: _Searched) -> None:
     if goal.startswith("cost_") and not platform.price_usd(point.gpus_per_node):
         rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
         raise NotAllowed(["question", "goal"], goal, rule)
-    rule = ""
-    if config.question.limits_for(goal, recipe.quality.metric):
-        rule = "one run does not show whether the best keeps the limits; allowed: false"
-    elif search.at_most_linear:
-        rule = "at_most_linear says which configurations have their runs first; allowed: false"
-    if search.screen and rule:
-        raise _in_search(config, number, "screen", True, rule)
+    has_limits = config.question.limits_for(goal, recipe.quality.metric)
+    if has_limits and search.repeats_max < LIMITED_RUNS_MIN:
+        rule = f"fewer runs do not show whether limits are kept; allowed: {LIMITED_RUNS_MIN} to 20"
+        raise _in_search(config, number, "repeats_max", search.repeats_max, rule)
 
 
 def _with_later_runs(
     runs: Iterable[PlannedRun], searches: Iterable[PlannedSearch]
 ) -> Iterator[PlannedRun]:
-    """The runs; runs of points that others may rule out become extra repeats."""
-
-    def line(point: Point) -> tuple[object, ...]:
-        return tuple(getattr(point, axis) for axis in LINE_AXES)
-
+    """The runs; all runs between the ends of a smooth line become extra repeats."""
     later: set[Point] = set()
     for planned in searches:
-        if planned.search.at_most_linear:
-            points = sorted((each.point for each in planned.points), key=lambda point: -point.nodes)
-            least = {line(point): point.nodes for point in points}
-            later |= {point for point in points if point.nodes > least[line(point)]}
+        lines: dict[tuple[object, ...], list[Point]] = {}
+        for each in sorted(planned.points, key=lambda each: each.point.nodes):
+            axes = tuple(getattr(each.point, axis) for axis in LINE_AXES)
+            lines.setdefault(axes, []).append(each.point)
+        if planned.search.is_smooth:
+            later |= {point for line in lines.values() for point in line[1:-1]}
     for run in runs:
         is_later = run.spec.point in later
         yield msgspec.structs.replace(run, extra_repeat=True) if is_later else run

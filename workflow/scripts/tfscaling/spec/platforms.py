@@ -87,32 +87,16 @@ def check_cluster(config: Config) -> None:
         raise NotAllowed(["cluster"], chosen, rule)
 
 
-#: What to use instead → options of sbatch, long and short, which the workflow sets itself.
-_INSTEAD = {
-    "use the grid's nodes": "nodes N",
-    "use the grid's nodes and tasks_per_node": "ntasks n",
-    "use the grid's tasks_per_node": "ntasks-per-node",
-    "use the grid's tasks_per_node and gpus_per_node": "ntasks-per-gpu",
-    "use the grid's gpus_per_node and the platform's gpu_gres": "gres gpus G gpus-per-node"
-    " gpus-per-socket gpus-per-task tres-per-task",
-    "use the platform's key cpus_per_node": "cpus-per-task c cpus-per-gpu",
-    "use the platform's key mem_mb": "mem mem-per-cpu mem-per-gpu",
-    "use the platform's key runtime_min": "time t",
-    "use the platform's key partition": "partition p",
-    "use the platform's key account": "account A",
-    "use the platform's key qos": "qos q",
-    "use the platform's key constraint": "constraint C",
-    "use the platform's key reservation": "reservation",
-    "use the platform's keys cluster and multi_cluster": "clusters M",
-    "use the platform's key env": "export export-file",
-    "the executor plugin sets it": "wrap job-name J output o error e input i comment parsable"
-    " chdir D",
-    "each run is a separate job": "array a",
-    "the executor plugin waits for the job": "wait W",
-    "nothing would be submitted": "test-only help h usage version V",
-}
-#: Option → what to use instead. What begins like one is one: sbatch takes shortened options.
-MANAGED = {option: use for use, options in _INSTEAD.items() for option in options.split()}
+_OPTIONS = (
+    "nodes N ntasks n ntasks-per-node ntasks-per-gpu gres gpus G gpus-per-node gpus-per-socket",
+    "gpus-per-task tres-per-task cpus-per-task c cpus-per-gpu mem mem-per-cpu mem-per-gpu time t",
+    "partition p account A qos q constraint C reservation clusters M export export-file wrap",
+    "job-name J output o error e input i comment parsable chdir D array a wait W test-only help h",
+    "usage version V",
+)
+#: Options of sbatch, long and short, that the grid, keys of the platform or the executor set. What
+#: begins like one is one: sbatch takes shortened options.
+MANAGED = frozenset(option for line in _OPTIONS for option in line.split())
 #: Short options of sbatch without a value: others may follow in the same word.
 _SHORT_FLAGS = frozenset("HIkKOQsuvXhVW")
 #: What ends a command of the shell.
@@ -134,26 +118,24 @@ def extra_problem(extra: str) -> str | None:
     for word in words:
         if set(word) <= _SHELL or word.startswith("#") or "`" in word or "$(" in extra:
             return f"allowed: options of sbatch; the shell would interpret {word}"
-        if (name := _managed(word)) is not None:
-            return f"allowed: options that the workflow does not set; {word}: {MANAGED[name]}"
+        if _is_managed(word):
+            return f"allowed: options that the workflow does not set by the grid or keys; {word}"
     if not words[0].startswith("-"):
         return f"allowed: options of sbatch, such as --nice=5; {words[0]} is no option"
     return None
 
 
-def _managed(word: str) -> str | None:
-    """The option of MANAGED that this word of a command line is, or None."""
+def _is_managed(word: str) -> bool:
+    """Whether this word of a command line is an option of MANAGED."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
-        if name in MANAGED:
-            return name
-        return next((option for option in MANAGED if name and option.startswith(name)), None)
+        return bool(name) and any(option.startswith(name) for option in MANAGED)
     for letter in word[1:] if word.startswith("-") else "":
         if letter in MANAGED:
-            return letter
+            return True
         if letter not in _SHORT_FLAGS:
-            return None  # what follows is its value
-    return None
+            return False  # what follows is its value
+    return False
 
 
 #: What of a platform the tables and the report say.

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from tfscaling.spec import user_code
 from tfscaling.spec.config import Config, Recipe
-from tfscaling.spec.configuration import RENAMED, NotAllowed, Place, key_of, known
+from tfscaling.spec.configuration import NotAllowed, Place, known
 from tfscaling.spec.geometry import Geometry
 
 
@@ -107,9 +107,7 @@ class Registries(NamedTuple):
 def check_name(place: Place, name: str, registry: Collection[str]) -> None:
     """Raise NotAllowed unless the name is in the registry."""
     if name not in registry:
-        new = RENAMED.get(key_of(place))
-        rule = f"the key is called {new} now" if new else known(registry, name)
-        raise NotAllowed(place, name, rule)
+        raise NotAllowed(place, name, known(registry, name))
 
 
 def check_function(place: Place, name: str, registry: Iterable[str]) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import shutil
 
+from tfscaling.conclusions import projection
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.stages import analyse, collect, compare
+from tfscaling.stages import tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
 
@@ -23,11 +24,10 @@ from tfscaling.tables import data_warnings
 def plots(study: StudyFolder) -> None:
     """Draw the plots of the configuration, one SVG each."""
     tables = Tables(
-        study.read("comparison"),
+        projection.with_intervals(study.read("comparison"), study.read("projection")),
         study.read("epochs"),
         study.read("published", ()),
         data_warnings.footnotes(data_warnings.read(study.tables / "warnings.json")),
-        study.read("search", ()),
     )
     (study.folder / "plots").mkdir(exist_ok=True)
     for name, title in titles_of(study).items():
@@ -36,8 +36,7 @@ def plots(study: StudyFolder) -> None:
 
 def titles_of(study: StudyFolder) -> dict[str, str]:
     """Name → title of the plots that the configuration names."""
-    manifest = study.manifest
-    return titles(study.config.plots, manifest.qualities.values(), bool(manifest.searches))
+    return titles(study.config.plots, study.manifest.qualities.values())
 
 
 def page(study: StudyFolder) -> None:
@@ -65,7 +64,7 @@ def page(study: StudyFolder) -> None:
 
 
 #: The stages that make a page from the run records, in this order.
-STAGES = (collect.run, compare.run, analyse.run, plots, page)
+STAGES = (tables.collect, tables.compare, tables.analyse, plots, page)
 
 
 def partial(study: StudyFolder) -> None:

@@ -192,8 +192,9 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for kind in kinds
     ]
     notes = (
-        "All runs of a search, those made included. Least: it is decided at its next look. Most: "
-        "no further configuration leaves. Full grid: `repeats` runs of the same configurations.",
+        "All runs of a search, those made included. Least: it is decided after its next round. "
+        "Most: all further rounds run the most expensive configurations. Full grid: `repeats` runs "
+        "of the same configurations.",
         f"Expected: the mean of {study_searches.TRIALS} simulated searches, where runs scatter by "
         f"{study_searches.SCATTER:.0%} and times not measured yet follow random scaling curves: an "
         "assumption, no bound.",
@@ -258,7 +259,6 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             "starts: when Slurm would start one run of the row, if nothing else were submitted "
             "(`sbatch --test-only`); local time."
         )
-        found += costed_plan.soonest(points)
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
@@ -287,13 +287,11 @@ def assess_repeats(study: StudyFolder) -> None:
         diverged = f", {point.diverged} diverged" if point.diverged else ""
         print(f"{axes}: {point.repeats} runs{diverged}, {shown}: {point.verdict}")
     for search in made.searches:
-        more = (
-            f", {len(search.wanted)} are run {search.runs_next} times each" if search.wanted else ""
-        )
+        more = f", {len(search.wanted)} run next" if search.wanted else ""
         ended = "decided" if search.is_decided else "undecided"
         print(
             f"search, {search.work}: {len(search.left)} of {search.points} "
-            f"configurations have left{more or f'; {ended}'}"
+            f"configurations are excluded{more or f'; {ended}'}"
         )
     print(f"round {number}: {made.added} extra repeats")
     run_record.write_json(file_of_round(study, number), made)

@@ -1,8 +1,7 @@
 """Columns of tables: a column is a field of a row type, with its unit in its annotation.
 
-The types in CSV and Parquet files, the JSON schema, the description of the tables for other
-programs (datapackage.json, a Data Package of frictionlessdata.io) and the pages of the reference
-follow from the fields.
+The types in CSV and Parquet files, the JSON schema and the pages of the reference follow from the
+fields.
 """
 
 from __future__ import annotations
@@ -179,42 +178,3 @@ def schema(title: str, description: str, columns: Mapping[str, Column]) -> Schem
         "required": list(properties),
         "properties": properties,
     }
-
-
-def data_package(tables: Mapping[str, tuple[str, Mapping[str, Column]]]) -> dict[str, object]:
-    """The Data Package of tables: name → (description of the table, its columns)."""
-    return {
-        "resources": [
-            {
-                "name": name,
-                "path": f"{name}.csv",
-                "description": description,
-                "schema": {
-                    "fields": [_field(key, column) for key, column in found.items()],
-                    "missingValues": [""],
-                },
-                "profile": "tabular-data-resource",
-                "format": "csv",
-                "encoding": "utf-8",
-            }
-            for name, (description, found) in tables.items()
-        ],
-        "profile": "tabular-data-package",
-    }
-
-
-def _field(name: str, column: Column) -> dict[str, object]:
-    """The field of a Table Schema; `unit` is an extension."""
-    found: dict[str, object] = {
-        "name": name,
-        "type": "datetime" if column.is_time else column.kind,
-        "description": column.description,
-    }
-    if column.is_time:
-        found["format"] = "any"
-    if column.unit:
-        found["unit"] = column.unit
-    constraints: dict[str, object] = {} if column.is_optional else {"required": True}
-    if choices := [each for each in column.rules.get("enum", ()) if each is not None]:
-        constraints["enum"] = choices
-    return found | ({"constraints": constraints} if constraints else {})

@@ -30,7 +30,6 @@ from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     is_known,
     is_projected,
-    metric_of,
     point_of,
     qualities_of,
 )
@@ -59,8 +58,6 @@ TIMES: dict[str, Callable[[RunRow], float]] = {
 SAME_WORK_TOLERANCE = 0.002
 #: How the reason of such a point begins.
 OTHER_WORK = "does not do the same work"
-#: Between the names of several ratios in one cell.
-SEPARATOR = "; "
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = tuple(columns(PointRow))
 
@@ -80,8 +77,7 @@ def comparison_table(
     point (platform, model, strategy, recipe) or with the fewest replicas (the others), on the same
     kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points that do
     not train as many examples as their baseline have no speed-up: `same_work` says which, None
-    where it is not known: a user's program then has a speed-up by its recipe. `undefined_ratios`
-    are those whose denominator is 0 or does other work.
+    where it is not known: a user's program then has a speed-up by its recipe.
     """
     points = _by_point(table_rows.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
@@ -252,7 +248,7 @@ def _add_speedup(
         if own is None or of_base is None or is_same_work(own, of_base):
             _add_ratios(row, base, points)
         else:
-            _undefined(row, "speedup", f"the baseline trained {of_base:,} examples")
+            _say(row, f"no speedup: the baseline trained {of_base:,} examples")
 
 
 def _compare_work(row: PointRow, base: PointRow | None, most: int) -> None:
@@ -287,21 +283,13 @@ def _say(row: PointRow, reason: str) -> None:
     row.reason = "; ".join(filter(None, (row.reason, reason)))
 
 
-def _undefined(row: PointRow, ratio: str, why: str) -> None:
-    """Note that the row has no such ratio; an efficiency is a speed-up too."""
-    names = [ratio, "scaling_efficiency"] if ratio == "speedup" else [ratio]
-    earlier = filter(None, [row.undefined_ratios])
-    row.undefined_ratios = SEPARATOR.join([*earlier, *names])
-    _say(row, f"no {ratio}: {why}")
-
-
 def _add_ratios(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
     for name, seconds in TIMES.items():
         of_base, own = (_known(points[point_of(point)], seconds) for point in (base, row))
         if not (of_base and own):
             continue
         if not (median(of_base) and median(own)):
-            _undefined(row, name, "a median time is 0")
+            _say(row, f"no {name}: a median time is 0")
             continue
         setattr(row, name, median(of_base) / median(own))
         interval = ratio_interval(of_base, own)
@@ -338,9 +326,6 @@ def _add_published(
             result, spec, manifest.synchronous_strategies
         )
         published.add(row, result, same)
-        if same and row.runs:
-            for name in published.without_ratio(result):
-                _undefined(row, name, "the published value is 0")
 
 
 def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[PointRow]:
@@ -365,11 +350,9 @@ def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTabl
     names += ["replicas", "global_batch_size", *["reason"] * any(row.reason for row in rows)]
     heads = display.headed(table, names)
     cells = [[display.cell(name, row) for name in heads] for row in rows]
-    of_target = {"time_to_target_s", "cost_to_target_usd"} & set(metrics)
     notes = display.notes(
         "comparison_notes",
         names=list(heads),
-        targets=[*_targets(rows, axes)] if of_target else [],
         baselines=_baselines(rows) if "speedup" in heads else {},
         has_diverged=any(row.runs_diverged for row in rows),
         has_interval=any(row.runs >= RUNS_FOR_INTERVAL for row in rows),
@@ -378,25 +361,6 @@ def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTabl
         runs_for_interval=RUNS_FOR_INTERVAL,
     )
     return TextTable.of(title, list(heads.values()), cells, notes, display.all_share(fixed))
-
-
-def _targets(
-    rows: Sequence[PointRow], axes: Sequence[str]
-) -> Iterator[tuple[display.Target, str, list[str]]]:
-    """(target, whether it is the least or the most, points at which not all runs reached it)."""
-    by_quality: dict[str | None, list[PointRow]] = {}
-    for row in rows:
-        if is_known(row.target) and row.runs:
-            by_quality.setdefault(row.quality_metric, []).append(row)
-    for own in by_quality.values():
-        short = [
-            f"{', '.join(axis_text(display.axis_of(name), row) for name in axes)}: reached by "
-            f"{row.runs_at_target} of {display.count(row.runs + (row.runs_diverged or 0), 'run')}"
-            for row in own
-            if not all_at_target(row)
-        ]
-        bound = "least" if metric_of(QUALITY, own[0]).is_higher_better else "most"
-        yield display.target_text(own[0]), bound, short
 
 
 def _baselines(rows: Sequence[PointRow]) -> dict[str, float | None]:

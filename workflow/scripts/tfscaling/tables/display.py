@@ -1,4 +1,4 @@
-"""Tables as people read them: values and points in words, as Markdown, LaTeX and HTML."""
+"""Tables as people read them: values and points in words, as Markdown."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tfscaling.tables.significance import Difference
 
 MISSING = "–"
-#: A ratio to a value of 0; the reason is in another column.
-NO_RATIO = "no ratio"
 #: The column with the steps from which times and costs are projected.
 PROJECTED = "projected_from_steps"
 GPUS = "gpus_per_node"
@@ -93,9 +91,7 @@ def cell(name: str, row: Cells) -> str:
         planned = row["runs_asked"]
         return Number(f"{value} of {planned:.0f}" if is_known(planned) else str(value), value)
     if not is_known(value):
-        undefined = "undefined_ratios" in row and row["undefined_ratios"]
-        is_undefined = isinstance(undefined, str) and name in undefined.split("; ")
-        return NO_RATIO if is_undefined else MISSING
+        return MISSING
     if name in METRICS:
         digits = metric_of(name, row).digits
         low, high = _spread(name, row)
@@ -347,12 +343,7 @@ def all_share(fixed: str, noun: str = "configurations") -> str:
     return f"All {noun}: {fixed}." if fixed else ""
 
 
-# Markdown, LaTeX, HTML
-
-_LATEX = str.maketrans(
-    {char: "\\" + char for char in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--"}
-)
+# Markdown
 
 
 class Warned(Protocol):
@@ -360,12 +351,6 @@ class Warned(Protocol):
 
     @property
     def text(self) -> str: ...
-
-
-def _placed(found: Sequence[Warned]) -> tuple[list[str], list[str]]:
-    """(texts before a table, texts after it)."""
-    texts = [warning.text for warning in found]
-    return texts[:_BEFORE_MAX], texts[_BEFORE_MAX:]
 
 
 def markdown(shown: TextTable, level: int = 1) -> str:
@@ -382,44 +367,9 @@ def markdown(shown: TextTable, level: int = 1) -> str:
 def with_warnings(page: str, found: Sequence[Warned]) -> str:
     """A page of Markdown with these warnings below its first heading, the last ones at its end."""
     heading, _, rest = page.strip().partition("\n")
-    before, after = (
-        "\n".join(f"- **Warning:** {text}" for text in texts).replace("<", "\\<")
-        for texts in _placed(found)
-    )
+    texts = [f"- **Warning:** {warning.text}".replace("<", "\\<") for warning in found]
+    before, after = "\n".join(texts[:_BEFORE_MAX]), "\n".join(texts[_BEFORE_MAX:])
     return "\n\n".join(part for part in (heading, before, rest.strip(), after) if part) + "\n"
-
-
-def markdown_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
-    """The table as a separate page, the warnings about its data before it."""
-    return with_warnings(markdown(shown), found)
-
-
-def latex(shown: TextTable, found: Sequence[Warned] = ()) -> str:
-    """A table environment for the package booktabs; warnings and notes are below the table."""
-    # pandas' own escaping takes twice the time of the rest
-    escaped = shown.cells.map(_latex).rename(columns=_latex).style.hide(axis="index")
-    text = escaped.to_latex(
-        column_format="".join("r" if shown.is_number(name) else "l" for name in shown.cells),
-        caption=_latex(" ".join((shown.title + ".", shown.above)).strip()),
-        hrules=True,
-    )
-    notes = [*(f"Warning: {warning.text}" for warning in found), *shown.notes]
-    below = "".join(_latex(note) + "\\par\n" for note in notes)
-    start, end, rest = text.rpartition("\\end{table}")
-    notes_text = f"\n\\footnotesize\n{below}" if notes else ""
-    return f"% needs \\usepackage{{booktabs}}\n{start}{notes_text}{end}{rest}"
-
-
-def _latex(text: str) -> str:
-    return text.translate(_LATEX)
-
-
-def html_page(shown: TextTable, found: Sequence[Warned] = ()) -> str:
-    """The table with heading, warnings and notes as a separate page."""
-    before, after = ([f"Warning: {text}" for text in texts] for texts in _placed(found))
-    left = [n for n, name in enumerate(shown.cells, 1) if not shown.is_number(name)]
-    values = {"shown": shown, "before": before, "notes": [*after, *shown.notes], "left": left}
-    return _environment().get_template("table.html.j2").render(values)
 
 
 def paragraphs(text: str) -> tuple[str, ...]:
@@ -434,11 +384,10 @@ def notes(template: str, **values: object) -> tuple[str, ...]:
 
 @functools.cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
         loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=select_autoescape(["html.j2"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import operator
 from collections.abc import Sequence
@@ -68,23 +67,9 @@ def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
 
 def _text(value: object) -> str | None:
     """A text as it is, other values as JSON; None for none."""
-    if value is None or isinstance(value, str):
-        return value or None
-    if isinstance(value, dict):
-        return _mapping_text(*value.items())
-    return None if value == () else _json_text(value)
-
-
-@functools.cache
-def _json_text(value: float | tuple[str, ...]) -> str:
-    """The value as JSON; thousands of runs have the same few."""
-    return json.dumps(value)
-
-
-@functools.cache
-def _mapping_text(*items: tuple[str, object]) -> str | None:
-    """Likewise the mapping of these items, in the order of their keys; None if it is empty."""
-    return json.dumps(dict(items), sort_keys=True) if items else None
+    if value is None or isinstance(value, str) or value in ((), {}):
+        return str(value) if value else None
+    return json.dumps(value, sort_keys=True)
 
 
 def _distinct(values: Sequence[object]) -> str | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -28,8 +27,7 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 
 
-@dataclass(frozen=True)
-class PublishedPoint:
+class PublishedPoint(msgspec.Struct, frozen=True):
     """What identifies a published point: as `Point`, but with no recipe."""
 
     platform: str
@@ -85,8 +83,7 @@ class Training(NamedTuple):
         return cls(spec.point.model, spec.dataset, global_batch_size=spec.global_batch_size, **keys)
 
 
-@dataclass(frozen=True)
-class PublishedResult(PublishedPoint):
+class PublishedResult(PublishedPoint, frozen=True):
     """One row of a file of published results: a point, its training, and a single run of it."""
 
     cloud: str
@@ -106,19 +103,12 @@ class PublishedResult(PublishedPoint):
 
     @property
     def training(self) -> Training:
-        return Training(
-            self.model,
-            self.dataset,
-            self.optimizer,
-            self.learning_rate,
-            self.epochs,
-            self.global_batch_size,
-        )
+        names = ("model", "dataset", "optimizer", "learning_rate", "epochs", _BATCH)
+        return Training(*(getattr(self, name) for name in names))
 
 
-POINT_COLUMNS = tuple(field.name for field in fields(PublishedPoint))
-COLUMNS = tuple(field.name for field in fields(PublishedResult))
-_TYPES = get_type_hints(PublishedResult, include_extras=True)
+POINT_COLUMNS = PublishedPoint.__struct_fields__
+COLUMNS = PublishedResult.__struct_fields__
 
 
 def read(path: Path | str | None) -> list[PublishedResult]:
@@ -155,22 +145,21 @@ def read(path: Path | str | None) -> list[PublishedResult]:
 def check(path: str | None, sources: Sources = ()) -> None:
     """Raise ConfigError if the configured file is not there or no file of published results."""
     if path is not None and not Path(path).is_file():
-        reason = f"there is no such file in {Path.cwd()}"
+        reason = "it is no file" if Path(path).exists() else f"no such file in {Path.cwd()}"
         raise ConfigError(problem(["published", "path"], path, reason, sources))
     read(path)
 
 
 def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
-    values: dict[str, Any] = {}
-    for column, kind in _TYPES.items():
-        try:
-            values[column] = msgspec.convert(line[column] or "", kind, strict=False)
-        except msgspec.ValidationError:
-            above = " above 0" if column == "execution_time_s" else ""
-            raise ConfigError(
-                f"{where}: {column}: {line[column]!r} is not allowed; allowed: a number{above}"
-            ) from None
-    return PublishedResult(**values)
+    values = {column: line[column] or "" for column in COLUMNS}
+    try:
+        return msgspec.convert(values, PublishedResult, strict=False)
+    except msgspec.ValidationError as error:
+        column = str(error).rpartition("$.")[2].rstrip("`")
+        above = " above 0" if column == "execution_time_s" else ""
+        raise ConfigError(
+            f"{where}: {column}: {line[column]!r} is not allowed; allowed: a number{above}"
+        ) from None
 
 
 def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
@@ -193,8 +182,3 @@ def add(point: PointRow, result: PublishedResult, same: bool) -> None:
         setattr(point, f"published_{name}", value)
         if same and value != 0:
             setattr(point, ratio, getattr(point, name) / value)
-
-
-def without_ratio(result: PublishedResult) -> list[str]:
-    """The ratios that no measured value can have: the published value is 0."""
-    return [ratio for name, ratio in RATIOS.items() if getattr(result, name) == 0]

@@ -67,9 +67,9 @@ class RunRow(RunMetrics, TypedRow):
     """What each node trains on - its CPU, its GPUs, or logical devices, which are parts of its CPU
     that simulate GPUs."""
     status: RunState = RunState.MISSING
-    """ok - the run counts; diverged - its loss became NaN or infinite; does_not_fit - it ran
-    out of memory; failed; unfinished - it runs, or was killed; stale - made with other parameters,
-    code or data; missing."""
+    """ok - the run counts; diverged - its loss became NaN or infinite; does_not_fit - out of
+    memory; failed; unfinished - running or killed; stale - made with other parameters, code or
+    data; missing."""
     reason: Text = ""
     """Why the run does not count; empty if it does."""
     replicas: Annotated[Positive | None, Column("replicas")] = None
@@ -300,9 +300,9 @@ class PointRow(PointMetrics, TypedRow):
     examples_trained_max: Examples = None
     """Most examples that a valid run trained; null without a valid run."""
     same_work: bool | None = None
-    """Whether examples_trained equals the baseline's to 0.2 % (without a measured baseline, the
-    highest value among configurations that differ only in nodes, GPUs and tasks); without it there
-    is no speed-up. Null without a valid run."""
+    """Whether examples_trained equals the baseline's to 0.2 %; otherwise there is no speed-up.
+    Without a measured baseline, the highest value of the same training is compared. Null without a
+    valid run."""
     projected_from_steps: Steps = None
     """Steps that short runs trained, from which times and costs of the whole training are
     projected; null where they are measured."""
@@ -314,9 +314,6 @@ class PointRow(PointMetrics, TypedRow):
     quality_unit: str | None = None
     quality_best: float = NAN
     ends: Annotated[dict[str, float], _END_COLUMNS] = {}
-    undefined_ratios: str | None = None
-    """The ratios that the configuration cannot have, separated by "; "; the reason says why. Null
-    if there are none."""
     baseline: str | None = None
     """The configuration that speed-up is relative to, by its axes; null for an excluded
     configuration."""

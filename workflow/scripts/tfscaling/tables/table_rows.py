@@ -12,12 +12,11 @@ import pandas as pd
 
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
-from tfscaling.record import run_record
 from tfscaling.record.metrics import METRICS, NAN, OF_RESULTS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.columns import Cells, Column, columns, data_package, enumeration, of_field
-from tfscaling.tables.rows import EpochRow, PointRow, RunRow, described
+from tfscaling.tables.columns import Cells, Column, columns, enumeration, of_field
+from tfscaling.tables.rows import EpochRow, PointRow, RunRow
 
 _T = TypeVar("_T")
 
@@ -231,24 +230,6 @@ def write_parquet(runs: pd.DataFrame, path: Path) -> None:
     with atomic.whole(path) as temporary:
         typed = runs.assign(**times)
         typed.to_parquet(temporary, index=False, schema=pyarrow.schema(types.items()))
-
-
-def write_data_package(path: Path, epoch_columns: Iterable[str]) -> None:
-    """Write datapackage.json, the description of the tables next to it."""
-    tables = {
-        "runs": ("One row per run, with those that do not count.", described(RunRow)),
-        "epochs": ("One row per epoch of each run with a record.", of_epochs(epoch_columns)),
-        "comparison": ("One row per configuration of the grid.", described(PointRow)),
-    }
-    run_record.write_json(path, data_package(tables))
-
-
-def of_epochs(names: Iterable[str]) -> dict[str, Column]:
-    """The columns of epochs.csv; names besides its own are metrics that recipes name as quality."""
-    own = "A metric that a recipe names as its quality, or the same in training; null elsewhere."
-    quality = Column(description=own, rules={"type": ["number", "null"]})
-    known = described(EpochRow)
-    return {name: known.get(name, quality) for name in names}
 
 
 #: Texts in the tables of runs, epochs and points; `source` is one of published results.

@@ -212,7 +212,7 @@ class Checkpoints:
         now_s = time.perf_counter()
         if self._rank == 0 and (force or now_s - self._noted_s >= _POSITION_INTERVAL_S):
             with contextlib.suppress(OSError):
-                attempts.write_position(self._position, steps)
+                atomic.write_text(self._position, f"{steps}\n")
             self._noted_s = now_s
 
 

@@ -261,6 +261,12 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
         return
     if wide := [name for name, value in model.get_metrics_result().items() if np.ndim(value)]:
         yield f"metrics with several values are not recorded: {_joined(wide)}"
+    if names := _not_additive(model):
+        yield (
+            f"the state of {_joined(names)} is no sum over batches, and replicas' states are "
+            "summed: the value depends on the number of replicas. Set another `aggregation` of its "
+            "variables, or do not compare it"
+        )
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     try:
         rate = optimizer.get_config().get("learning_rate")
@@ -275,6 +281,36 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
             f"{steps}: with other numbers of replicas the learning rate ends elsewhere, unless "
             "global_batch_size and steps_per_epoch are set"
         )
+
+
+def _not_additive(model: Any) -> list[str]:
+    """Names of custom metrics whose state after two batches is not the sum of their states.
+
+    A copy of each metric is updated with random outputs, also as labels. Metrics that cannot be
+    copied or take other arguments are left out.
+    """
+    named = [part for each in model.metrics for part in getattr(each, "metrics", [each])]
+    custom = [each for each in named if type(each).__module__.split(".")[0] != "keras"]
+    return [each.name for each in custom if not _is_additive(each)]
+
+
+def _is_additive(metric: Any) -> bool:
+    dice = np.random.default_rng(0)
+    batches = [dice.random((4, 1), np.float32) for _ in range(4)]
+
+    def states(*parts: Any) -> list[Any]:
+        copy.reset_state()
+        for labels, outputs in parts:
+            copy.update_state(labels, outputs)
+        return [v.numpy() for v in copy.variables if v.aggregation == "sum"]
+
+    try:
+        copy = type(metric).from_config(metric.get_config())
+        first, second = (batches[0], batches[1]), (batches[2], batches[3])
+        sums = [a + b for a, b in zip(states(first), states(second), strict=True)]
+        return all(map(np.allclose, states(first, second), sums))
+    except Exception:  # raised by user code
+        return True
 
 
 def _given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:

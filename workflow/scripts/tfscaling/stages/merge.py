@@ -1,8 +1,11 @@
-"""Results of another cluster, taken into these: all of what is planned here, or nothing.
+"""Take another cluster's results into these: all of what is planned here, or nothing.
 
-A record is taken if it is whole, of the parameters that are planned here, of the same data and of
-the same user code. Nothing here is overwritten: a run that both have, measured twice, is a
-conflict. Failed attempts stay where they are.
+INPUTS   manifest.json, the run records; the other project, or its folder of results (--from)
+OUTPUTS  the folders of runs and benchmarks that are not here yet; the next start makes the tables
+
+A record is taken if it is complete, and made with the planned parameters, the same data and the
+same user code. Nothing here is overwritten: a run that both have, measured twice, is a conflict.
+Failed attempts stay where they are.
 """
 
 from __future__ import annotations
@@ -11,16 +14,17 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections import Counter
-from collections.abc import Iterator
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfscaling.conclusions import communication
+from tfscaling.console import text_lines
 from tfscaling.record import benchmark_record, run_record, run_states
 from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
+from tfscaling.stages.study_folder import StudyFolder
 
 RUNS, BENCHMARKS = "runs", "all_reduce"
 
@@ -33,11 +37,25 @@ class Merge:
     taken: tuple[str, ...]
     #: Records that both have, byte for byte.
     alike: int
-    #: Records there that nothing planned here asks for.
-    unplanned: int
     conflicts: tuple[str, ...]
-    #: Commit of the workflow → how many of the records to take are of it.
-    commits: tuple[tuple[str, int], ...]
+
+
+def run(study: StudyFolder) -> None:
+    """Copy what is missing here. Raises SystemExit with conflicts, or without other results."""
+    there = study.other or Path()
+    there = there / "results" if (there / "results").is_dir() else there
+    here = study.runs_dir.parent
+    if not there.is_dir() or there.resolve() == here.resolve():
+        sys.exit(f"--from {there}: name the other project's folder, or its folder of results")
+    found = compare(study.manifest, here, there)
+    for conflict in found.conflicts:
+        print(f"conflict: {conflict}")
+    if found.conflicts:
+        sys.exit(f"nothing is taken: {text_lines.count(len(found.conflicts), 'conflict')}")
+    take(found, here, there)
+    print(f"{text_lines.count(len(found.taken), 'record')} taken, {found.alike} here already")
+    if found.taken:  # by runs of other clusters, which no rule makes here
+        study.table("runs").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,6 @@ class _Found:
     folder: str
     problem: str = ""
     record: RunRecord | DoesNotFit | None = None
-    commit: str | None = None
 
 
 def compare(manifest: Manifest, here: Path, there: Path) -> Merge:
@@ -80,23 +97,18 @@ def compare(manifest: Manifest, here: Path, there: Path) -> Merge:
                 offered.append(_benchmark(spec, folder, there, problem))
     offered = _without_other_data(offered, records_here, here)
     taken = [found for found in offered if not found.problem]
-    commits = Counter(found.commit or "unknown" for found in taken)
     return Merge(
         taken=tuple(found.folder for found in taken),
         alike=alike,
-        unplanned=sum(folder not in specs for folder in _records(there)),
         conflicts=tuple(f"{found.folder}: {found.problem}" for found in offered if found.problem),
-        commits=tuple(commits.most_common()),
     )
 
 
 def take(merge: Merge, here: Path, there: Path) -> None:
-    """Copy what is taken, each folder whole or not at all. Raises FileExistsError before it begins.
+    """Copy what is taken, each folder completely or not at all.
 
     Files keep their times, so that Snakemake sees no reason to make a run again.
     """
-    if merge.conflicts:
-        raise FileExistsError("; ".join(merge.conflicts))
     for folder in merge.taken:
         target = here / folder
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -118,14 +130,14 @@ def _run(spec: RunSpec, folder: str, there: Path, problem: str) -> _Found:
     if record.axes.axes != spec.axes:
         return _Found(folder, "its record is of another run; the folder was moved")
     other = run_states.other_parameters(spec, record) or run_states.other_code(spec, record)
-    return _Found(folder, other or problem, record, record.environment.git_commit)
+    return _Found(folder, other or problem, record)
 
 
 def _benchmark(spec: BenchmarkSpec, folder: str, there: Path, problem: str) -> _Found:
     found = communication.read(spec, there / BENCHMARKS)
     if found.record is None:
         return _Found(folder, found.reason)
-    return _Found(folder, problem, commit=found.record.environment.git_commit)
+    return _Found(folder, problem)
 
 
 def _in_the_way(folder: Path, record: str) -> str:
@@ -156,11 +168,3 @@ def _without_other_data(
         replace(found, problem=found.problem or reason)
         for found, reason in zip(offered, reasons, strict=True)
     ]
-
-
-def _records(results: Path) -> Iterator[str]:
-    """The folders of all records, below the folder of results."""
-    for kind, name in ((RUNS, run_record.RECORD), (BENCHMARKS, benchmark_record.RECORD)):
-        for path in (results / kind).rglob(name):
-            if not any(part.startswith("attempt=") for part in path.parts):
-                yield str(path.parent.relative_to(results))

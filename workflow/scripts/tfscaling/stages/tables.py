@@ -1,0 +1,142 @@
+"""Tables, conclusions and regressions of a study.
+
+INPUTS   config.json, manifest.json, the run and benchmark records, published results and another
+         study if configured
+OUTPUTS  tables/runs.{csv,parquet}, tables/epochs.csv; tables/comparison.{csv,md},
+         tables/platforms/*.md;
+         tables/warnings.json: what must be known before any number is read;
+         tables/<conclusion>.{csv,md} of each conclusion
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container
+from pathlib import Path
+
+import pandas as pd
+
+from tfscaling.conclusions import two_sweeps
+from tfscaling.conclusions.base import CONCLUSIONS, tables
+from tfscaling.conclusions.evidence import Reference, Study
+from tfscaling.console import text_lines
+from tfscaling.files import atomic
+from tfscaling.record.run_states import RESULTS, RunState
+from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.tables import (
+    comparison,
+    data_warnings,
+    display,
+    published_results,
+    runs_table,
+    table_rows,
+)
+from tfscaling.tables.table_rows import rows_of
+
+
+def collect(study: StudyFolder) -> None:
+    """Write the tables of runs and epochs, and print which runs are not valid."""
+    manifest = study.manifest
+    runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
+    table_rows.write_csv(runs, study.table("runs"))
+    table_rows.write_parquet(runs, study.tables / "runs.parquet")
+    table_rows.write_csv(epochs, study.table("epochs"))
+    print("\n".join(told(runs)))
+
+
+def told(runs: pd.DataFrame) -> list[str]:
+    """How many runs there are of each status, and why those that do not count do not.
+
+    One line for each run that failed, diverged or ran out of memory, with the axes that distinguish
+    it; one for all others with the same reason.
+    """
+    counts = runs["status"].value_counts()
+    lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
+    shown = text_lines.shown_axes(rows_of(runs))
+    alike: dict[str, int] = {}
+    for row in rows_of(runs[runs["status"] != RunState.OK]):
+        was_stopped = str(row["reason"]).startswith("cancelled: ")
+        if row["status"] in (RunState.FAILED, *RESULTS) and not was_stopped:
+            lines.append(f"{row['status']}: {text_lines.name(row, shown)}: {row['reason']}")
+        else:
+            text = row["reason"] if was_stopped else f"{row['status']}: {row['reason']}"
+            alike[text] = alike.get(text, 0) + 1
+    lines += [f"{text_lines.count(number, 'run')} {text}" for text, number in alike.items()]
+    return lines
+
+
+def compare(study: StudyFolder) -> None:
+    """Write the comparison, the tables of the platforms and the warnings."""
+    shown, runs = study.config.comparison, study.read("runs")
+    published = published_results.read(study.config.published.path)
+    table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
+    table_rows.write_csv(table, study.table("comparison"))
+    warnings = data_warnings.find(table, runs)
+    data_warnings.write(study.tables / "warnings.json", warnings)
+    points = comparison.as_text(table, shown.title, shown.columns)
+    page = display.with_warnings(display.markdown(points), warnings)
+    atomic.write_text(study.tables / "comparison.md", page)
+    write_platforms(study, table, runs)
+
+
+def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame) -> None:
+    """Write each platform's table with its warnings; remove the tables of earlier platforms."""
+    folder = study.tables / "platforms"
+    folder.mkdir(exist_ok=True)
+    for name, platform in study.manifest.platforms.items():
+        parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
+        page = "\n".join([f"# {platform.title}\n", *parts])
+        own = (frame[frame["platform"] == name] for frame in (table, runs))
+        warnings = data_warnings.find(*own)
+        atomic.write_text(folder / f"{name}.md", display.with_warnings(page, warnings))
+    remove_others(folder, study.manifest.platforms)
+
+
+def remove_others(folder: Path, platforms: Container[str]) -> None:
+    """Remove the tables of platforms that the grid had before."""
+    for path in folder.glob("*.md"):
+        if path.stem not in platforms:
+            path.unlink()
+
+
+def analyse(study: StudyFolder) -> None:
+    """Write each conclusion: its table, and its page, which begins with the warnings."""
+    warnings = data_warnings.read(study.tables / "warnings.json")
+    evidence = evidence_of(study)
+    for name, table in tables(evidence):
+        table_rows.write_csv(table, study.table(name))
+        page = CONCLUSIONS[name].page(table, evidence, warnings)
+        atomic.write_text(study.tables / f"{name}.md", page)
+
+
+def evidence_of(study: StudyFolder) -> Study:
+    """What the conclusions rest on."""
+    config = study.config
+    return Study(
+        study.read("comparison"),
+        study.read("runs"),
+        study.manifest,
+        published_results.read(config.published.path),
+        config.published.tolerance,
+        study.benchmarks_dir,
+        Reference.read(Path(config.compare_with)) if config.compare_with else None,
+        config.forecast.nodes,
+        config.question,
+    )
+
+
+def regressions(study: StudyFolder) -> None:
+    """Print what is slower than in another study. Raises SystemExit with the reasons."""
+    found = study.read("regressions")
+    print(display.markdown(two_sweeps.as_text(found)))
+    if reason := refusal(found):
+        sys.exit(reason)
+
+
+def refusal(found: pd.DataFrame) -> str:
+    """Why a change should not be taken, or an empty text."""
+    bad = int(found["verdict"].isin(two_sweeps.REGRESSIONS).sum())
+    if bad:
+        return f"{text_lines.count(bad, 'configuration')} slower, lost or failing"
+    compared = found["verdict"].isin(two_sweeps.COMPARED).any()
+    return "" if compared else "no configuration could be compared: this shows nothing"
