@@ -14,6 +14,8 @@ from project import Project
 from virtual_cluster import Cluster, start, wait_for
 
 NODES, REPEATS = (1, 2, 3), 4
+#: A node on which everything takes twice as long.
+SLOW = "cpu2"
 CONTENT: dict[str, Any] = {
     "grid": [
         {"platform": "three", "strategy": "own", "recipe": "nap", "nodes": [*NODES],
@@ -21,7 +23,8 @@ CONTENT: dict[str, Any] = {
     ],
     "recipes": {
         "nap": {
-            "program": ["sleep", "1"], "observe": "nothing", "per_replica_batch_size": 1,
+            "program": ["bash", "-c", f"sleep $(test $(hostname) = {SLOW} && echo 4 || echo 2)"],
+            "observe": "nothing", "per_replica_batch_size": 1,
             "epochs": 1,
         }
     },
@@ -81,6 +84,8 @@ def test_a_killed_driver_resumes_in_the_same_allocation(
     for size in NODES:
         used = Counter(h for r in records if r["axes"]["nodes"] == size for h in hosts_of(r))
         assert len(used) == 3
+    nodes = project.table("results/main/tables/nodes.csv")
+    assert [each["node"] for each in nodes if each["is_slow"] == "True"] == [SLOW]
     # nothing is held when the sweep has ended
     wait_for(lambda: not small.run("squeue", "--noheader"), "the allocation's end")
 

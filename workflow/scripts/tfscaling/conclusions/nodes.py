@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pandas as pd
 
 from tfscaling.conclusions import shown
@@ -34,10 +32,8 @@ def table(study: Study) -> pd.DataFrame:
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people, the slowest node first."""
     none = "No node can be told from the others: runs of a configuration need different nodes."
-    return shown.text_table(
-        "Nodes", found.sort_values("factor", ascending=False), partial(_cells), shown.notes("nodes"),
-        none, names=("platform",), each="nodes",
-    )  # fmt: skip
+    ordered, notes = found.sort_values("factor", ascending=False), shown.notes("nodes")
+    return shown.text_table("Nodes", ordered, _cells, notes, none, names=["platform"], each="nodes")
 
 
 def _cells(row: Row) -> dict[str, str]:
