@@ -138,11 +138,14 @@ class Allocation:
 class Executor(sweep.Executor):
     """The executor `slurm-sweep`, with steps of an allocation in place of Slurm's jobs."""
 
+    #: Allocations by what Slurm needs to know but the numbers of nodes. Snakemake's thread looks
+    #: at it before `__post_init__`.
+    _allocations: dict[tuple[str, ...], Allocation] = {}
+
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         self._steps: dict[str, Step] = {}
-        #: Allocations by what Slurm needs to know but the numbers of nodes.
-        self._allocations: dict[tuple[str, ...], Allocation] = {}
+        self._allocations = {}
         self._rotation = Rotation()
         for record in self.slurm_logdir.rglob(f"*{_NODES_OF_STEP}"):
             self._rotation.add(record.read_text().split())
