@@ -29,8 +29,11 @@ def show(measured: str, page: Path | None) -> None:
 
 
 def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """The first column to the left, the others to the right."""
+    """The first column to the left, the others to the right; without empty columns."""
+    rows = list(rows)
+    kept = [n for n in range(len(header)) if any(cells[n] for cells in rows)]
     lines = [header, (":--", *["--:"] * (len(header) - 1)), *rows]
+    lines = [tuple(cells[n] for n in kept) for cells in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 

@@ -37,7 +37,7 @@ from tfscaling.conclusions.decision import Contest  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.interim import Candidate, Decision, decide, lacking  # noqa: E402
 from tfscaling.spec.config import Limit, Search  # noqa: E402
-from tfscaling.tables.significance import Samples  # noqa: E402
+from tfscaling.tables.estimates import Samples  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator

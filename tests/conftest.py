@@ -17,8 +17,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
 LONGEST = [
-    *("test_faults_on_slurm.py", "test_soak.py"),
-    *("test_workflow_on_slurm.py", "test_accounting_on_slurm.py"),
+    *("test_faults_on_slurm.py", "test_driver_on_slurm.py", "test_soak.py"),
+    *("test_workflow_on_slurm.py", "test_accounting_on_slurm.py", "test_search_on_slurm.py"),
     *("test_oracle.py", "test_failed_runs.py", "test_all_strategies.py", "test_genuine_data.py"),
     *("test_claims.py", "test_reruns.py", "test_module.py", "test_users_model.py"),
     *("test_deployed.py", "test_known_truth.py", "test_supervisor.py"),

@@ -131,7 +131,7 @@ def _run(call: dict[str, Any], streams: list[int]) -> NoReturn:
         os.chdir(call["folder"])
         os.environ.clear()
         os.environ.update(call["environ"])
-        sys.argv = call["argv"]
+        sys.argv, sys.executable = call["argv"], call["executable"]
         path = Path(sys.argv[0]).resolve()
         program = str(path / "__main__.py") if path.is_dir() else sys.argv[0]
         sys.path[:] = [str(path if path.is_dir() else path.parent), *call["path"]]

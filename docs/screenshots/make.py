@@ -24,8 +24,8 @@ from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
 from tfscaling.spec import config_files, configuration, grid  # noqa: E402
 from tfscaling.spec.manifest import Manifest  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
-from tfscaling.stages import tables as stages  # noqa: E402
 from tfscaling.stages import write_page  # noqa: E402
+from tfscaling.stages import write_tables as stages  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
 from tfscaling.tables import runs_table  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402

@@ -98,7 +98,9 @@ def start_node(args: argparse.Namespace) -> None:
         return not machines.daemon_runs(root, name)
 
     def answers() -> bool:
-        return not is_gone() and (name != CONTROLLER or bool(lifecycle.node_states(root)))
+        if is_gone() or name != CONTROLLER:
+            return not is_gone()
+        return not lifecycle.controller_ends(root) and bool(lifecycle.node_states(root))
 
     with lifecycle.locked(root):
         # after `scontrol shutdown` the old process needs a moment to end

@@ -46,6 +46,12 @@ def load(root: Path) -> Plan:
 # --- health -----------------------------------------------------------------------------------
 
 
+def controller_ends(root: Path) -> bool:
+    """Whether the controller was asked to shut down; it may answer until it has ended."""
+    log = (root / "log/slurmctld.log").read_text(errors="replace")
+    return log.rfind("Terminate signal") > log.rfind(" started on cluster ")
+
+
 def node_states(root: Path) -> dict[str, str]:
     """Node → state as sinfo words it; empty when the controller does not answer."""
     words = ["sinfo", "--noheader", "--Node", "--format=%N %T"]

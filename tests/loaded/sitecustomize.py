@@ -34,12 +34,16 @@ def _surroundings() -> list:
         *("MALLOC_", "PYTHON", "LC_", "LANG", "TZ"),
     )
     # taken by a fork as it is, or read with the first operation
-    own = ("TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
+    own = ["TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"]
+    # Snakemake sets them for each rule; TensorFlow has threads of its own
+    own += [f"{library}_NUM_THREADS" for library in ("OMP", "MKL", "OPENBLAS")]
     read = {k: v for k, v in os.environ.items() if k.startswith(libraries) and k not in own}
     spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("mnt", "net", "pid", "user")]
     limits = [resource.getrlimit(n) for n in (resource.RLIMIT_FSIZE, resource.RLIMIT_AS)]
     with open("/proc/self/cgroup") as file:
-        return [sys.executable, sorted(read.items()), spaces, limits, file.read()]
+        # `python` and `python3` of an environment are the same
+        python = [sys.prefix, os.path.realpath(sys.executable)]
+        return [python, sorted(read.items()), spaces, limits, file.read()]
 
 
 def _run(address: str) -> None:
@@ -56,7 +60,7 @@ def _run(address: str) -> None:
     call = {
         "surroundings": repr(_surroundings()), "argv": sys.orig_argv[1:], "folder": os.getcwd(),
         "environ": dict(os.environ), "path": sys.path, "umask": umask, "ignored": ignored,
-        "cpus": sorted(os.sched_getaffinity(0)),
+        "cpus": sorted(os.sched_getaffinity(0)), "executable": sys.executable,
     }  # fmt: skip
     text = json.dumps(call).encode()
     with socket.socket(socket.AF_UNIX) as server:

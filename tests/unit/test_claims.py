@@ -20,7 +20,7 @@ from simulated import NOISES, RUNS, Sweeps, line, noise, share
 from tfscaling.conclusions import clouds, decision, findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec.config import Limit, Question
-from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
+from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05
 #: A rule that is wrong in 15 % of the sweeps exceeds FALSE_MAX in 98 % of such tests.

@@ -68,7 +68,7 @@ def spoil(planned: Manifest, runs_dir: Path) -> None:
             (folder / "attempt=1").mkdir()
 
 
-@pytest.fixture(params=[1, 3, 7])
+@pytest.fixture(params=[1, 7])
 def rows(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]:
     """Rows of a comparison.csv, read back; empty cells are None."""
     planned = planned_runs(request.param)

@@ -118,8 +118,13 @@ def test_quoted_defaults_targets_and_minutes_are_those_of_the_files() -> None:
     assert sorted(listed) == sorted(targets)
     (minutes,) = re.findall(r"^demo:.*; (\d+) minutes", text("Makefile"), re.MULTILINE)
     for name, words in {
-        "README.md": "It takes {} minutes",
+        "README.md": "the demo takes {} minutes",
         "mkdocs.yml": "Demo, {} minutes",
         "docs/closed-network.md": "[{} minutes](first-steps.md)",
     }.items():
         assert words.format(minutes) in text(name), name
+
+
+def test_the_overview_of_the_configuration_has_few_keys() -> None:
+    basic = (REPOSITORY / "config/README.md").read_text().split("## Advanced top-level keys")[0]
+    assert 30 < len(re.findall(r"^\| `\w+`( \*)? \|", basic, re.MULTILINE)) <= 45

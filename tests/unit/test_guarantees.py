@@ -75,10 +75,11 @@ def test_a_claim_has_tests_with_its_rate(row: list[str]) -> None:
 
 
 def test_the_cells_of_searches_require_what_the_page_says() -> None:
-    said = {row[0]: row[-1].replace("≤", "<=").replace("≥", ">=") for row in
-            rows("docs/search.md", "cell")}  # fmt: skip
+    """Rows of variants, which must miss what is required, have their names before the cell."""
+    table = rows("docs/search.md", "cell")
+    said = {re.sub(r"^\*\*.*\*\*: ", "", row[0]): row[-1] for row in table}
     required = {name: "; ".join(CELLS[name].limits.texts()) or NOT_CLAIMED for name in CELLS}
-    assert said == required
+    assert said and said.items() <= required.items()
 
 
 def test_the_cells_of_pairs_of_sweeps_are_those_of_the_page() -> None:

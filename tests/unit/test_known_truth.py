@@ -29,7 +29,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record import attempts
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.significance import SUPPORTED
+from tfscaling.tables.estimates import SUPPORTED
 
 SETS = 150
 FALSE_MAX = 0.05

@@ -105,12 +105,15 @@ def test_it_ends_with_the_process_that_was_started(
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), 60)
 
 
-def test_other_variables_of_libraries_have_a_process_of_their_own(tmp_path: Path) -> None:
-    forking = loaded_python.environ(os.environ)
-    forking["OMP_NUM_THREADS"] = "1"
+@pytest.mark.parametrize(("name", "is_fork"), [("OMP_NUM_THREADS", True), ("MALLOC_X", False)])
+def test_variables_of_libraries_have_a_process_of_their_own_but_not_those_of_snakemake(
+    name: str, is_fork: bool, tmp_path: Path
+) -> None:
     program = tmp_path / PROGRAM
     program.parent.mkdir()
-    program.write_text(PLACE)
-    words = [sys.executable, str(program), str(os.getpid())]
+    program.write_text(PLACE + "print(sys.executable)")
+    python = str(Path(sys.executable).with_name("python3"))  # as rules have it
+    words = [python, str(program), str(os.getpid())]
+    forking = {**loaded_python.environ(os.environ), name: "1"}
     done = subprocess.run(words, env=forking, capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout.splitlines() == [str(is_fork), python]

@@ -15,7 +15,7 @@ from plotted import legend_of, points_of
 from rows import point, rows_of
 from tfscaling.conclusions import clouds, decision, findings, methodology
 from tfscaling.conclusions.evidence import Study
-from tfscaling.page import plot_tradeoffs, plot_training
+from tfscaling.page import plot_quality
 from tfscaling.page.plot_figure import Tables
 from tfscaling.record.rank_report import Epoch
 from tfscaling.spec import configuration, run_spec
@@ -23,7 +23,7 @@ from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.significance import SUPPORTED, Samples, pareto_set
+from tfscaling.tables.estimates import SUPPORTED, Samples, pareto_set
 from tfscaling.tables.table_rows import point_of
 
 ERROR = "test_mean_absolute_error"
@@ -219,7 +219,7 @@ def test_tables_say_what_is_compared_where_it_differs(made: Made) -> None:
 
 def test_each_quality_has_a_panel_and_a_pareto_set_of_its_own(made: Made) -> None:
     tables = Tables(made.comparison, made.epochs, pd.DataFrame())
-    figure = plot_tradeoffs.quality_time(tables, "Title")
+    figure = plot_quality.quality_time(tables, "Title")
     labels = [axes.get_ylabel() for axes in figure.axes]
     assert labels == ["test accuracy", f"{ERROR.replace('_', ' ')} (min)"]
     of_panels = [
@@ -233,11 +233,11 @@ def test_each_quality_has_a_panel_and_a_pareto_set_of_its_own(made: Made) -> Non
 
 def test_losses_and_epochs_have_a_panel_for_each_quality(made: Made) -> None:
     tables = Tables(made.comparison, made.epochs, pd.DataFrame())
-    figure = plot_training.loss_quality(tables, "Title")
+    figure = plot_quality.loss_quality(tables, "Title")
     error = "test mean absolute error (min)"
     assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "accuracy", error]
     assert len([p for p in points_of(figure, 2).values() if p]) == 2
-    figure = plot_training.epochs(tables, "Title")
+    figure = plot_quality.epochs(tables, "Title")
     assert [axes.get_ylabel() for axes in figure.axes] == [
         "loss", "accuracy", "mean absolute error (min)"
     ]  # fmt: skip

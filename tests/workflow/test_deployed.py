@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import loaded_python
 import pytest
 import snakemake_server
 import yaml
@@ -41,13 +42,13 @@ class Deployed(Project):
 
     def make(self, *arguments: str, snakefile: str = "workflow/Snakefile") -> str:
         """The output of snakemake, as a user calls it there."""
-        environ = {
+        environ = loaded_python.environ({
             **os.environ,
             "XDG_CACHE_HOME": str(self.hosts / "cache"),
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": f"url.{self.hosts.as_uri()}/.insteadOf",
             "GIT_CONFIG_VALUE_0": "https://",
-        }
+        })  # fmt: skip
         words = [*arguments, "--snakefile", snakefile, "--profile", "profiles/local"]
         code, output = snakemake_server.call(words, self.folder, environ)
         assert code == 0, output[-6000:] + self.logs()

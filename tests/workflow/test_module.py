@@ -190,7 +190,7 @@ def test_after_a_failure_the_module_removes_its_own_tables_only(
     done = copied.snakemake("tfs_all", snakefile=alone, check=False)
     assert done.returncode != 0
     assert files(copied.own) == before
-    assert not (copied.other / "main/report.html").exists()
+    assert not (copied.other / "main/report.html").exists(), done.stdout
     assert (copied.other / "main/partial/report.html").exists()
     assert "page: other/results/main/partial/report.html" in done.stdout
     (copied.other / "main/tables/comparison.csv").unlink(missing_ok=True)

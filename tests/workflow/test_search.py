@@ -15,7 +15,7 @@ from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
 from tfscaling.search.interim import Reason
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.tables.significance import SUPPORTED
+from tfscaling.tables.estimates import SUPPORTED
 
 NODES = (1, 2, 4)
 #: Two of the points are near each other, so that they need more runs than the others.

@@ -50,7 +50,7 @@ ADDITIONS = {
     "dataset": Addition(
         f"{LIBRARY}/datasets/catalogue.py",
         "DATASETS",
-        '"stripes": Dataset("Bright upper or lower halves.", None, 128, npz.read,'
+        '"stripes": Dataset("Bright upper or lower halves.", None, 128, formats.npz,'
         ' generated=("made up", _stripes)),',
         """
         def _stripes() -> dict[str, np.ndarray]:
@@ -69,7 +69,7 @@ ADDITIONS = {
         "STRATEGIES",
         '"first_device": Strategy("One device.", _first_device, one_task_only=True),',
         """
-        def _first_device(devices: Sequence[str], parameters: Any) -> Any:
+        def _first_device(devices: Sequence[str], communication: str) -> Any:
             import tensorflow as tf
 
             return tf.distribute.OneDeviceStrategy(devices[0])

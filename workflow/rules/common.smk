@@ -47,7 +47,7 @@ def config_sources():
 def merged_configuration():
     """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
     if workflow.modifier.skip_configfile:
-        return dict(SOURCES[0][1] if "platforms" not in config else {}, **config)
+        return {**dict(SOURCES).get(PLATFORMS_FILE, {}), **config}
     merged = {}
     for _, content in SOURCES:
         update_config(merged, content)

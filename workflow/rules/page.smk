@@ -31,14 +31,15 @@ rule write_report:
     conda:
         "../envs/environment.yaml"
     params:
+        study=subpath(input.manifest, parent=True),
         # without a valid run each start writes the page, and so ends with status 1 again
         valid=lambda wildcards: OUTCOME.has_result() or time.time(),
     message:  # Snakemake would list all input files
         "write the page"
     shell:
         r"""
-        python3 "$SCRIPTS/tfscaling" plot --study {STUDY:q} >{log:q} 2>&1
-        python3 "$SCRIPTS/tfscaling" report --study {STUDY:q} >>{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" plot --study {params.study:q} >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >>{log:q} 2>&1
         """
 
 
@@ -51,8 +52,10 @@ rule proposal:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" proposal --study {STUDY:q} 2>&1 | tee {log:q}'
+        'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
 
 
 rule partial:

@@ -56,10 +56,12 @@ checkpoint assess_repeats:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        study=subpath(input.manifest, parent=True),
     message:  # Snakemake would list all input files
         "round {wildcards.round}: which points need extra repeats"
     shell:
         r"""
-        python3 "$SCRIPTS/tfscaling" assess-repeats --study {STUDY:q} --round {wildcards.round} \
+        python3 "$SCRIPTS/tfscaling" assess-repeats --study {params.study:q} --round {wildcards.round} \
             >{log:q} 2>&1
         """

@@ -17,10 +17,12 @@ rule collect:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        study=subpath(input.manifest, parent=True),
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
-        'python3 "$SCRIPTS/tfscaling" collect --study {STUDY:q} >{log:q} 2>&1'
+        'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
 
 
 rule compare:
@@ -58,13 +60,14 @@ rule compare:
     conda:
         "../envs/environment.yaml"
     params:
+        study=subpath(input.manifest, parent=True),
         captions={each.title: each.caption for each in CONCLUSIONS.values()},
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
         r"""
-        python3 "$SCRIPTS/tfscaling" compare --study {STUDY:q} >{log:q} 2>&1
-        python3 "$SCRIPTS/tfscaling" analyse --study {STUDY:q} >>{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >>{log:q} 2>&1
         """
 
 
@@ -79,5 +82,7 @@ rule regressions:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" regressions --study {STUDY:q} 2>&1 | tee {log:q}'
+        'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'

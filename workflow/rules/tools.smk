@@ -12,10 +12,11 @@ rule plan:
     conda:
         "../envs/environment.yaml"
     params:
+        study=subpath(input.manifest, parent=True),
         submission=plan_submission,
     shell:
         r"""
-        python3 "$SCRIPTS/tfscaling" plan --study {STUDY:q} \
+        python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
             <<<{params.submission:q} 2>&1 | tee {log:q}
         """
 

@@ -32,16 +32,21 @@ sys.path[:0] = [str(FOLDER.parent / "scripts"), str(PROJECT / "docs")]
 
 import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
+from tfscaling.page.html_page import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
-from tfscaling.page.sections import GLOSSARY  # noqa: E402
 from tfscaling.record.benchmark_record import BenchmarkRecord  # noqa: E402
 from tfscaling.record.metrics import METRICS  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.spec import config, configuration  # noqa: E402
 from tfscaling.spec.configuration import Schema  # noqa: E402
-from tfscaling.tables import columns as table_columns  # noqa: E402
-from tfscaling.tables.columns import Column  # noqa: E402
-from tfscaling.tables.rows import EpochRow, PointRow, RunRow, described  # noqa: E402
+from tfscaling.tables import rows as table_columns  # noqa: E402
+from tfscaling.tables.rows import (  # noqa: E402
+    Column,
+    EpochRow,
+    PointRow,
+    RunRow,
+    described,
+)
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
@@ -75,7 +80,7 @@ OF_METRIC = ("_min", "_max", "_low", "_high")
 _REPEATED = re.compile(
     r"(\.? Values that differ between ranks are separated by \"; \"; null without a record"
     r"|[.;] [Nn]ull (for an excluded (configuration|point)|without a record"
-    r"|without (any|a) valid run|unless the run counts))+\.$"
+    r"|without (any|a) valid run|unless the run counts|where it is not used))+\.$"
 )
 #: A bound from here on protects the workflow; tables do not show it.
 LARGE = 100_000
@@ -175,7 +180,7 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
             {name: each for name, each in runs.items() if name not in points or name == "status"}
         ),
         "EPOCH_COLUMNS": table_of_columns(
-            {name: each for name, each in epochs.items() if name not in runs or "loss" in name}
+            {name: each for name, each in epochs.items() if name not in (*config.AXES, "status")}
         ),
     }
     named = [name for _, name, _ in _TABLE.findall(RECORD.read_text())]
@@ -248,12 +253,12 @@ def table_of_columns(columns: Mapping[str, Column]) -> str:
     rows = [
         (
             f"`{name}`" + " *" * (name in METRICS),
-            _of_unit(_kind(each.rules), each.unit),
+            re.sub("^(string|number)$", "", _of_unit(_kind(each.rules), each.unit)),
             _REPEATED.sub(".", each.description),
         )
         for name, each in columns.items()
     ]
-    return _table(("column", "value", "meaning"), rows)
+    return _table(("column", "unit or choices", "meaning"), rows)
 
 
 def table_of_words() -> str:
@@ -263,14 +268,15 @@ def table_of_words() -> str:
 
 
 def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:
-    """The keys of a part of the run record; `named` are the parts with a table on the page."""
+    """The described keys of a part of the record; `named` are the parts with a table."""
     rows = [
         (
             f"`{key}`",
             _of_unit(_kind(rules, named), rules.get("unit", "")),
-            rules.get("description", ""),
+            rules["description"],
         )
         for key, rules in configuration.of(kind)["properties"].items()
+        if "description" in rules
     ]
     return _table(("key", "value", "meaning"), rows)
 

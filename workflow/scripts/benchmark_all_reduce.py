@@ -33,7 +33,7 @@ def main() -> None:
     spec: BenchmarkSpec = args.spec
 
     def work(attempt: Attempt) -> Cause | None:
-        limits = Limits.of(args)
+        limits = Limits(args.stall_timeout_s, args.latency_wait_s)
         cause = attempt.run_ranks(SCRIPTS / "benchmark_rank.py", [], spec, limits)
         return cause or finish(args.record, spec, attempt)
 

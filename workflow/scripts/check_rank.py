@@ -11,7 +11,7 @@ STARTED_S = time.monotonic()
 
 from tfscaling.launch import rank_process  # noqa: E402
 from tfscaling.spec.run_spec import RunSpec  # noqa: E402
-from tfscaling.train import all_reduce_timing  # noqa: E402
+from tfscaling.train import node_rates  # noqa: E402
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
         args.spec,
         args.folder,
         STARTED_S,
-        lambda context: all_reduce_timing.rates_of_node(context, threads, meet_s),
+        lambda context: node_rates.rates_of_node(context, threads, meet_s),
     )
 
 

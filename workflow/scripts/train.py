@@ -57,7 +57,7 @@ def main() -> None:
         return
 
     def work(attempt: Attempt) -> Cause | None:
-        limits = Limits.of(args)
+        limits = Limits(args.stall_timeout_s, args.latency_wait_s)
         code = user_code.of_run(spec).checksums()
         script = "program_rank.py" if spec.recipe.program else "train_rank.py"
         data, arguments = None, []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import NOTHING_PLANNED, around, measured
+from measured import around, measured
 from tfscaling.conclusions import clouds
 from tfscaling.conclusions.evidence import Study
 
@@ -55,7 +55,7 @@ def test_verdicts_hold_for_all_comparisons_of_the_table() -> None:
     assert any("all 12 comparisons" in note for note in clouds.as_text(table).notes)
 
 
-def test_points_that_do_other_work_are_not_compared_and_named() -> None:
+def test_points_that_do_other_work_are_not_compared() -> None:
     times = {(name, nodes): around(10.0) for name in ("east", "west") for nodes in (1, 2)}
     comparison, runs, planned = measured(times)
     other = (comparison["platform"] == "west") & (comparison["nodes"] == 2)
@@ -64,8 +64,6 @@ def test_points_that_do_other_work_are_not_compared_and_named() -> None:
     comparison.loc[other, "reason"] = "does not do the same work: trained 5"
     table = clouds.table(Study(comparison, runs, planned))
     assert set(table["nodes"]) == {1}
-    page = clouds.page(table, Study(comparison, runs, NOTHING_PLANNED))
-    assert "2 nodes on west" in page and "trained 5" in page
 
 
 @pytest.mark.parametrize("cloud", [None, "gcp"])

@@ -16,10 +16,10 @@ from tfscaling.conclusions.decision import Choice, Contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Question
-from tfscaling.stages import tables as stages
+from tfscaling.stages import write_tables as stages
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.significance import (
+from tfscaling.tables.estimates import (
     INCONCLUSIVE,
     NOT_COMPARED,
     NOT_MEASURED,

@@ -11,7 +11,7 @@ from measured import NOTHING_PLANNED, around, measured
 from tfscaling.conclusions import evidence
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.significance import Samples
+from tfscaling.tables.estimates import Samples
 
 ROW: dict[str, Any] = {"same_work": True, "reason": "", "examples_trained": 60_000}
 DIFFERENT = "does not do the same work: its runs trained 576 to 1,024 examples"

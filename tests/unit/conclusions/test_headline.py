@@ -16,7 +16,7 @@ from tfscaling.conclusions.headline import Headline, HeadlineRow
 from tfscaling.spec.config import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
-from tfscaling.tables.significance import (
+from tfscaling.tables.estimates import (
     INCONCLUSIVE,
     NOT_COMPARED,
     NOT_MEASURED,

@@ -128,13 +128,6 @@ def test_a_configured_copy_that_is_not_genuine_is_never_replaced_by_a_download(
     assert written(tmp_path) == []
 
 
-def test_a_configured_path_that_does_not_exist_is_named(
-    fetch: Callable[..., str], tmp_path: Path
-) -> None:
-    with pytest.raises(DatasetError, match="nowhere"):
-        fetch(tmp_path / "nowhere", download="genuine")
-
-
 def test_a_failure_leaves_the_earlier_files_as_they_were(
     fetch: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def test_the_nearest_class_with_a_text_describes_a_field() -> None:
 
 def test_loading_the_stages_and_a_rank_reads_no_source() -> None:
     code = """
-import tfscaling.stages.tables, tfscaling.train.rank
+import tfscaling.stages.write_tables, tfscaling.train.rank
 from tfscaling.files import descriptions
 print(descriptions._in_module.cache_info().currsize)
 """

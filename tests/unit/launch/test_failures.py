@@ -203,13 +203,6 @@ def test_ranks_that_a_rendezvous_lacks_are_named(
     assert said in cause.message and cause.message.startswith("50 s")
 
 
-def test_the_kernels_count_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "vmstat"
-    assert failures.oom_kills(file) == 0
-    file.write_text("pgfault 7\noom_kill 3\nswap_ra 0\n")
-    assert failures.oom_kills(file) == 3
-
-
 @pytest.mark.parametrize(
     ("message", "exit_code", "before", "kind"),
     [
@@ -304,13 +297,3 @@ def test_without_a_host_that_has_them_the_advice_is_that_of_the_rank(
     cause = cause_of(tmp_path, lacking(0, HOST, 0), *others)
     assert (cause.kind, cause.error, cause.host) == ("rank_failed", "DeviceError", HOST)
     assert "make setup CUDA=1" in cause.message
-
-
-@pytest.mark.parametrize("nodes", ["m[1-3]", "n[1-", None])
-def test_a_host_of_another_name_is_not_given_to_slurm(
-    nodes: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slurm_job, "describe", lambda _: SlurmJob(id="7", nodes=nodes))
-    cause = cause_of(tmp_path, told(0, "n1", IMPORTED), lacking(1, HOST))
-    assert (cause.kind, cause.host) == ("missing_gpus", None)
-    assert HOST in cause.sentence

@@ -69,13 +69,6 @@ def test_a_full_disk_leaves_the_earlier_file_and_says_what_to_do(disk: Path) -> 
     assert path.stat().st_size == 1000 and [*disk.iterdir()] == [path]
 
 
-def test_a_read_only_disk_is_named(disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    code, said = write(disk / "runs.csv", 10)
-    assert code == 1
-    assert said.startswith(f"{disk}/runs.csv: Read-only")
-
-
 def test_a_limit_of_file_sizes_leaves_the_earlier_file(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     assert write(path, 1000) == (0, "")

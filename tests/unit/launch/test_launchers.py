@@ -53,14 +53,6 @@ def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -
     assert command.rank is None
 
 
-def test_srun_runs_setup_lines_on_every_rank() -> None:
-    (command,) = LAUNCHERS["srun"](request(Geometry(1, 1, 0), setup=["module load cuda"]))
-    after = command.argv[command.argv.index("bash") :]
-    assert after[:2] == ("bash", "-ec")
-    assert after[2].startswith("module load cuda\n")
-    assert after[4:] == ("python", "train_rank.py", "--seed", "1")
-
-
 def test_local_ranks_are_told_their_place_by_tf_config() -> None:
     with ExitStack() as held:
         commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), held=held))
@@ -137,11 +129,6 @@ def test_only_workers_take_gpus() -> None:
     """A coordinator and parameter servers compute nothing on them."""
     jobs = {"chief": 1, "ps": 1, "worker": 2}
     assert gpus_of(Geometry(4, 1, 1), ["6", "7"], jobs=jobs) == ["", "", "6", "7"]
-
-
-def test_local_ranks_without_gpus_keep_the_variable_as_it_is() -> None:
-    (command,) = LAUNCHERS["local"](request(Geometry(1, 1, 2)))
-    assert "CUDA_VISIBLE_DEVICES" not in command.env
 
 
 def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:

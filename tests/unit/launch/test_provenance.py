@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import socket
@@ -30,6 +31,17 @@ def test_this_host_tells_its_processor_memory_and_versions() -> None:
     assert facts.packages["numpy"].count(".") == 2
     assert len(facts.machine) == 36  # a UUID
     assert all(hasattr(facts, name) for name in COMPARED)
+
+
+def test_a_hosts_packages_are_also_those_of_the_users_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/requirements.txt").write_text("# comment\n-i x\npsutil>=5\nno-such-one\n")
+    before = provenance.host_facts().packages
+    monkeypatch.chdir(tmp_path)
+    added = provenance.host_facts().packages.items() - before.items()
+    assert added == {("psutil", importlib.metadata.version("psutil"))}
 
 
 def test_facts_come_from_the_files_of_the_kernel(tmp_path: Path) -> None:
@@ -183,10 +195,3 @@ def test_environment_of_a_record(checkout: Path, monkeypatch: pytest.MonkeyPatch
         slurm_settings=None,
         user_code={"own.py": "a1"},
     )
-
-
-def test_a_copy_of_a_module_from_git_knows_its_commit(tmp_path: Path) -> None:
-    scripts = tmp_path / "abc/workflow/scripts"
-    scripts.mkdir(parents=True)
-    (tmp_path / "abc/git_commit").write_text("abc\n")
-    assert provenance.git_commit(scripts) == "abc"

@@ -181,24 +181,6 @@ def test_a_stopped_rank_is_found_and_named(tmp_path: Path) -> None:
     assert of_this_test(tmp_path) == []
 
 
-#: As TensorFlow does while it looks for the other ranks: after some heartbeats a call keeps the
-#: lock of Python, here until rank 1 ends.
-MEET = (
-    "import ctypes\nwait_beats(5)\nsay('imported')\n"
-    "until = f'until grep -q \\\"end\\\" {FOLDER}/rank-1.events.jsonl; do sleep 0.1; done'\n"
-    "ctypes.PyDLL(None).system(until.encode())\nsay('end')"
-)
-
-
-@pytest.mark.usefixtures("often")
-def test_a_rank_without_heartbeat_in_the_rendezvous_waits_for_a_late_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeat, "SILENT_S", 2.0)
-    ranks = [beating_rank(tmp_path, 0, MEET, 8), beating_rank(tmp_path, 1, WORK, 8)]
-    assert Supervisor(ranks, tmp_path, 600.0, len(ranks)).run() is None
-
-
 IMPORTED = ({"event": "start"}, {"event": "imported"})
 MET = (*IMPORTED, {"event": "rendezvous"})
 EPOCH, END = {"event": "epoch"}, {"event": "end"}

@@ -32,9 +32,8 @@ from report_inputs import (
     study,
 )
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
-from tfscaling.page.html_page import Plot, render
+from tfscaling.page.html_page import BY_FORMULAE, Plot, render
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.page.sections import BY_FORMULAE
 from tfscaling.record.metrics import METRICS, meanings
 from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings

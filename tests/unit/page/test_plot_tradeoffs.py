@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from plotted import legend_of, point, points_of, tables_of
-from tfscaling.page import plot_tradeoffs
+from tfscaling.page import plot_quality
 
 
 def labels_in(figure: Any) -> dict[str, tuple[float, float]]:
@@ -21,14 +21,14 @@ POINTS = [
 
 
 def test_accuracy_is_drawn_over_time_and_the_pareto_set_is_labelled_with_its_nodes() -> None:
-    figure = plot_tradeoffs.quality_time(tables_of(*POINTS), "My title")
+    figure = plot_quality.quality_time(tables_of(*POINTS), "My title")
     assert figure.axes[0].get_title() == "My title"
     assert points_of(figure)["cluster"] == [(60.0, 0.99), (40.0, 0.97), (50.0, 0.96)]
     labels = {text: tuple(map(float, at)) for text, at in labels_in(figure).items()}
     assert labels == {"1": (60.0, 0.99), "2": (40.0, 0.97)}
 
 
-@pytest.mark.parametrize("draw", [plot_tradeoffs.quality_time, plot_tradeoffs.cost_time])
+@pytest.mark.parametrize("draw", [plot_quality.quality_time, plot_quality.cost_time])
 def test_the_pareto_set_is_joined(draw: Any) -> None:
     found = points_of(draw(tables_of(*POINTS), "T"))
     (pareto,) = [label for label in found if label.startswith("none has less time")]
@@ -38,7 +38,7 @@ def test_the_pareto_set_is_joined(draw: Any) -> None:
 def test_intervals_are_drawn_in_both_directions() -> None:
     spreads = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
     spreads |= {"quality_min": 0.97, "quality_max": 0.99}
-    (axes,) = plot_tradeoffs.quality_time(tables_of(point(1, runs=3, **spreads)), "T").axes
+    (axes,) = plot_quality.quality_time(tables_of(point(1, runs=3, **spreads)), "T").axes
     across, upright = [bar.get_segments()[0] for bar in axes.collections]
     assert across[:, 0].tolist() == [50.0, 90.0] and upright[:, 1].tolist() == [0.97, 0.99]
 
@@ -55,7 +55,7 @@ def pareto_lines(figure: Any) -> list[list[float]]:
 def test_a_point_of_other_work_is_shown_but_in_no_pareto_set() -> None:
     less = {"same_work": False, "examples_trained": 30_000, "test_accuracy": 0.99}
     rows = [point(1, same_work=True, examples_trained=60_000), point(2, **less)]
-    figure = plot_tradeoffs.quality_time(tables_of(*rows), "T")
+    figure = plot_quality.quality_time(tables_of(*rows), "T")
     assert [list(times) for times in pareto_lines(figure)] == [[60.0]]
     assert points_of(figure)["cluster"] == [(60.0, 0.98), (30.0, 0.99)]
 
@@ -67,7 +67,7 @@ def test_each_work_has_a_pareto_set_of_its_own(axis: str) -> None:
         point(1, execution_time_s=400.0, test_accuracy=0.95, **other),
         point(2, execution_time_s=300.0, test_accuracy=0.94, **other),
     ]
-    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, *long), "T")
+    figure = plot_quality.quality_time(tables_of(*POINTS, *long), "T")
     assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0], [300.0, 400.0]]
     (pareto,) = [text for text in legend_of(figure) if text.startswith("none has less time")]
     assert "recipe" in pareto
@@ -78,5 +78,5 @@ def test_a_point_that_did_the_whole_work_is_in_the_pareto_set_though_its_baselin
         point(1, same_work=True, examples_trained=30_000),
         point(2, same_work=False, examples_trained=60_000),
     ]
-    figure = plot_tradeoffs.quality_time(tables_of(*rows), "T")
+    figure = plot_quality.quality_time(tables_of(*rows), "T")
     assert [list(times) for times in pareto_lines(figure)] == [[30.0]]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from matplotlib.text import Text
 from plotted import legend_of, point, points_of, tables_of
-from tfscaling.page import plot_training
+from tfscaling.page import plot_quality
 
-AXES = plot_training.POINT_AXES
+AXES = plot_quality.POINT_AXES
 PUBLISHED = [
     {"global_batch_size": 64, "published_loss": 0.08, "published_accuracy": 0.97},
     {"global_batch_size": 640, "published_loss": 0.2, "published_accuracy": None},
@@ -28,7 +28,7 @@ def epochs_of(
 
 def test_loss_and_accuracy_are_drawn_over_the_global_batch() -> None:
     rows = [point(4, loss=0.4, accuracy=0.8), point(1, loss=0.1, accuracy=0.9)]
-    figure = plot_training.loss_quality(tables_of(*rows), "My title")
+    figure = plot_quality.loss_quality(tables_of(*rows), "My title")
     assert figure.axes[0].get_title() == "My title"
     assert points_of(figure, 0)["cluster"] == [(64, 0.1), (256, 0.4)]
     assert points_of(figure, 1)["cluster"] == [(64, 0.9), (256, 0.8)]
@@ -38,7 +38,7 @@ def test_loss_and_accuracy_are_drawn_over_the_global_batch() -> None:
 
 
 def test_published_values_are_hollow_markers_of_their_own() -> None:
-    figure = plot_training.loss_quality(tables_of(point(1), published=PUBLISHED), "T")
+    figure = plot_quality.loss_quality(tables_of(point(1), published=PUBLISHED), "T")
     assert points_of(figure, 0)["published"] == [(64, 0.08), (640, 0.2)]
     assert points_of(figure, 1)["published"] == [(64, 0.97)]
     (line,) = [line for line in figure.axes[0].lines if line.get_label() == "published"]
@@ -49,7 +49,7 @@ def test_published_values_are_hollow_markers_of_their_own() -> None:
 def test_each_point_is_a_line_over_the_epochs() -> None:
     one, two = point(1), point(2)
     epochs = [*epochs_of(one, 0.5, 0.3), *epochs_of(two, 0.6, 0.4)]
-    figure = plot_training.epochs(tables_of(one, two, epochs=epochs), "T")
+    figure = plot_quality.epochs(tables_of(one, two, epochs=epochs), "T")
     assert points_of(figure, 0) == {
         "1 node": [(1, 0.5), (2, 0.3)],
         "2 nodes": [(1, 0.6), (2, 0.4)],
@@ -68,7 +68,7 @@ def test_repeats_are_a_median_with_a_band() -> None:
         for repeat, loss in enumerate((0.5, 0.4, 0.1), 1)
         for run in epochs_of(row, loss, loss / 2, repeat=repeat)
     ]
-    figure = plot_training.epochs(tables_of(row, epochs=epochs), "T")
+    figure = plot_quality.epochs(tables_of(row, epochs=epochs), "T")
     assert points_of(figure)["cluster"] == [(1, 0.4), (2, 0.2)]
     (band,) = figure.axes[0].collections
     low, high = band.get_datalim(figure.axes[0].transData).intervaly
@@ -81,7 +81,7 @@ def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:
     epochs = epochs_of(row, 0.5, 0.3, 0.2)
     for number, loss in ((1, 0.6), (2, 0.4)):
         epochs[number] |= {"test_loss": loss, "test_accuracy": 1 - loss}
-    figure = plot_training.epochs(tables_of(row, epochs=epochs), "T")
+    figure = plot_quality.epochs(tables_of(row, epochs=epochs), "T")
     for panel, values in ((0, [0.6, 0.4]), (1, [0.4, 0.6])):
         line, marks = figure.axes[panel].lines
         assert [list(data) for data in marks.get_data()] == [[2, 3], pytest.approx(values)]
@@ -89,12 +89,12 @@ def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:
         assert marks.get_color() == line.get_color()
     assert list(points_of(figure)) == ["cluster"]  # no line of its own in the legend
     assert any("held-out" in text.get_text() for text in figure.findobj(Text))
-    alone = plot_training.epochs(tables_of(row, epochs=epochs_of(row, 0.5, 0.3)), "T")
+    alone = plot_quality.epochs(tables_of(row, epochs=epochs_of(row, 0.5, 0.3)), "T")
     assert not any("held-out" in text.get_text() for text in alone.findobj(Text))
 
 
 def test_epochs_of_runs_that_diverged_are_in_no_line() -> None:
     row = point(1)
     epochs = [*epochs_of(row, 0.5, 0.3), *epochs_of(row, 9.0, repeat=2, status="diverged")]
-    figure = plot_training.epochs(tables_of({**row, "runs_diverged": 1}, epochs=epochs), "T")
+    figure = plot_quality.epochs(tables_of({**row, "runs_diverged": 1}, epochs=epochs), "T")
     assert points_of(figure)["cluster"] == [(1, 0.5), (2, 0.3)]

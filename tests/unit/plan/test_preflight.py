@@ -71,12 +71,6 @@ def test_a_start_is_told_as_a_person_would() -> None:
         assert preflight.start_text(start, NOW) == text
 
 
-def test_shapes_name_the_nodes_once() -> None:
-    points = [point(nodes=n, gpus_per_node=g) for g in (0, 2) for n in (1, 2, 2)]
-    assert preflight.shapes(points) == "nodes 1, 2; nodes 1, 2 with gpus_per_node 2"
-    assert preflight.shapes([point(tasks_per_node="2+1")]) == "nodes 2 and tasks_per_node 2+1"
-
-
 # --- limits ---
 
 

@@ -394,11 +394,3 @@ def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
     with pytest.raises(WorkflowError, match="squeue"):
         queue.jobs_of("/folder", [None], waited_s.append)
     assert len(waited_s) == queue.QUERIES - 1
-
-
-def test_jobs_of_the_folder_are_read_from_the_queue(slurm: Slurm) -> None:
-    slurm.states(
-        "5|RUNNING|name|2026-11-23T10:00:00|/folder|a|b", "6|PENDING|name|N/A|/elsewhere|c"
-    )
-    (job,) = queue.jobs_of("/folder", [None])
-    assert (job.number, job.state, job.comment) == ("5", "RUNNING", "a|b")

@@ -22,10 +22,6 @@ def test_attempts_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert attempts.numbers(tmp_path) == [1, 2, 10]
 
 
-def test_a_job_that_did_not_begin_has_none(tmp_path: Path) -> None:
-    assert attempts.numbers(tmp_path / "missing") == []
-
-
 def attempt(run: Path, number: int, began_with: int, reached: int | None) -> Path:
     """The folder of an attempt that went on from a checkpoint of so many steps, or from none."""
     folder = run / f"attempt={number}"
@@ -72,9 +68,3 @@ def test_a_run_that_began_with_its_first_step_did_not_go_on(tmp_path: Path) -> N
     attempt(tmp_path, 2, 0, None)
     record = replace(msgspec.convert(a_record(), RunRecord), attempt=2)
     assert attempts.with_resumption(record, tmp_path, [generator.training_report()]) == record
-
-
-def test_records_of_before_have_no_attempts() -> None:
-    content = a_record()
-    content.pop("resumed")
-    assert msgspec.convert(content, RunRecord).resumed is None

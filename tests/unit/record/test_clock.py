@@ -55,15 +55,6 @@ def test_a_wall_clock_that_is_set_after_the_start_changes_neither_time_nor_offse
     assert is_off(Offset(*map(float, offset.split())), 0.0)
 
 
-def test_many_ranks_ask_at_once() -> None:
-    with clock.served("127.0.0.1") as address:
-        host, _, port = address.rpartition(":")
-        idle = [socket.create_connection((host, int(port))) for _ in range(20)]
-        assert clock.measure({clock.VARIABLE: address}) is not None
-        for connection in idle:
-            connection.close()
-
-
 def test_without_a_clock_the_offset_is_unknown() -> None:
     assert clock.measure({}) is None
     with clock.served("127.0.0.1") as address:

@@ -67,11 +67,6 @@ def test_the_memory_is_that_of_the_largest_rank() -> None:
     assert use_of_run(ranks, place(3)).rank_memory_gb == 3.0
 
 
-def test_the_reasons_are_told_once() -> None:
-    ranks = [rank(number, "n0", used(unknown=("no counter",))) for number in range(2)]
-    assert use_of_run(ranks, place(2)).energy_unknown == ("no counter",)
-
-
 def test_processes_as_nodes_share_the_cpus_of_their_machine() -> None:
     ranks = [rank(number, "n0", used(cpu_s=50.0)) for number in range(4)]
     assert use_of_run(ranks, place(4)).cpu_busy_share == 0.5

@@ -54,13 +54,6 @@ def test_a_file_without_its_checksum_is_refused(tmp_path: Path, facts: Any) -> N
         prepared_data.describe(prepared(tmp_path, facts), ALL)
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    file = prepared(tmp_path)
-    file.unlink()
-    with pytest.raises(PreparedDataError, match="is missing"):
-        prepared_data.describe(file, ALL)
-
-
 def used(name: str, sha256: str) -> PreparedData:
     return generator.prepared(name, sha256 * 64)
 
@@ -70,11 +63,6 @@ def test_each_dataset_is_compared_with_itself_only(tmp_path: Path) -> None:
     reasons = run_states.other_data(made, tmp_path)
     assert [bool(reason) for reason in reasons] == [False, False, False, False, True]
     assert "cccccccccccc" in reasons[4] and "aaaaaaaaaaaa" in reasons[4]
-
-
-def test_of_as_many_runs_the_first_decide(tmp_path: Path) -> None:
-    reasons = run_states.other_data([used("one", "b"), used("one", "a")], tmp_path)
-    assert [bool(reason) for reason in reasons] == [False, True]
 
 
 def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,30 +45,6 @@ def test_a_built_record_follows_the_schema_and_leaves_raw_steps_to_their_file() 
     assert record["derived"]["steps_per_epoch"] == 3
     assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
     assert all("steps" not in rank and "epochs" not in rank for rank in record["ranks"])
-
-
-def remove(record: dict[str, Any], path: Sequence[str]) -> None:
-    place = record
-    for step in path[:-1]:
-        place = place[step]
-    del place[path[-1]]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        ("axes", "nodes"),
-        ("parameters_hash",),
-        ("validity",),
-    ],
-    ids=".".join,
-)
-def test_a_record_without_a_key_is_refused_and_the_key_named(path: tuple[str, ...]) -> None:
-    record = a_record()
-    remove(record, path)
-    with pytest.raises(RecordError) as caught:
-        checked(record, "somewhere/run.json")
-    assert str(caught.value) == f"somewhere/run.json: {'.'.join(path)}: missing"
 
 
 @pytest.mark.parametrize(

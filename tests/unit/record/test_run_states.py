@@ -79,11 +79,6 @@ def test_runs_of_earlier_code_are_stale_until_the_change_is_undone(
     assert [status for status, _ in reasons(planned)] == ["ok", "stale", "ok"]
 
 
-def test_a_comment_makes_no_run_stale(planned: Manifest) -> None:
-    Path("net.py").write_text('"""A net."""\n\ndef model():  # of mine\n    ...\n')
-    assert reasons(planned) == [("ok", "")] * 3
-
-
 def test_a_checksum_of_the_whole_file_is_compared_with_the_whole_file(planned: Manifest) -> None:
     code = user_code.of_run(planned.runs[0].spec).checksums()
     whole = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in code}

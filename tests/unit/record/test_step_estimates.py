@@ -48,10 +48,6 @@ def shares(found: Attribution | None) -> dict[str, float]:
     return {part: value / sum(seconds.values()) for part, value in seconds.items()}
 
 
-def test_runs_without_it_have_none() -> None:
-    assert step_estimates.attribution([training_report(0), training_report(1)]) is None
-
-
 THIRD = 1 / 3
 
 

@@ -28,6 +28,7 @@ REFUSED = {
     "key_that_is_true": ("recipes:\n  true: {}\n", "line 2: "),
     "key_that_is_a_number": ("env: {1: a}", "line 1: "),
     "key_of_several_parts": ("? [1, 2]\n: 3\n", "line 1: "),
+    "recursive_alias": ("a: &a [1, *a]", "line 1: "),
     "too_large": ("a: 1.0e+400", "line 1: "),
     "too_many_digits": (f"a: {'9' * 5000}", ""),
     "control_character": ("a: 1\nb: \x07\n", ""),

@@ -10,7 +10,7 @@ import yaml
 from builders import REPOSITORY, raw_config, valid_config
 from tfscaling.spec import configuration
 from tfscaling.spec.configuration import SHARED_FOLDERS, ConfigError
-from tfscaling.stages import tables
+from tfscaling.stages import write_tables
 
 RULES = REPOSITORY / "workflow" / "rules"
 PROFILES = REPOSITORY / "profiles"
@@ -49,5 +49,5 @@ def test_each_configuration_of_the_repository_is_a_study_of_its_own() -> None:
 def test_tables_of_platforms_that_the_grid_no_longer_has_are_removed(tmp_path: Path) -> None:
     for name in ("kept.md", "removed.md", "note.txt"):
         (tmp_path / name).touch()
-    tables.remove_others(tmp_path, ["kept"])
+    write_tables.remove_others(tmp_path, ["kept"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.md", "note.txt"]

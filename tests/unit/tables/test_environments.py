@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from builders import a_record
 from tfscaling.record.run_record import RunRecord
-from tfscaling.tables import environments
+from tfscaling.tables import runs_table
 from tfscaling.tables.rows import RunRow
 
 
@@ -25,7 +25,7 @@ def record(**facts: Any) -> dict[str, Any]:
 def of(content: dict[str, Any]) -> dict[str, Any]:
     """The columns of the record with this content."""
     row = RunRow()
-    environments.add(row, msgspec.convert(content, RunRecord))
+    runs_table.add_environment(row, msgspec.convert(content, RunRecord))
     return {**msgspec.structs.asdict(row), **row.packages}
 
 
@@ -69,12 +69,12 @@ def span(start: str, wall_time_s: float, machines: str = "m1") -> RunRow:
 def test_runs_that_shared_a_machine_at_the_same_time(
     rows: list[RunRow], expected: list[int | None]
 ) -> None:
-    assert environments.shared_with(rows) == expected
+    assert runs_table.shared_with(rows) == expected
 
 
 def runs(*rows: dict[str, Any]) -> pd.DataFrame:
     usual = {
-        **dict.fromkeys((*environments.ALIKE, "unchecked")),
+        **dict.fromkeys((*runs_table.ALIKE, "unchecked")),
         "platform": "a",
         "status": "ok",
         "kernel": "6.1",
@@ -83,7 +83,7 @@ def runs(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def test_what_differs_within_a_platform_is_flagged() -> None:
-    found = environments.differences(runs({}, {"kernel": "6.2"}, {"kernel": "6.2"}))
+    found = runs_table.differences(runs({}, {"kernel": "6.2"}, {"kernel": "6.2"}))
     assert found.to_dict("records") == [
         {"platform": "a", "fact": "kernel", "values": "6.2 (2 runs) | 6.1 (1 runs)", "runs": 3}
     ]
@@ -91,15 +91,15 @@ def test_what_differs_within_a_platform_is_flagged() -> None:
 
 def test_what_could_not_be_compared_with_the_request_is_flagged() -> None:
     said = "gpu_type: the driver names no GPU of ranks [0]"
-    found = environments.differences(runs({"unchecked": said}, {"unchecked": said}, {}))
+    found = runs_table.differences(runs({"unchecked": said}, {"unchecked": said}, {}))
     assert found.to_dict("records") == [
-        {"platform": "a", "fact": environments.UNCHECKED, "values": said, "runs": 2}
+        {"platform": "a", "fact": runs_table.UNCHECKED, "values": said, "runs": 2}
     ]
-    notes = environments.as_text(found).notes
+    notes = runs_table.differences_text(found).notes
     assert "made in one environment" in notes[0]
     assert len(notes) == 2
 
 
 def test_platforms_may_differ_from_each_other_and_failed_runs_do_not_count() -> None:
     rows = [{}, {"platform": "b", "kernel": "6.2"}, {"kernel": "5.4", "status": "failed"}]
-    assert environments.differences(runs(*rows)).empty
+    assert runs_table.differences(runs(*rows)).empty

@@ -6,8 +6,7 @@ import math
 
 import pytest
 from measured import around, measured
-from tfscaling.tables.estimates import ratio_interval
-from tfscaling.tables.significance import (
+from tfscaling.tables.estimates import (
     INCONCLUSIVE,
     NOT_MEASURED,
     SUPPORTED,
@@ -15,6 +14,7 @@ from tfscaling.tables.significance import (
     Difference,
     Samples,
     pareto_set,
+    ratio_interval,
     weakest,
 )
 from tfscaling.tables.table_rows import point_of

@@ -15,8 +15,7 @@ from builders import write_failure
 from jsonschema import Draft202012Validator
 from rows import planned_of, tables_of
 from tfscaling.tables import table_rows
-from tfscaling.tables.columns import Column, columns
-from tfscaling.tables.rows import EpochRow, RunRow
+from tfscaling.tables.rows import Column, EpochRow, RunRow, columns
 from tfscaling.tables.table_rows import is_known
 
 

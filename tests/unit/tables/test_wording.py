@@ -15,7 +15,7 @@ from tfscaling.tables.display import (
     value,
     worse,
 )
-from tfscaling.tables.significance import SUPPORTED, Difference
+from tfscaling.tables.estimates import SUPPORTED, Difference
 
 ROW: dict[str, Any] = {
     "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform": "a-cluster",

@@ -259,9 +259,12 @@ def test_a_model_with_a_loss_of_its_own_needs_no_compile() -> None:
     assert model.compiled
 
 
-def test_a_compiled_model_without_a_loss_is_refused() -> None:
+def test_a_compiled_model_without_a_loss_or_an_optimizer_is_refused() -> None:
     with pytest.raises(ModelError, match="names no loss"):
         asked(compiled(functional(), "sgd"))
+    with pytest.raises(ModelError, match="names no optimizer"):
+        asked(compiled(functional(), None, "mse"))
+    assert asked(compiled(functional(), None, "mse"), optimizer="sgd", learning_rate=0.1)
 
 
 def built_subclass() -> Any:

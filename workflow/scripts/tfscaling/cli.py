@@ -15,16 +15,16 @@ from tfscaling.stages.study_folder import StudyFolder
 
 #: Name on the command line → module of `stages`, and its function.
 STAGES = {
-    "analyse": ("tables", "analyse"),
+    "analyse": ("write_tables", "analyse"),
     "assess-repeats": ("write_plan", "assess_repeats"),
-    "collect": ("tables", "collect"),
-    "compare": ("tables", "compare"),
+    "collect": ("write_tables", "collect"),
+    "compare": ("write_tables", "compare"),
     "merge": ("merge", "run"),
     "partial": ("write_page", "partial"),
     "plan": ("write_plan", "run"),
     "plot": ("write_page", "plots"),
     "proposal": ("write_proposal", "run"),
-    "regressions": ("tables", "regressions"),
+    "regressions": ("write_tables", "regressions"),
     "report": ("write_page", "page"),
 }
 

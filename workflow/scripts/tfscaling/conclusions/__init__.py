@@ -9,6 +9,7 @@ __all__ = [
     "communication",
     "decision",
     "evidence",
+    "projection",
     "shown",
     "two_sweeps",
 ]

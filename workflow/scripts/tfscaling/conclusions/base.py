@@ -54,7 +54,9 @@ class Conclusion:
 
         page = self._function("page")
         text = page(table, study) if page else display.markdown(self._function("as_text")(table))
-        return str((self._function("with_warnings") or display.with_warnings)(text, warnings))
+        if with_warnings := self._function("with_warnings"):
+            return str(with_warnings(text, warnings))
+        return display.with_warnings(text, [warning.text for warning in warnings])
 
     def _function(self, name: str) -> Any:
         """The function of the module, or None if it has none of this name."""

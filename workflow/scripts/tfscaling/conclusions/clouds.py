@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pandas as pd
 
-from tfscaling.conclusions import evidence, shown
+from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
 from tfscaling.record.metrics import QUALITY
 from tfscaling.spec.config import POINT_AXES
-from tfscaling.tables import display
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded, varying
-from tfscaling.tables.significance import Difference, Samples
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
+from tfscaling.tables.estimates import Difference, Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
@@ -140,14 +138,6 @@ def as_text(table: pd.DataFrame) -> TextTable:
         names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING[1:]],
         each="rows",
     )
-
-
-def page(table: pd.DataFrame, study: Study) -> str:
-    """The page clouds.md: `as_text`, and which points are not compared."""
-    text = as_text(table)
-    out = [(row, reason) for row, reason in study.ineligible if isinstance(row["cloud"], str)]
-    why = evidence.ineligible_text(out, varying(study.points))
-    return display.markdown(replace(text, notes=tuple(filter(None, (*text.notes, why)))))
 
 
 def _cells(row: Row) -> dict[str, str]:

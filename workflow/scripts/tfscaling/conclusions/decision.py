@@ -36,8 +36,8 @@ from tfscaling.tables.display import (
     value,
     varying,
 )
-from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.significance import (
+from tfscaling.tables.estimates import (
+    CONFIDENCE,
     INCONCLUSIVE,
     NOT_COMPARED,
     SUPPORTED,
@@ -372,7 +372,7 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
     if any(map(is_projected, rows)):
         return None
     target = next((target_text(row) for row in rows if is_known(row["target"])), None)
-    return None if target is None else GOALS[goal] + f"{target.name} {target.value}"
+    return None if target is None else GOALS[goal] + target
 
 
 def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice:

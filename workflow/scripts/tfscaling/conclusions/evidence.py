@@ -38,10 +38,9 @@ from tfscaling.tables.comparison import (
     runs_differ,
 )
 from tfscaling.tables.display import axis_text, listed, point_name, value
-from tfscaling.tables.estimates import CONFIDENCE, keeps_limit
+from tfscaling.tables.estimates import CONFIDENCE, Samples, keeps_limit
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
 
 #: Why a configuration is not compared whose runs ran out of memory.
@@ -166,11 +165,6 @@ def remark(row: Row, samples: Samples) -> str:
         ended = sum(statuses[each] for each in RESULTS)
         counts.append(f"{failed} of {failed + ended} attempts failed")
     return f"; {', '.join(counts)}" if counts else ""
-
-
-def ineligible_text(ineligible: Sequence[tuple[Row, str]], vary: Sequence[str] = ()) -> str:
-    """A sentence that names configurations that are not compared, with reasons; or empty."""
-    return not_covered_text([NotCovered(*pair) for pair in ineligible], vary)
 
 
 def works_of(rows: Iterable[Row], axes: Sequence[str] = WORK_AXES) -> dict[str, list[Row]]:

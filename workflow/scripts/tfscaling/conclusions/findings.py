@@ -17,25 +17,25 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import what_holds_back
-from tfscaling.conclusions.evidence import Study, ineligible_text, remark, split
-from tfscaling.conclusions.shown import sentences
+from tfscaling.conclusions.evidence import NotCovered, Study, not_covered_text, remark, split
+from tfscaling.conclusions.shown import render, sentences
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import display
-from tfscaling.tables.display import TextTable, axis_text, point_name, varying
-from tfscaling.tables.estimates import CONFIDENCE, Estimates
-from tfscaling.tables.significance import (
+from tfscaling.tables.display import axis_text, point_name, varying
+from tfscaling.tables.estimates import (
+    CONFIDENCE,
     INCONCLUSIVE,
     NOT_COMPARED,
     SUPPORTED,
     TOO_FEW,
     Difference,
+    Estimates,
     Samples,
     weakest,
 )
-from tfscaling.tables.table_rows import Row, frame, is_known, metric_of, point_of
+from tfscaling.tables.table_rows import Row, frame, is_known, metric_of, point_of, typed
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "batch", "stragglers", "clouds")
@@ -129,23 +129,10 @@ def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
-    """The page findings.md: one table for each topic."""
-    topics = [topic for topic in TOPICS if topic in set(table["topic"])]
-    shown = [display.markdown(topic_table(table, topic), 2) for topic in topics]
-    return "\n".join(["# Findings\n", *shown])
-
-
-def topic_table(findings: pd.DataFrame, topic: str) -> TextTable:
-    """The findings of one topic as a table of subject, finding, support."""
-    own = findings.loc[findings["topic"] == topic]
-    cells = own[["subject", "text", "support"]].rename(columns={"text": "finding"}).astype(object)
-    notes: tuple[str, ...] = ()
-    if (own["support"] == SUPPORTED).any():
-        notes = (
-            f"What is supported is right with {CONFIDENCE:.0%} for all comparisons together that "
-            "sentences of its kind make here; so do intervals in brackets hold.",
-        )
-    return TextTable(topic.capitalize(), cells, notes)
+    """The page findings.md: a list for each topic."""
+    rows = typed(Finding, table)
+    topics = {topic: [row for row in rows if row.topic == topic] for topic in TOPICS}
+    return f"{render('findings_page', topics=topics, supported=SUPPORTED)}\n"
 
 
 def _lines(study: Study) -> Iterator[Line]:
@@ -183,7 +170,7 @@ def _scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:
         if len(line.having(TIME)) > 1:
             yield _last_that_pays(line, own, rows, together)
         if line.ineligible:
-            text = ineligible_text(line.ineligible)
+            text = not_covered_text([NotCovered(*pair) for pair in line.ineligible])
             yield Finding("scaling", line.subject, text, NOT_COMPARED, kind=NOT_COMPARED)
 
 

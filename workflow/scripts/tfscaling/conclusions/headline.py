@@ -27,7 +27,7 @@ from tfscaling.spec.config import LINE_AXES
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import GPUS, axis_text, point_name, varying
-from tfscaling.tables.significance import NOT_COMPARED, Difference
+from tfscaling.tables.estimates import NOT_COMPARED, Difference
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, frame, point_of, typed
 
 _LINE_WIDTH = 100
@@ -51,7 +51,7 @@ def _words(choice: Choice, has_limits: bool) -> dict[str, str]:
 class HeadlineRow(msgspec.Struct):
     """The answer for a work, which is not named where there is only one.
 
-    `badge` is one of significance.WEAKEST_FIRST, `sure` what that means here.
+    `badge` is one of estimates.WEAKEST_FIRST, `sure` what that means here.
     """
 
     work: str = ""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
 
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import QUALITY
@@ -23,7 +22,7 @@ from tfscaling.record.phases import PHASES, TRAINER_PHASES
 from tfscaling.record.rank_report import PACKAGES
 from tfscaling.spec.manifest import NO_ALL_REDUCE, OF_PROGRAM
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.tables import data_warnings, environments
+from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable, quality_name, rounded, target_text
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
@@ -98,11 +97,6 @@ class Data:
         text, lack = f"runs tell {', '.join(names)}", f"do not tell {' and '.join(lacking)}"
         return self.share(table, known(table, *names), text, lack)
 
-    def untimed(self) -> Part:
-        """How many runs have no times that could be judged; it decides nothing."""
-        number = len(self.valid) - len(self.timed)
-        return None, f"{number} of {len(self.valid)} runs have no times that count" * bool(number)
-
     def _counted(self, platforms: Iterable[str]) -> str:
         counts = Counter(self.platforms[name].title for name in platforms)
         return ", ".join(f"{title} ({count})" for title, count in counts.items())
@@ -171,40 +165,24 @@ def _comparison(data: Data) -> Iterator[Part]:
 
 @_rule(f"{HOEFLER} 7", "Runs do not start in the order of what is studied.")
 def _order(data: Data) -> Iterator[Part]:
-    """Each repeat is a block in a separate order: bounds for a correlation by chance."""
-    found = {}
-    for name, runs in data.valid.dropna(subset="started").groupby("platform", sort=True):
-        start = pd.to_datetime(runs["started"], utc=True, format="ISO8601").astype("int64")
-        if start.nunique() > 1 and runs["nodes"].nunique() > 1:
-            title = data.platforms[str(name)].title
-            found[title] = order_of(start.rank(), runs["nodes"].rank(), runs["repeat"])
-    level = ndtri(1 - (1 - CONFIDENCE) / 2 / max(1, len(found)))  # platforms share the level
-    for title, (correlation, deviation) in found.items():
-        limit = level * deviation
-        if not 0 < limit < 1:
+    """Fails where every repeat started by rising nodes, or by falling nodes: seldom by chance."""
+    platforms = data.valid.dropna(subset="started").groupby("platform", sort=True)
+    for name, runs in platforms:
+        start = pd.to_datetime(runs["started"], utc=True, format="ISO8601")
+        rising, falling, chance = [], [], 2.0
+        for _, nodes in runs.loc[start.sort_values().index].groupby("repeat")["nodes"]:
+            if nodes.nunique() > 1:
+                rising.append(nodes.is_monotonic_increasing)
+                falling.append(nodes.is_monotonic_decreasing)
+                ties = math.prod(map(math.factorial, nodes.value_counts()))
+                chance *= ties / math.factorial(len(nodes))
+        title = data.platforms[str(name)].title
+        if chance > (1 - CONFIDENCE) / len(platforms):
             yield None, f"runs of {title} are too few to show the order of nodes"
-            continue
-        holds = abs(correlation) <= limit
-        text = f"runs of {title} started {'' if holds else 'not '}in random order of nodes"
-        chance = f"{CONFIDENCE:.0%} of random orders: up to {limit:.2f}"
-        yield holds, f"{text}: correlation {correlation:.2f} within repeats ({chance})"
-
-
-def order_of(start: pd.Series, nodes: pd.Series, repeats: pd.Series) -> tuple[float, float]:
-    """The correlation of the ranks of start and nodes within the repeats, one value per run, and
-    its standard deviation over all orders of the nodes within each repeat; 0 where none is defined.
-
-    A drift from one repeat to the next affects all points alike and is left out. The variance is
-    exact: W. Hoeffding, "A combinatorial central limit theorem", Ann. Math. Stat. 22 (1951).
-    """
-    ranks = pd.DataFrame({"start": start, "nodes": nodes}, dtype=float)
-    centred = ranks - ranks.groupby(repeats).transform("mean")
-    blocks = (centred**2).groupby(repeats)
-    variances = blocks.sum().prod(axis=1) / (blocks.size() - 1).clip(lower=1)
-    scale = math.sqrt((centred**2).sum().to_numpy(float).prod())
-    if not scale:
-        return 0.0, 0.0
-    return float(centred.prod(axis=1).sum()) / scale, math.sqrt(variances.sum()) / scale
+        else:
+            most = max(sum(rising), sum(falling))
+            text = f"{most} of {len(rising)} repeats of {title} in one order of nodes"
+            yield most < len(rising), text
 
 
 @_rule(f"{HOEFLER} 9", "Factors and set-up are documented, and alike.")
@@ -214,7 +192,7 @@ def _setup(data: Data) -> Iterator[Part]:
     is_alone = (np.array(machines) >= valid["nodes"]) & ~(valid["shared_with"].astype(float) > 0)
     yield data.facts(SETUP, valid)
     yield data.facts(("gpus", "gpu_driver"), valid[valid["gpus_per_node"] > 0])
-    for fact, rows in environments.differences(data.runs).groupby("fact", sort=False):
+    for fact, rows in runs_table.differences(data.runs).groupby("fact", sort=False):
         titles = ", ".join(str(data.platforms[name].title) for name in rows["platform"])
         yield False, f"{fact} differs between the runs of {titles}"
     yield data.share(valid, is_alone, "runs had a machine for each node, alone", "had not")
@@ -244,7 +222,8 @@ def _time(data: Data) -> Iterator[Part]:
     queued = timed[timed["platform"].isin(by_slurm)]
     yield data.share(queued, known(queued, "queue_time_s"), "queue times are known", "are not")
     yield data.share(timed, _is_sum(timed), "times are the sum of their phases", "are not")
-    yield data.untimed()
+    untimed = len(data.valid) - len(timed)
+    yield None, f"{untimed} of {len(data.valid)} runs have no times that count" * bool(untimed)
 
 
 @_rule(f"{HOEFLER} 11", "Results are compared with a bound.")
@@ -264,8 +243,7 @@ def _bounds(data: Data) -> Iterator[Part]:
 def _target(data: Data) -> Iterator[Part]:
     for _, points in data.points[data.points["target"].notna()].groupby("quality_metric"):
         rows = rows_of(points)
-        target = target_text(rows[0])
-        text = f"configurations reached the {target.name} {target.value} in all runs"
+        text = f"configurations reached the {target_text(rows[0])} in all runs"
         yield data.share(points, [all_at_target(row) for row in rows], text, "did not")
 
 

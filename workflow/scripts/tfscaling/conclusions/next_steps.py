@@ -21,8 +21,7 @@ from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
-from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
+from tfscaling.tables.estimates import INCONCLUSIVE, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.table_rows import frame, is_known, is_projected, point_of, typed
 
 #: Statuses of runs that another start of the sweep makes.

@@ -27,8 +27,7 @@ from tfscaling.tables.display import (
     within,
     worse,
 )
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import Samples
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, Samples
 from tfscaling.tables.table_rows import Row, is_known, rows_of
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import run_spec
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import NO_PARAMETERS, Point, RunSpec
-from tfscaling.tables import environments
+from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
@@ -52,10 +52,10 @@ COLUMNS = (
     *("reason", "differs"),
 )
 #: How two sweeps were made.
-_FACTS = (*environments.ALIKE, "dataset_sha256")
+_FACTS = (*runs_table.ALIKE, "dataset_sha256")
 _OF_RUNS = ("repeat", "status", TIME, "started", "hosts", *_FACTS)
-#: Characters of a hash, and of another fact, that are shown.
-_HASH_WIDTH, _WIDTH = 10, 60
+#: Characters of a fact that are shown.
+_WIDTH = 60
 #: Fewer runs of a sweep show neither outliers nor a second mode.
 RUNS_MIN = 4
 
@@ -146,7 +146,7 @@ def table(study: Study) -> pd.DataFrame:
     rows, compared = [], []
     for point in dict.fromkeys((*here, *there)):
         own, other = here.get(point), there.get(point)
-        row = _row(own or there[point])
+        row = {name: (own or there[point]).row[name] for name in (*POINT_AXES, "devices")}
         rows.append(row)
         if own is None or other is None:
             where = "this study" if own else "the reference"
@@ -172,10 +172,6 @@ def table(study: Study) -> pd.DataFrame:
             row["comparisons"] = len(compared)
     named = {"reference": str(reference.folder), "indifference": study.question.indifference}
     return pd.DataFrame([row | named for row in rows], columns=list(COLUMNS))
-
-
-def _row(side: Side) -> Row:
-    return {name: side.row[name] for name in (*POINT_AXES, "devices")}
 
 
 def _sides(sweep: Sweep) -> dict[Point, Side]:
@@ -259,17 +255,16 @@ def _other_facts(here: Side, there: Side) -> Iterator[str]:
     """`fact: there, now here` for versions, machines and data of the valid runs."""
     for fact in _FACTS:
         before, now = (
-            dict.fromkeys(_short(fact, run[fact]) for run in side.valid if is_known(run.get(fact)))
+            dict.fromkeys(_short(run[fact]) for run in side.valid if is_known(run.get(fact)))
             for side in (there, here)
         )
         if before and now and before.keys() != now.keys():
             yield f"{fact}: {' and '.join(before)}, now {' and '.join(now)}"
 
 
-def _short(fact: str, value: object) -> str:
-    width = _HASH_WIDTH if fact in ("git_commit", "dataset_sha256") else _WIDTH
+def _short(value: object) -> str:
     text = one_line(str(value))
-    return text if len(text) <= width else text[:width] + "…" * (width == _WIDTH)
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…"
 
 
 def _times(sides: Sequence[Side]) -> Array:

@@ -21,11 +21,13 @@ from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import (
     CONFIDENCE,
+    INCONCLUSIVE,
     RUNS_FOR_INTERVAL,
+    SUPPORTED,
+    TOO_FEW,
     median_interval,
     median_rank,
 )
-from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
@@ -89,17 +91,18 @@ def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
             row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
     row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
     largest = _largest(leads)
-    text = " or ".join(f"{PARTS[part]} ({_percent(*shares[part])})" for part in largest)
     others = sorted(set(shares) - set(largest), key=lambda part: -shares[part][0])
-    more = [f"{PARTS[p]} ({shares[p][0]:.0%})" for p in others if shares[p][0] > SMALL_SHARE]
-    if largest == ["computation"] and (shares["computation"][1] or 0.0) > 1 - SMALL_SHARE:
-        text = f"nothing but {text}"
-    elif len(largest) == 1 and more:
-        text = f"mostly {text}, then {', '.join(more)}"
-    if "input" in largest:
-        rank = f"rank {longest.input_rank} on {longest.input_host}"
-        text += f"; the input is {dataset}, slowest on {rank}"
-    return row | {"held_back_by": " or ".join(largest), "text": f"Held back by {text}."}
+    text = shown.line(
+        "bottleneck",
+        parts=PARTS,
+        shares=shares,
+        largest=largest,
+        more=[part for part in others if shares[part][0] > SMALL_SHARE],
+        is_all=(shares["computation"][1] or 0.0) > 1 - SMALL_SHARE,
+        row=row,
+        dataset=dataset,
+    )
+    return row | {"held_back_by": " or ".join(largest), "text": text}
 
 
 def _seconds(parts: StepParts) -> dict[str, float]:
@@ -118,10 +121,6 @@ def _largest(leads: Counter[str]) -> list[str]:
     if leads.total() - led < rank and leads.total() >= RUNS_FOR_INTERVAL:
         return [first]
     return [first, *(part for n, (part, of) in enumerate(others) if n == 0 or of >= rank)]
-
-
-def _percent(value: float, low: float | None, high: float | None) -> str:
-    return f"{value:.0%} of a step" + ("" if low is None else f", {low:.0%} to {high:.0%}")
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
@@ -167,21 +166,19 @@ def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> I
         ranks = {run["slowest_rank"] for run in own}
         if len(ranks) > 1 or min(ratios) < RATIO_MIN:
             continue
-        hosts = list(dict.fromkeys(run["slowest_host"] for run in own))
-        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-        ratio = low if low == high else f"{low} to {high}"
-        where = f"on {hosts[0]}" if len(hosts) == 1 else f"on {len(hosts)} hosts"
-        made = "its only run" if len(own) == 1 else f"all {len(own)} runs"
-        text = (
-            f"Rank {int(ranks.pop())} {where} computes {ratio} times as long as the median rank, "
-            f"in {made}: the others wait for it at each step."
-        )
         support = TOO_FEW
         if len(own) >= RUNS_FOR_INTERVAL:
             by_chance = comparisons * ranks_of[point] ** (1.0 - len(own))
             support = SUPPORTED if by_chance <= 1 - CONFIDENCE else INCONCLUSIVE
-        if support == INCONCLUSIVE:
-            text += f" Among {comparisons} configurations with several ranks that can be chance."
+        text = shown.line(
+            "slow_rank",
+            rank=int(ranks.pop()),
+            hosts=list(dict.fromkeys(run["slowest_host"] for run in own)),
+            low=f"{min(ratios):.2f}",
+            high=f"{max(ratios):.2f}",
+            runs=len(own),
+            comparisons=comparisons if support == INCONCLUSIVE else 0,
+        )
         yield point, text, support, comparisons
 
 

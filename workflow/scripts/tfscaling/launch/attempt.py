@@ -200,11 +200,6 @@ class Limits(NamedTuple):
     stall_timeout_s: float
     latency_wait_s: float
 
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> Limits:
-        """The limits from the flags of `add_arguments`."""
-        return cls(args.stall_timeout_s, args.latency_wait_s)
-
 
 def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
     """Add the flags of all launchers of ranks: the specification, the limits of waiting."""

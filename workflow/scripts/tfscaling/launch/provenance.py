@@ -22,6 +22,8 @@ from tfscaling.record.run_record import Origin
 _PROC, _SYS = Path("/proc"), Path("/sys")
 #: Control groups of version 1 have about 2 ** 63 bytes without a limit.
 _NO_LIMIT = 2**60
+#: Packages of a custom training, which `make setup` installs.
+_OWN_PACKAGES = Path("own/requirements.txt")
 
 
 def describe(source: Path, started_s: float, user_code: dict[str, str]) -> Origin:
@@ -59,7 +61,7 @@ def git_commit(source: Path) -> str | None:
 def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
     """Processor, memory, network, GPUs and versions of this host.
 
-    Everything is read from the running system; what it does not tell is null, never guessed.
+    Everything is read from the running system; what it does not report is null, never guessed.
     """
     try:
         gpus = listed_gpus(os.environ) or ()
@@ -77,9 +79,15 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
         gpu_driver=gpus[0].driver_version if gpus else None,
         kernel=platform.release(),
         python=platform.python_version(),
-        packages={name: _version(name) for name in PACKAGES},
+        packages={name: _version(name) for name in (*PACKAGES, *_own_packages())},
         modules=tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))),
     )
+
+
+def _own_packages() -> list[str]:
+    """The names in own/requirements.txt of the folder where snakemake runs."""
+    names = re.findall(r"^[A-Za-z0-9][\w.-]*", _text(_OWN_PACKAGES) or "", re.MULTILINE)
+    return [name for name in names if _version(name) is not None]
 
 
 def _text(path: Path) -> str | None:

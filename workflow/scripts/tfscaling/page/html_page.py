@@ -11,28 +11,351 @@ import base64
 import functools
 import gzip
 import hashlib
+import os
 import re
+import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape as escaped
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
-from tfscaling.page import sections
-from tfscaling.page.sections import GLOSSARY, TONES, Table
-from tfscaling.record import checks
+from tfscaling.record import attempts, checks
+from tfscaling.record.metrics import METRICS, QUALITY, meanings, of_quality
+from tfscaling.record.run_states import RESULTS, words
+from tfscaling.spec.config import AXES, POINT_AXES, Platform, Quality
 from tfscaling.spec.manifest import Manifest
-from tfscaling.tables import comparison, display, environments
-from tfscaling.tables.data_warnings import DataWarning
-from tfscaling.tables.display import listed
-from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import qualities_in
+from tfscaling.spec.platforms import SHOWN
+from tfscaling.tables import comparison, display, runs_table
+from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.display import (
+    MISSING,
+    Number,
+    TextTable,
+    all_share,
+    cell,
+    count,
+    headed,
+    listed,
+    naming,
+    one_line,
+    rounded,
+)
+from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import NOT_MEASURED, qualities_in, rows_of, typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+#: Columns with more values than this are searched, not chosen from.
+CHOICES_MAX = 24
+#: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
+TONES = {
+    **dict.fromkeys(("supported", "within"), "good"),
+    **dict.fromkeys(
+        (
+            *("diverged", "does_not_fit", "failed", "missing", "stale", "unfinished"),
+            *("outside", "serious"),
+        ),
+        "bad",
+    ),
+    **dict.fromkeys(
+        ("incomplete", "excluded", "inconclusive", "too few runs", NOT_MEASURED, "not compared"),
+        "doubt",
+    ),
+}
+_JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
+#: Columns by whose values rows can be chosen, if they are few.
+_CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
+_CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
+_LONG = {"reason", "remark", "meaning", "what it means"}
+
+
+class Link(str):
+    """The text of a cell that leads to `href`."""
+
+    href: str
+
+    def __new__(cls, text: str, href: str) -> Self:
+        link = super().__new__(cls, text)
+        link.href = href
+        return link
+
+
+@dataclass(frozen=True)
+class Column:
+    """`is_choice`: rows can be chosen by the column's values; `is_judged`: these are coloured."""
+
+    name: str
+    is_number: bool
+    is_choice: bool
+    is_judged: bool
+    is_long: bool
+
+    @classmethod
+    def of(cls, name: str, shown: TextTable) -> Self:
+        """A column of a table."""
+        texts = shown.cells[name]
+        few = 1 < len(set(texts)) <= min(CHOICES_MAX, len(texts) - 1)
+        is_choice = few and name in _CHOICES
+        return cls(name, shown.is_number(name), is_choice, name in _JUDGED, name in _LONG)
+
+    def order(self, cell: str) -> str:
+        """What a cell of a column of numbers sorts by; empty for a missing number."""
+        return repr(cell.value) if isinstance(cell, Number) else ""
+
+    def tone(self, cell: str) -> str | None:
+        """How a cell is coloured."""
+        return TONES.get(cell) if self.is_judged else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page, between its caption and its notes."""
+
+    id: str
+    shown: TextTable
+    caption: str = ""
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """The columns in their order."""
+        return [Column.of(str(name), self.shown) for name in self.shown.cells]
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells: `Number`s, `Link`s and other texts."""
+        return [*self.shown.cells.itertuples(index=False, name=None)]
+
+
+def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
+    """One row per run; the path of its record is relative to `folder`."""
+    axes, fixed = naming(frame)
+    rows = typed(RunRow, frame)
+    names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
+    names += ["status", "replicas", "global_batch_size"]
+    names += ["reason"] * any(row.reason for row in rows)
+    names += ["attempt", "hosts", "started"]
+    heads = headed(frame, names)
+    cells = ([*(cell(name, row) for name in heads), _record(row, folder)] for row in rows)
+    note = "A record has everything a run measured; the paths are relative to this page."
+    columns = [*heads.values(), "record"]
+    title = "Runs: one row per run"
+    return Table("runs", TextTable.of(title, columns, cells, [note], all_share(fixed, "runs")))
+
+
+def _record(row: RunRow, folder: Path) -> str:
+    if row.record is None:
+        return MISSING
+    path = os.path.relpath(row.record, folder)
+    return Link(path, quote(path.replace(os.sep, "/"), safe="/="))
+
+
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+#: The words of the page; `make schemas` writes them to docs/glossary.md, too.
+GLOSSARY: Mapping[str, str] = {
+    word: text.format(confidence=CONFIDENCE, error=1 - CONFIDENCE, runs=RUNS_FOR_INTERVAL)
+    for word, text in _WORDS["glossary"].items()
+}
+#: Topic of findings → its heading; the name of the quality follows what ends so.
+TOPICS: Mapping[str, str] = _WORDS["topics"]
+STATUSES: Mapping[str, str] = _WORDS["statuses"]
+#: Metrics that the page has formulae for.
+BY_FORMULAE = {
+    "speedup": "How many times as fast as the baseline: see the formulae below.",
+    "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
+}
+_UNKNOWN = "unknown"
+#: How the line of the warnings of a severity begins.
+_LEADS = {SERIOUS: "Warning", LIMITED: "Note"}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A headline, a choice or a finding with its support; `badge` is the support in words."""
+
+    subject: str
+    text: str
+    support: str
+    badge: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The choices of one task or the findings of one topic; a single task has no title."""
+
+    title: str
+    statements: Sequence[Statement]
+
+
+def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
+    """What was run, in one line."""
+    points = comparison[comparison["status"] != "excluded"]
+    valid = runs[runs["status"] == "ok"]
+    names = dict.fromkeys(str(name) for name in runs["platform"])
+    titles = ", ".join(str(platforms[name].title) for name in names)
+    days = sorted(str(started)[:10] for started in valid["started"].dropna())
+    dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
+    commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
+    commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    counts = runs["status"].value_counts()
+    lost = [each for each in RESULTS[1:] if each in counts]
+    others = "".join(f", {counts[each]} {words(each)}" for each in lost)
+    in_all = f"{len(valid)} of {count(len(runs), 'run')} valid{others}"
+    return (
+        f"{count(len(points), 'configuration')}, {in_all}, "
+        f"{count(len(names), 'platform')} ({titles}), {dates}, {commit}."
+    )
+
+
+def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
+    """(severity, all its warnings in short, as a line) for the top of the page."""
+    short: dict[str, list[str]] = {}
+    for warning in found:
+        short.setdefault(warning.severity, []).append(warning.short)
+    return [(name, f"{_LEADS[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
+
+
+def headlines(table: pd.DataFrame) -> list[Statement]:
+    """The headline of each work."""
+    columns = (table[name].astype(object).fillna("") for name in ("work", "text", "badge", "sure"))
+    return [
+        Statement(str(work), str(text), str(badge), _badge(str(badge), str(sure).removesuffix(".")))
+        for work, text, badge, sure in zip(*columns, strict=True)
+    ]
+
+
+def _badge(support: str, sure: str) -> str:
+    """How sure a headline is, said once: "too few" is its support in other words."""
+    if not sure:
+        return support
+    return sure if support == TOO_FEW else f"{support}: {sure[0].lower()}{sure[1:]}"
+
+
+def choices(decision: pd.DataFrame) -> list[Group]:
+    """The choice for each goal that was measured, by work."""
+    shown = decision[decision["support"] != NOT_MEASURED]
+    works = [(str(work), own) for work, own in shown.groupby("work", sort=False)]
+    return [
+        Group(work if len(works) > 1 else "", _statements(own["title"], own)) for work, own in works
+    ]
+
+
+def topics(findings: pd.DataFrame, quality: str) -> list[Group]:
+    """The findings by topic; `quality` is what the points are compared by, in words."""
+    groups = [(topic, findings[findings["topic"] == topic]) for topic in TOPICS]
+    return [
+        Group(TOPICS[topic] + quality * (topic == QUALITY), _statements(own["subject"], own))
+        for topic, own in groups
+        if len(own)
+    ]
+
+
+def _statements(subjects: pd.Series, rows: pd.DataFrame) -> list[Statement]:
+    columns = (subjects, rows["text"], rows["support"], rows["support"])
+    return [Statement(*map(str, row)) for row in zip(*columns, strict=True)]
+
+
+def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
+    """How many runs there are of each status, and what it means."""
+    counts = Counter(str(status) for status in runs["status"])
+    counts["excluded"] = int((comparison["status"] == "excluded").sum())
+    rows = [
+        [s, rounded(counts[s], 0), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
+    ]
+    header = ["status", "runs", "what it means"]
+    return Table("statuses", TextTable.of("Runs by status", header, rows, spent(runs)))
+
+
+def spent(runs: pd.DataFrame) -> list[str]:
+    """What failed attempts cost, if there were any: a note."""
+    found = attempts.spent(runs.to_dict("records"))
+    if not found.attempts:
+        return []
+    usd = "no price" if found.lost_cost_usd is None else f"{found.lost_cost_usd:.2f} US dollars"
+    cost = f"{found.lost_node_hours:.3f} node-hours, {usd}"
+    return [
+        f"{count(found.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
+        "in its folder, attempt=<n>."
+    ]
+
+
+def left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
+    """One row per point, status and reason; None if every run counts."""
+    keys = [*POINT_AXES, "devices", "status", "reason"]
+    out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
+    excluded = comparison.loc[comparison["status"] == "excluded", keys].assign(repeat="all")
+    both = pd.concat([out.astype(object), excluded.astype(object)])
+    if both.empty:
+        return None
+    both["repeat"] = both["repeat"].astype(str)
+    both["reason"] = both["reason"].fillna("").astype(str).map(one_line)
+    grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
+    varying, fixed = naming(grouped)
+    names = [*varying, "repeats", "status", "reason"]
+    grouped = grouped.rename(columns={"repeat": "repeats"})
+    rows = ([cell(name, row) for name in names] for row in rows_of(grouped))
+    title = "What does not count, and why"
+    return Table("left-out", TextTable.of(title, names, rows, above=all_share(fixed)))
+
+
+def metrics_table(qualities: Mapping[str, Quality]) -> Table:
+    """Every metric, and the `qualities` of the points that only recipes name."""
+    texts = {**meanings(), **BY_FORMULAE}
+    own = {name: of_quality(each) for name, each in qualities.items() if name not in METRICS}
+    rows = [
+        [name, m.title, m.unit or MISSING, m.direction, texts.get(name, texts[QUALITY])]
+        for name, m in {**METRICS, **own}.items()
+    ]
+    header = ["metric", "title", "unit", "better", "meaning"]
+    return Table("metrics", TextTable.of("Metrics", header, rows))
+
+
+def environment(
+    platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: Path
+) -> dict[str, Any]:
+    """On what the valid runs ran; `folder` is where the page will lie.
+
+    `example` is the path of a raw record, if there is one.
+    """
+    valid = runs[runs["status"] == "ok"]
+    hosts: dict[str, None] = {}
+    for names in valid["hosts"].dropna():
+        hosts |= dict.fromkeys(str(names).split())
+    keys = ["title", *SHOWN]
+    rows = [
+        [name, *(_text(getattr(platform, key)) for key in keys)]
+        for name, platform in platforms.items()
+    ]
+    paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
+    header = ["platform", *keys]
+    return {
+        "versions": _counted(valid["tensorflow"]),
+        "commits": _counted(valid["git_commit"]),
+        "hosts": list(hosts),
+        "platforms": Table("platforms", TextTable.of("Platforms and prices", header, rows)),
+        "example": min(paths, default=None),
+    }
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return MISSING
+    return Number(str(value), value) if isinstance(value, int | float) else str(value)
+
+
+def _counted(values: pd.Series) -> list[str]:
+    """Each value with the number of its runs, the most frequent first."""
+    counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
+    return [f"{value} ({count(number, 'run')})" for value, number in counts.most_common()]
+
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
 #: The plots of the first and the second screen; where all configurations have the same number of
@@ -92,26 +415,26 @@ def render(
         "title": title,
         "study": folder.name,
         "trains": _trains(results.runs),
-        "headlines": sections.headlines(headline),
+        "headlines": headlines(headline),
         "next_steps": next_steps["text"].tolist(),
         "first_plot": plots.pop(FIRST_PLOT if has_sizes else ONE_SIZE_PLOT, None),
         "time_plot": plots.pop(TIME_PLOT, None),
         "plots": list(plots.values()),
         "glossary": GLOSSARY,
-        "summary": sections.summary(results.manifest.platforms, runs, comparison),
+        "summary": summary(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
-        "warning_lines": sections.warning_lines(results.warnings),
-        "works": sections.choices(decision),
-        "topics": sections.topics(findings, display.quality_name(comparison)),
+        "warning_lines": warning_lines(results.warnings),
+        "works": choices(decision),
+        "topics": topics(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
-        "statuses": sections.statuses(runs, comparison),
-        "left_out": sections.left_out(runs, comparison),
-        "metrics": sections.metrics(qualities_in(comparison)),
+        "statuses": statuses(runs, comparison),
+        "left_out": left_out(runs, comparison),
+        "metrics": metrics_table(qualities_in(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "confidence": f"{CONFIDENCE:.0%}",
         "resamples": RESAMPLES,
-        "environment": sections.environment(results.manifest.platforms, runs, folder),
+        "environment": environment(results.manifest.platforms, runs, folder),
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
         "script": script,
         "script_hash": "sha256-" + _base64(hashlib.sha256(script.encode()).digest()),
@@ -141,8 +464,8 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
         if frame is not None and len(frame) and (shown := conclusion.shown(frame)):
             titled = replace(shown, title=conclusion.title)
             yield Table(name, titled, conclusion.caption)
-    yield sections.all_runs(results.runs, metrics, folder)
-    differences = environments.as_text(environments.differences(results.runs))
+    yield all_runs(results.runs, metrics, folder)
+    differences = runs_table.differences_text(runs_table.differences(results.runs))
     yield Table("differences", differences)
 
 

@@ -62,16 +62,16 @@ PLOTS: dict[str, Plot] = {
         ("scaling_efficiency",),
         "scaling_efficiency",
     ),
-    "cost_time": Plot("Cost against execution time", "plot_tradeoffs.cost_time", ("cost_usd",)),
+    "cost_time": Plot("Cost against execution time", "plot_quality.cost_time", ("cost_usd",)),
     "quality_time": Plot(
-        "{quality} against execution time", "plot_tradeoffs.quality_time", ("quality",)
+        "{quality} against execution time", "plot_quality.quality_time", ("quality",)
     ),
     "loss_quality": Plot(
         "{learned} against the global batch",
-        "plot_training.loss_quality",
+        "plot_quality.loss_quality",
         ("loss", "quality", "published_loss", "published_accuracy"),
     ),
-    "epochs": Plot("{learned} of each epoch", "plot_training.epochs", ("loss", "quality")),
+    "epochs": Plot("{learned} of each epoch", "plot_quality.epochs", ("loss", "quality")),
 }
 
 

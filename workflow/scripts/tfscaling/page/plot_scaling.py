@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from tfscaling.page import plot_figure
-from tfscaling.page.plot_figure import Tables, values
+from tfscaling.page.plot_figure import Series, Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.spec.config import POINT_AXES
@@ -45,43 +45,55 @@ PHASE_STYLES = {
 }
 
 
+class _Drawn(NamedTuple):
+    """A metric over the nodes: its `lines` are those with a value, each with these points."""
+
+    figure: Figure
+    axes: Any
+    lines: list[tuple[Series, pd.DataFrame]]
+    has_absent: bool
+
+
+def _over_nodes(tables: Tables, title: str, label: str, name: str) -> _Drawn:
+    """The lines of a metric over the nodes, and crosses for the points without a run."""
+    figure, (axes,) = plot_figure.panels(title, "nodes", [label])
+    lines = []
+    for line in plot_figure.series(tables.comparison):
+        rows = line.rows[np.isfinite(values(line.rows, name))]
+        if len(rows):
+            plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
+            lines.append((line, rows))
+    plot_figure.value_axis(axes, values(tables.comparison, "nodes"))
+    has_absent = plot_figure.mark_absent(axes, tables.comparison, "nodes")
+    return _Drawn(figure, axes, lines, has_absent)
+
+
 def execution_time(tables: Tables, title: str) -> Figure:
     """Execution time over nodes, with the ideal of each series and the published times."""
-    table = tables.comparison
-    figure, (axes,) = plot_figure.panels(title, "nodes", ["execution time (s)"])
-    axes.set(xscale="log", yscale="log")
-    any_published = has_ideal = False
-    lines = plot_figure.series(table)
-    for line in lines:
-        time = "execution_time_s"
-        rows = line.rows[values(line.rows, time) > 0]
-        if len(rows):
-            plot_figure.points(axes, rows, "nodes", time, line.label, line.style)
+    table, time = tables.comparison, "execution_time_s"
+    figure, axes, lines, has_absent = _over_nodes(tables, title, "execution time (s)", time)
+    axes.set_yscale("log")
+    for line, rows in lines:
         if len(rows) > 1:
-            has_ideal = True
             ideal = values(rows, time)[0] * values(rows, "replicas")[0] / values(rows, "replicas")
             axes.plot(rows["nodes"], ideal, **{**_THIN, "color": line.style["color"], "alpha": 0.5})
+    hollow = {"linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8, "markersize": 5}
+    any_published = False
+    for line in plot_figure.series(table):
         known = line.rows[values(line.rows, f"published_{time}") > 0]
         if len(known):
             any_published = True
-            hollow = {**line.style, "linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8}
-            axes.plot(
-                known["nodes"], values(known, f"published_{time}"), **{**hollow, "markersize": 5}
-            )
-    shown = np.isfinite(values(table, "execution_time_s")).any()
-    if has_ideal:
+            axes.plot(known["nodes"], known[f"published_{time}"], **{**line.style, **hollow})
+    if any(len(rows) > 1 for _, rows in lines):
         axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured configuration")
     if any_published:
-        hollow = {"marker": "o", "linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8}
-        axes.plot([], [], color="0.3", label="published", **hollow)
-    _over_nodes(axes, table)
-    some_absent = plot_figure.mark_absent(axes, table, "nodes")
-    if shown or any_published:
-        plot_figure.plain_log(axes, "y", 0.08 * some_absent)
+        axes.plot([], [], color="0.3", marker="o", label="published", **hollow)
+    if lines or any_published:
+        plot_figure.plain_log(axes, "y", 0.08 * has_absent)
     else:
         plot_figure.say(axes, _why_no_times(table))
-    notes = plot_figure.bars_note(table, "execution_time_s")
-    if any_published and not shown:
+    notes = plot_figure.bars_note(table, time)
+    if any_published and not lines:
         notes = [_why_no_times(table)]
     plot_figure.finish(figure, axes, tables, notes)
     return figure
@@ -90,17 +102,9 @@ def execution_time(tables: Tables, title: str) -> Figure:
 def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     """Any metric of the comparison over nodes, with what points without a value are."""
     table, metric = tables.comparison, METRICS[name]
-    figure, (axes,) = plot_figure.panels(title, "nodes", [with_unit(metric.title, metric.unit)])
-    axes.set(xscale="log")
-    shown = False
-    for line in plot_figure.series(table):
-        rows = line.rows[np.isfinite(values(line.rows, name))]
-        if len(rows):
-            shown = True
-            plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
-    _over_nodes(axes, table)
-    plot_figure.mark_absent(axes, table, "nodes")
-    if not shown:
+    label = with_unit(metric.title, metric.unit)
+    figure, axes, lines, _ = _over_nodes(tables, title, label, name)
+    if not lines:
         nothing = not len(plot_figure.measured(table))
         plot_figure.say(axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured")
     notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
@@ -110,41 +114,35 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
 
 def ratio(tables: Tables, title: str, name: str) -> Figure:
     """Speed-up over nodes with its ideal, the replicas over the baseline's; or the efficiency."""
-    y = "speed-up over the baseline" if name == "speedup" else "scaling efficiency"
-    table = tables.comparison
-    figure, (axes,) = plot_figure.panels(title, "nodes", [y])
-    axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
-    ideals = set()
-    without: dict[str, str] = {}
-    for line in plot_figure.series(table):
-        rows = line.rows[values(line.rows, name) > 0]
-        if len(rows):
-            plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
+    is_speedup, table = name == "speedup", tables.comparison
+    y = "speed-up over the baseline" if is_speedup else "scaling efficiency"
+    figure, axes, lines, has_absent = _over_nodes(tables, title, y, name)
+    axes.set_yscale("log" if is_speedup else "linear")
+    if lines:
+        text = "as fast as the baseline" if is_speedup else "ideal"
+        axes.axhline(1.0, color="0.4", linewidth=1.2, zorder=1, label=text)
+    if lines and is_speedup:
+        ideals = set()
+        for _, rows in lines:
             ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
             ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
-        elif len(found := plot_figure.measured(line.rows)):
-            without[line.label] = _why_no_ratio(found)
-    if ideals and name == "speedup":
-        for ideal in sorted(ideals):
-            axes.plot(*zip(*ideal, strict=True), **_IDEAL)
+        for each in sorted(ideals):
+            axes.plot(*zip(*each, strict=True), **_IDEAL)
         axes.plot([], [], **_IDEAL, label="ideal: replicas over the baseline's")
-    if ideals:
-        text = "as fast as the baseline" if name == "speedup" else "ideal"
-        axes.axhline(1.0, color="0.4", linewidth=1.2, zorder=1, label=text)
-    _over_nodes(axes, table)
-    some_absent = plot_figure.mark_absent(axes, table, "nodes")
-    if not ideals:
+        plot_figure.plain_log(axes, "y", 0.08 * has_absent)
+    elif lines:
+        axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
+    else:
         timed = plot_figure.timed(table)
         plot_figure.say(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
-    elif name == "speedup":
-        plot_figure.plain_log(axes, "y", 0.08 * some_absent)
-    else:
-        axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
+    drawn = {line.key for line, _ in lines}
+    without: dict[str, list[str]] = {}
+    for line in plot_figure.series(table):
+        if line.key not in drawn and len(found := plot_figure.measured(line.rows)):
+            without.setdefault(_why_no_ratio(found), []).append(line.label)
     notes = _baselines(table)
-    for reason in dict.fromkeys(without.values()):
-        labels = [label for label, why in without.items() if why == reason]
-        notes.append(f"not shown, {reason}: {'; '.join(labels)}")
-    if ideals and np.isfinite(values(table, f"{name}_low")).any():
+    notes += [f"not shown, {why}: {'; '.join(labels)}" for why, labels in without.items()]
+    if lines and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
     plot_figure.finish(figure, axes, tables, notes)
     return figure
@@ -160,10 +158,6 @@ def _why_no_ratio(points: pd.DataFrame) -> str:
     if plot_figure.of_other_work(points).all():
         return "other work than the baseline"
     return _NO_BASELINE if len(plot_figure.timed(points)) else plot_figure.NO_TIMES
-
-
-def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
-    plot_figure.value_axis(axes, values(table, "nodes"))
 
 
 def _baselines(table: pd.DataFrame) -> list[str]:

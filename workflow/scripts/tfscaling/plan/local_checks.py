@@ -5,10 +5,8 @@ A model that cannot be built would fail in every run.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes.util
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -200,17 +198,17 @@ def _built(
         asked.write_bytes(msgspec.json.encode(models))
         files = ["--models", asked, "--datasets-dir", results / "datasets", "--problems", problems]
         words = list(map(str, [sys.executable, _SCRIPT, *files]))
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
         try:
-            code = process.wait(limit_s)
+            code = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=limit_s,
+                check=False,
+            ).returncode
             ended = f"the check ended with exit code {code}" if code else ""
         except subprocess.TimeoutExpired:
             ended = f"the check took longer than {limit_s:g} s"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         lines = problems.read_bytes().splitlines() if problems.exists() else []
     return [msgspec.json.decode(line, type=str | None) for line in lines], ended

@@ -52,8 +52,8 @@ class Phases(Part, frozen=True, kw_only=True):
     """Submission of the Slurm job to the allocation of its nodes - with boot_time_s where that is
     null; null without Slurm."""
     boot_time_s: Annotated[Amount | None, Phase("boot", digits=1, of_wall_time=False)] = None
-    """Allocation of the nodes to the start of the job where Slurm has to boot some of them, 0 where
-    all are up; null without Slurm or where it cannot tell."""
+    """Allocation of the nodes to the start of the job if Slurm has to boot some of them, else 0;
+    null without Slurm or if it does not report this."""
     launch_time_s: Annotated[Amount, Phase("launch", "start")]
     """Start of the launcher to the last rank's first line."""
     import_time_s: Annotated[Amount | None, _work("import", "imported")]

@@ -263,9 +263,8 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
     accuracy: float | None
     """Null if a custom model or a program measures none."""
     duration_s: float | None
-    """The training of the epoch; of a user's program all from the epoch or evaluation before it to
-    the evaluation after it, with that where its beginning is not told; null if the program tells no
-    times."""
+    """Training of the epoch. For a program, from the previous epoch or evaluation to the next
+    evaluation; null if the program reports no times."""
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     """Metrics of a model that trains itself; null where not finite."""
     test_loss: float | UnsetType | None = UNSET

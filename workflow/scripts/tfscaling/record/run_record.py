@@ -172,7 +172,7 @@ class Metrics(Computation, frozen=True, kw_only=True):
     """Part of a step in which the rank that waits longest waits for its pipeline - mean over the
     steps after the first; null for arrays, which are in memory."""
     attribution: Attribution | None = None
-    """Null unless the recipe asks for it."""
+    """Null unless the recipe requests it."""
     gradient_noise_scale: Annotated[float, number("examples", ge=0)] | None = None
     """Global batch beyond which larger ones hardly help (McCandlish et al. 2018), at the last
     evaluation; null unless the recipe requests it, or if noise hides the gradient."""
@@ -267,7 +267,7 @@ class Environment(Origin, frozen=True, kw_only=True):
     dataset: PreparedData | None
     """Null for a user's program that has its own data."""
     unchecked: tuple[str, ...]
-    """What could not be compared with the request - validity says nothing of it."""
+    """What could not be compared with the request; it does not affect `validity`."""
 
 
 class Validity(Part, frozen=True, kw_only=True):
@@ -403,7 +403,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """Null unless `stop_after_steps` ended the run."""
 
     node_check: NodeCheck | None = None
-    """Null unless the platform's `node_check` asks for it."""
+    """Null unless the platform has `node_check`."""
     use: Use = Use()
 
     def __post_init__(self) -> None:

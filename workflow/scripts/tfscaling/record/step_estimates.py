@@ -27,7 +27,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -119,41 +119,21 @@ def _parts(of_ranks: Sequence[AttributionRound]) -> StepParts:
     )
 
 
-class NoiseEstimates(NamedTuple):
-    """Estimates of a step: |G|^2, and tr(S), the variance of the gradient of one example."""
-
-    signal: float
-    noise: float
-
-
-def noise_estimates(norms: Sequence[GradientNorms]) -> Iterator[NoiseEstimates]:
-    """The estimates of each step."""
-    for each in norms:
-        small, large = each.part_examples, each.whole_examples
-        for part, whole in zip(each.parts, each.whole, strict=True):
-            signal = (large * whole - small * part) / (large - small)
-            yield NoiseEstimates(signal, (part - whole) / (1 / small - 1 / large))
-
-
-def norms_by_evaluation(norms: Sequence[GradientNorms]) -> dict[int, list[GradientNorms]]:
-    """Epoch → the norms after it, of one run or of several, in the order of epochs."""
-    found: dict[int, list[GradientNorms]] = {}
-    for each in sorted(norms, key=lambda each: each.epoch):
-        found.setdefault(each.epoch, []).append(each)
-    return found
-
-
 def noise_scale(norms: Sequence[GradientNorms]) -> float | None:
     """The noise scale in examples at the last evaluation.
 
-    None if there was none, or noise hides |G|^2.
+    None if there was none, or noise hides |G|^2, the signal.
     """
     last = max((each.epoch for each in norms), default=None)
-    found = list(noise_estimates([each for each in norms if each.epoch == last]))
-    if not found:
+    signals, noises = [], []
+    for each in (each for each in norms if each.epoch == last):
+        small, large = each.part_examples, each.whole_examples
+        for part, whole in zip(each.parts, each.whole, strict=True):
+            signals.append((large * whole - small * part) / (large - small))
+            noises.append((part - whole) / (1 / small - 1 / large))
+    if not signals:
         return None
-    signal = statistics.fmean(each.signal for each in found)
-    noise = statistics.fmean(each.noise for each in found)
+    signal, noise = statistics.fmean(signals), statistics.fmean(noises)
     return max(noise, 0.0) / signal if signal > 0 else None
 
 

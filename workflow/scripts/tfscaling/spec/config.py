@@ -784,9 +784,9 @@ class Config(Keys, frozen=True, kw_only=True):
     """The search of every block without its own; null makes `repeats` runs of each
     configuration."""
     recipes: Annotated[dict[Name, Recipe], Meta(min_length=1)]
-    """Each entry says how to train."""
+    """How to train, by name."""
     platforms: Annotated[dict[Name, Platform], Meta(min_length=1)]
-    """Each entry says where to run."""
+    """Where to run, by name."""
     datasets: dict[Name, DatasetCopy] = {}
     """Local copies of built-in datasets, by name."""
     seed: Annotated[int, Meta(ge=0, le=4_294_967_295)] = 1

@@ -53,15 +53,20 @@ _Loader.add_constructor(_TAG + "int", _Loader.integer)
 _Loader.add_constructor(_TAG + "float", _Loader.number)
 
 
-def _check_keys(node: yaml.Node, seen: set[int]) -> None:
-    """Raise ConstructorError for the first key that is no text, or that its mapping has twice."""
+def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) -> None:
+    """Raise ConstructorError for the first key that is no text, or that its mapping has twice.
+
+    And for an alias of a value that it is part of. `above` are the nodes around this node.
+    """
+    if id(node) in above:
+        raise ConstructorError(None, None, "an alias in the value that it repeats", node.start_mark)
     if id(node) in seen or isinstance(node, yaml.ScalarNode):
         return
     seen.add(id(node))
     lines: dict[str, int] = {}
     for item in node.value:
         if isinstance(node, yaml.SequenceNode):
-            _check_keys(item, seen)
+            _check_keys(item, seen, (*above, id(node)))
             continue
         key, value = item
         if key.tag not in (_TAG + "str", _TAG + "merge"):
@@ -71,7 +76,7 @@ def _check_keys(node: yaml.Node, seen: set[int]) -> None:
             rule = f"a duplicate key, {plain(key.value)}: line {lines[key.value]} has it already"
             raise ConstructorError(None, None, rule, key.start_mark)
         lines[key.value] = key.start_mark.line + 1
-        _check_keys(value, seen)
+        _check_keys(value, seen, (*above, id(node)))
 
 
 def read(name: str) -> RawConfig:

@@ -257,7 +257,8 @@ def _hint(value: Any, schema: Schema) -> str:
     if is_text and kinds <= {"array", "object", "null"}:
         return "; write it as a list or a mapping, in a file and not with --config"
     if is_text and kinds & {"boolean", "integer", "number"}:
-        return "; write it without quotes, in a file and not with --config"
+        listed = ", several values as [1, 2, 4]" if "array" in kinds else ""
+        return f"; write it without quotes{listed}, in a file and not with --config"
     is_plain = isinstance(value, bool | int | float | datetime.date)
     return "; write a text in quotes" if is_plain and "string" in kinds else ""
 

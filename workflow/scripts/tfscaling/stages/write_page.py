@@ -16,7 +16,7 @@ from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.stages import tables
+from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
 
@@ -64,7 +64,7 @@ def page(study: StudyFolder) -> None:
 
 
 #: The stages that make a page from the run records, in this order.
-STAGES = (tables.collect, tables.compare, tables.analyse, plots, page)
+STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, plots, page)
 
 
 def partial(study: StudyFolder) -> None:

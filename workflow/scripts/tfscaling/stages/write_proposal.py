@@ -25,7 +25,7 @@ from tfscaling.spec.run_spec import Point
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import display
 from tfscaling.tables.display import Number, TextTable, cell, point_name, three_digits
-from tfscaling.tables.significance import SUPPORTED
+from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of, typed
 
 #: Columns of the table, each with its heading.

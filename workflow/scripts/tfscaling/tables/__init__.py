@@ -5,15 +5,12 @@ What conclusions are drawn from belongs here; the conclusions themselves belong 
 
 #: Modules that other packages may import.
 __all__ = [
-    "columns",
     "comparison",
     "data_warnings",
     "display",
-    "environments",
     "estimates",
     "published_results",
     "rows",
     "runs_table",
-    "significance",
     "table_rows",
 ]

@@ -15,7 +15,6 @@ from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display, table_rows
 from tfscaling.tables import published_results as published
-from tfscaling.tables.columns import Cells, columns
 from tfscaling.tables.display import MISSING, Number, TextTable, axis_text
 from tfscaling.tables.estimates import (
     CONFIDENCE,
@@ -24,7 +23,7 @@ from tfscaling.tables.estimates import (
     ratio_interval,
 )
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult
-from tfscaling.tables.rows import PointRow, PointStatus, RunRow
+from tfscaling.tables.rows import Cells, PointRow, PointStatus, RunRow, columns
 from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
 from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,

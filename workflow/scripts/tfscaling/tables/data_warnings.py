@@ -10,7 +10,6 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from statistics import stdev
 from typing import Literal, NamedTuple
@@ -21,11 +20,10 @@ import pandas as pd
 from tfscaling.files import program_errors
 from tfscaling.record import run_record
 from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
-from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables import environments, table_rows
-from tfscaling.tables.display import NAMED_MAX, axis_text, count
+from tfscaling.tables import runs_table, table_rows
+from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
 from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 from tfscaling.tables.rows import PointRow, RunRow
 from tfscaling.tables.table_rows import is_known, point_of
@@ -90,8 +88,7 @@ class Tables:
         """These runs, counted `among` others, by default those that have a record."""
         points = tuple(dict.fromkeys(point_of(run) for run in some))
         every = self.ended if among is None else among
-        of = "" if len(some) == len(every) else self._of_platforms(some)
-        counted = f"{_counted(len(some), len(every), 'run')}{of}"
+        counted = _counted(len(some), len(every), "run")
         at = self._at(points, self.planned, "configuration")
         return Found(points, len(some), {"of": counted, "at": at, **named})
 
@@ -100,28 +97,13 @@ class Tables:
         return str(titles.get(platform, platform))
 
     def _at(self, points: Sequence[Point], among: Mapping[Point, PointRow], noun: str) -> str:
-        """`all 6 points`; `2 of 6 points (nodes 1; nodes 2)`; `9 of 20 points of A`."""
+        """`all 6 points`; `2 of 6 points (nodes 1; nodes 2)`; `9 of 20 points`."""
         counted = _counted(len(points), len(among), noun)
-        if len(points) == len(among):
+        if len(points) == len(among) or len(points) > NAMED_MAX:
             return counted
-        if len(points) > NAMED_MAX:
-            return f"{counted}{self._of_platforms([self.points[point] for point in points])}"
-        names = [
-            ", ".join(axis_text(axis, self.points[point]) for axis in self._varying)
-            for point in points
-        ]
+        vary = varying([*self.points.values()])
+        names = [point_name(self.points[point], vary) for point in points]
         return f"{counted} ({'; '.join(names)})"
-
-    @cached_property
-    def _varying(self) -> list[str]:
-        return [axis for axis in POINT_AXES if len({getattr(p, axis) for p in self.points}) > 1]
-
-    def _of_platforms(self, rows: Sequence[RunRow | PointRow]) -> str:
-        """The platforms of these, unless they are on every platform."""
-        names = dict.fromkeys(row.platform for row in rows)
-        if len(names) == len({row.platform for row in self.points.values()}):
-            return ""
-        return f" of {_listed([self.title(name) for name in names])}"
 
 
 def _counted(number: int, among: int, noun: str) -> str:
@@ -165,9 +147,9 @@ def _one_machine(tables: Tables) -> Found:
 
 def _environments(tables: Tables) -> Found:
     facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
-    found = environments.differences(tables.runs)
+    found = runs_table.differences(tables.runs)
     for fact, platform in zip(found["fact"], found["platform"], strict=True):
-        if fact in environments.ALIKE:
+        if fact in runs_table.ALIKE:
             facts.setdefault(fact, []).append(platform)
     named = "; ".join(
         f"{fact}: {_listed([tables.title(name) for name in names])}"
@@ -198,7 +180,7 @@ def _texts(column: str) -> Callable[[Tables], Iterator[Found]]:
     def find(tables: Tables) -> Iterator[Found]:
         found: dict[str, list[RunRow]] = {}
         for run in tables.ended:
-            for text in (run[column] or "").split(environments.SEPARATOR):
+            for text in (run[column] or "").split(runs_table.SEPARATOR):
                 if text:
                     found.setdefault(text.rstrip("."), []).append(run)
         for text, runs in found.items():

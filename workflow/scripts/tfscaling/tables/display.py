@@ -8,14 +8,14 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.platforms import CPU, LOGICAL
-from tfscaling.tables.columns import Cells
+from tfscaling.tables.rows import Cells
 from tfscaling.tables.table_rows import (
     OF_WHOLE,
     QUALITY_TEXTS,
@@ -30,7 +30,7 @@ from tfscaling.tables.table_rows import (
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from tfscaling.tables.significance import Difference
+    from tfscaling.tables.estimates import Difference
 
 MISSING = "–"
 #: The column with the steps from which times and costs are projected.
@@ -186,22 +186,10 @@ def worse(found: Difference, metric: Metric) -> str:
     return f"{text} less" if is_less else f"{text} more {noun}"
 
 
-class Target(NamedTuple):
-    """A target in words: `test accuracy` and `0.97`, or `2.5 min`."""
-
-    name: str
-    value: str
-
-    @property
-    def sentence(self) -> str:
-        """Both, as a sentence begins."""
-        return f"{self.name[0].upper()}{self.name[1:]} {self.value}"
-
-
-def target_text(row: Cells) -> Target:
-    """The target of a point that has one."""
+def target_text(row: Cells) -> str:
+    """The target of a point that has one: `test accuracy 0.97`."""
     metric = metric_of(QUALITY, row)
-    return Target(metric.title, f"{row['target']:g}{f' {metric.unit}' * bool(metric.unit)}")
+    return f"{metric.title} {row['target']:g}{f' {metric.unit}' * bool(metric.unit)}"
 
 
 def quality_name(table: pd.DataFrame) -> str:
@@ -346,13 +334,6 @@ def all_share(fixed: str, noun: str = "configurations") -> str:
 # Markdown
 
 
-class Warned(Protocol):
-    """A warning about the data of a table, in a sentence."""
-
-    @property
-    def text(self) -> str: ...
-
-
 def markdown(shown: TextTable, level: int = 1) -> str:
     """A heading, the table, the notes as a list."""
     # a bar ends a cell, and Markdown drops "<class 'int'>" of an error as HTML
@@ -364,10 +345,10 @@ def markdown(shown: TextTable, level: int = 1) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def with_warnings(page: str, found: Sequence[Warned]) -> str:
+def with_warnings(page: str, warnings: Sequence[str]) -> str:
     """A page of Markdown with these warnings below its first heading, the last ones at its end."""
     heading, _, rest = page.strip().partition("\n")
-    texts = [f"- **Warning:** {warning.text}".replace("<", "\\<") for warning in found]
+    texts = [f"- **Warning:** {warning}".replace("<", "\\<") for warning in warnings]
     before, after = "\n".join(texts[:_BEFORE_MAX]), "\n".join(texts[_BEFORE_MAX:])
     return "\n\n".join(part for part in (heading, before, rest.strip(), after) if part) + "\n"
 

@@ -6,13 +6,17 @@ its reason, and is excluded from medians and speed-ups.
 
 from __future__ import annotations
 
+import json
+import operator
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pandas as pd
+from msgspec import UNSET
 
 from tfscaling.record import (
     attempts,
@@ -23,15 +27,15 @@ from tfscaling.record import (
     step_estimates,
 )
 from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
-from tfscaling.record.rank_report import Epoch
+from tfscaling.record.rank_report import COMPARED, PROGRAM_PACKAGES, Epoch, HostFacts, Rank
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun
 from tfscaling.record.run_states import RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
 from tfscaling.spec.manifest import PlannedRun
-from tfscaling.tables import environments, table_rows
-from tfscaling.tables.columns import columns
-from tfscaling.tables.rows import EpochRow, RunRow
+from tfscaling.tables import table_rows
+from tfscaling.tables.display import TextTable, rounded
+from tfscaling.tables.rows import EpochRow, RunRow, columns
 from tfscaling.tables.table_rows import is_known
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
@@ -117,7 +121,7 @@ def run_tables(
         runs.append(row)
         whose = (*run.spec.axes.values(), row.status)
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
-    for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
+    for row, sharing in zip(runs, shared_with(runs), strict=True):
         row.shared_with = sharing
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
@@ -228,7 +232,7 @@ def _with_record(
     if not (is_timed := _is_timed(run, record)):
         warnings.append("its times are excluded from comparisons: see compare_resumed")
     row.attempt, row.record = record.attempt, str(path)
-    environments.add(row, record)
+    add_environment(row, record)
     before_s = (record.resumed.trained_before_s or 0.0) if record.resumed and is_timed else 0.0
     row.wall_time_s = record.phases.wall_time_s + before_s
     if record.resumed is None or not record.is_of_program:  # which tells of its last attempt
@@ -254,7 +258,7 @@ def _with_record(
                 row.time_to_target_s = reached.time_s
                 row.cost_to_target_usd = _cost_usd(run, reached.time_s)
             warnings += [reached.reason] * bool(reached.reason and is_timed)
-    row.warnings = environments.SEPARATOR.join(warnings)
+    row.warnings = SEPARATOR.join(warnings)
     of_whole = record.metrics.epochs if record.short_run is None else ()
     return _Run(row, of_whole, record.environment.dataset, before_s)
 
@@ -375,3 +379,130 @@ def why_no_record(folder: Path, parameters_hash: str) -> NoRecord:
     if failure is None and any(folder.glob("attempt=*")):
         return NoRecord(RunState.UNFINISHED, "still running, or killed before it could report")
     return NoRecord(RunState.MISSING, "not run yet")
+
+
+#: What should be the same in all runs of a platform.
+ALIKE = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
+SEPARATOR = "; "
+#: A host's facts but for those that are of one host in any case.
+_comparable = operator.attrgetter(
+    *(name for name in HostFacts.__struct_fields__ if name not in ("machine", "gpu_uuids"))
+)
+UNCHECKED = "not checked"
+
+
+def add_environment(row: RunRow, record: RunRecord) -> None:
+    """Set the environment of a run from its record, except `shared_with`, which needs all runs."""
+    environment, ranks = record.environment, record.ranks
+    machines = dict.fromkeys(rank.host_facts.machine for rank in ranks)
+    facts = _differing(ranks)
+    offsets_s = [abs(o) for r in ranks if (o := r.clock.offset_s) is not UNSET]
+    uncertainties_s = [u for r in ranks if (u := r.clock.uncertainty_s) is not UNSET]
+    for name in (*COMPARED, "python"):
+        setattr(row, name, _distinct([getattr(fact, name) for fact in facts]))
+    row.packages = {
+        name: _distinct([fact.packages.get(name) for fact in facts]) for name in PROGRAM_PACKAGES
+    }
+    speeds = [fact.cpu_mhz for fact in facts if fact.cpu_mhz]
+    cpus = [fact.cpus_online for fact in facts if fact.cpus_online]
+    row.hosts = " ".join(dict.fromkeys(rank.host for rank in ranks))
+    # a rank that does not know its machine may share one: nothing is claimed of it
+    row.machines = None if None in machines else " ".join(filter(None, machines))
+    row.slowest_rank = record.metrics.slowest_rank
+    row.slowest_host = record.metrics.slowest_host
+    row.clock_offset_max_s = max(offsets_s, default=NAN)
+    row.clock_uncertainty_max_s = max(uncertainties_s, default=NAN)
+    row.cpu_mhz = min(speeds, default=NAN)
+    row.cpus_online = min(cpus, default=None)
+    row.git_commit = environment.git_commit
+    row.slurm_settings = _text(environment.slurm_settings)
+    row.started = environment.started
+    row.slurm_job_id = environment.slurm_job.id if environment.slurm_job else None
+    row.dataset = environment.dataset.name if environment.dataset else None
+    row.dataset_sha256 = environment.dataset.sha256 if environment.dataset else None
+    row.unchecked = SEPARATOR.join(environment.unchecked) or None
+
+
+def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
+    """The facts of the first rank, and of each that differs in more than what is of one host."""
+    first, *others = (rank.host_facts for rank in ranks)
+    usual = _comparable(first)
+    return [first, *(facts for facts in others if _comparable(facts) != usual)]
+
+
+def _text(value: object) -> str | None:
+    """A text as it is, other values as JSON; None for none."""
+    if value is None or isinstance(value, str) or value in ((), {}):
+        return str(value) if value else None
+    return json.dumps(value, sort_keys=True)
+
+
+def _distinct(values: Sequence[object]) -> str | None:
+    return SEPARATOR.join(dict.fromkeys(filter(None, map(_text, values)))) or None
+
+
+def shared_with(rows: Sequence[RunRow]) -> list[int | None]:
+    """For each run how many others ran at the same time on one of its machines.
+
+    Such runs took each other's time: on a virtual cluster all nodes are one machine. A row needs
+    `machines`, `started` and `wall_time_s`; None where a run has none.
+    """
+    spans: dict[str, list[tuple[float, float, int]]] = {}
+    found: list[int | None] = [None] * len(rows)
+    for place, row in enumerate(rows):
+        if row.machines is not None and row.started is not None:
+            start_s = datetime.fromisoformat(row.started).timestamp()
+            span = (start_s, start_s + row.wall_time_s, place)
+            found[place] = 0
+            for machine in row.machines.split():
+                spans.setdefault(machine, []).append(span)
+    others: list[set[int]] = [set() for _ in rows]
+    for machine_spans in spans.values():
+        if len(machine_spans) == 1:  # as nearly always
+            continue
+        running: list[tuple[float, int]] = []
+        for start_s, end_s, place in sorted(machine_spans):
+            running = [other for other in running if other[0] > start_s]
+            for _, other in running:
+                others[place].add(other)
+                others[other].add(place)
+            running.append((end_s, place))
+    return [None if own is None else len(others[place]) for place, own in enumerate(found)]
+
+
+def differences(runs: pd.DataFrame) -> pd.DataFrame:
+    """What differs between the valid runs of a platform, or could not be compared with the request.
+
+    Columns platform, fact, values, runs.
+    """
+    rows = []
+    for platform, group in runs[runs["status"] == "ok"].groupby("platform", sort=False):
+        for fact in ALIKE:
+            values = group[fact].dropna().astype(str)
+            if values.nunique() > 1 or values.str.contains(SEPARATOR, regex=False).any():
+                counts = values.value_counts()
+                text = " | ".join(f"{value} ({count} runs)" for value, count in counts.items())
+                rows.append(
+                    {"platform": platform, "fact": fact, "values": text, "runs": len(values)}
+                )
+        for reason, count in group["unchecked"].value_counts().items():
+            rows.append(
+                {"platform": platform, "fact": UNCHECKED, "values": str(reason), "runs": count}
+            )
+    return pd.DataFrame(rows, columns=["platform", "fact", "values", "runs"])
+
+
+def differences_text(found: pd.DataFrame) -> TextTable:
+    """The differences as people read them."""
+    differing = (found["fact"] != UNCHECKED).any()
+    notes = [
+        "These runs were not all made in one environment: their differences may be of it."
+        if differing
+        else "All runs of a platform were made in one environment."
+    ]
+    if (found["fact"] == UNCHECKED).any():
+        notes.append(f"What is {UNCHECKED} may not be what the platform says.")
+    rows = ([*map(str, row[:-1]), rounded(row[-1], 0)] for row in found.itertuples(index=False))
+    return TextTable.of(
+        "Environment differences", ["platform", "fact", "values", "runs"], rows, notes
+    )

@@ -15,8 +15,16 @@ from tfscaling.files.program_errors import InputError
 from tfscaling.record.metrics import METRICS, NAN, OF_RESULTS, QUALITY, Metric, of_quality
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.columns import Cells, Column, columns, enumeration, of_field
-from tfscaling.tables.rows import EpochRow, PointRow, RunRow
+from tfscaling.tables.rows import (
+    Cells,
+    Column,
+    EpochRow,
+    PointRow,
+    RunRow,
+    columns,
+    enumeration,
+    of_field,
+)
 
 _T = TypeVar("_T")
 

@@ -62,7 +62,6 @@ class AllReduceLoop(TrainingLoop):
             self.model = build_model()
             self.own: OwnStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
-                user_model.check_step(self.recipe)
                 user_model.compile_as_asked(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )

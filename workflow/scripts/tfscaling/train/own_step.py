@@ -61,9 +61,7 @@ class OwnStep:
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
         """Gradients of the loss of this replica's batch, which the metrics count."""
         with self.tf.GradientTape() as tape:
-            loss = self._measured(batch, True)
-            if self.model.optimizer is not None:
-                loss = self.model.optimizer.scale_loss(loss)
+            loss = self.model.optimizer.scale_loss(self._measured(batch, True))
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
         return gradients
 

@@ -31,6 +31,8 @@ NEVER_CALLED = (
 _ENDING = ("CosineDecay", "PolynomialDecay")
 #: Methods that say how a model trains and is measured.
 OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
+#: Keys of the recipe for the workflow's own loss, and their defaults.
+_OF_CLASSIFIERS = {"label_smoothing": 0.0, "accumulate_steps": 1, "gradient_noise_scale": False}
 #: Activations whose result is no logit: the loss would apply a softmax to it once more.
 PROBABILITIES = ("softmax", "sigmoid")
 #: Settings of `compile()` that say what is trained and measured, and their defaults.
@@ -138,20 +140,6 @@ def problem_of_labels(*elements: tuple[Any, ...]) -> str | None:
     return None
 
 
-def check_step(recipe: Recipe) -> None:
-    """Raise ModelError for keys of the recipe that a model that trains itself cannot follow."""
-    asked = {
-        "accumulate_steps": recipe.accumulate_steps > 1,
-        "gradient_noise_scale": recipe.gradient_noise_scale,
-    }
-    for key, is_asked in asked.items():
-        if is_asked:
-            raise ModelError(
-                f"the model's own loss trains it, which the recipe's {key} cannot follow: leave it "
-                "out, or let the recipe's `loss` be sparse_categorical_crossentropy"
-            )
-
-
 def compile_as_asked(
     model: Any, recipe: Recipe, replicas: int, updates_per_epoch: int | None = None
 ) -> None:
@@ -160,11 +148,12 @@ def compile_as_asked(
     Keys that the recipe does not give leave the compiled ones. Raises ModelError where the model
     needs one of them, or cannot take it.
     """
-    if recipe.label_smoothing:
-        raise ModelError(
-            "the model has a custom loss, which the recipe's label_smoothing cannot change: "
-            "give it to that loss, or let the recipe's `loss` be sparse_categorical_crossentropy"
-        )
+    for key, default in _OF_CLASSIFIERS.items():
+        if getattr(recipe, key) != default:
+            raise ModelError(
+                f"the model's own loss trains it, which the recipe's {key} cannot follow: leave it "
+                "out, or let the recipe's `loss` be sparse_categorical_crossentropy"
+            )
     if not model.compiled:
         if has_own(model, "compile"):
             raise ModelError("the model has its own compile(); call it in the function")
@@ -174,6 +163,10 @@ def compile_as_asked(
         raise ModelError(
             "compile() names no loss; name one there, or `loss` in the recipe, or override "
             "compute_loss if only the losses that layers add count"
+        )
+    if model.optimizer is None and recipe.optimizer == "model":
+        raise ModelError(
+            "compile() names no optimizer; name one there, or `optimizer` in the recipe"
         )
     if recipe.optimizer != "model":
         model.optimizer = make_optimizer(recipe, replicas, updates_per_epoch)
@@ -192,10 +185,7 @@ def _change_optimizer(
     replaces = recipe.learning_rate is not None or recipe.has_schedule
     if not given and not replaces and factor == 1.0:
         return
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        raise ModelError("the model has no optimizer that could take the recipe's learning_rate")
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if isinstance(inner, keras.optimizers.MultiOptimizer):
         raise ModelError(
             "the model's optimizer is a MultiOptimizer, each of whose optimizers has settings of "
@@ -239,8 +229,13 @@ def trained_by(model: Any, recipe: Recipe) -> str:
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    named = [f"optimizer {type(optimizer).__name__}"] if optimizer is not None else []
-    return _joined([*named, *_given(keras_internals.compile_settings(model), _WHAT), *methods])
+    return _joined(
+        [
+            f"optimizer {type(optimizer).__name__}",
+            *_given(keras_internals.compile_settings(model), _WHAT),
+            *methods,
+        ]
+    )
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:

@@ -74,7 +74,8 @@ def compare(study: StudyFolder) -> None:
     warnings = data_warnings.find(table, runs)
     data_warnings.write(study.tables / "warnings.json", warnings)
     points = comparison.as_text(table, shown.title, shown.columns)
-    page = display.with_warnings(display.markdown(points), warnings)
+    texts = [warning.text for warning in warnings]
+    page = display.with_warnings(display.markdown(points), texts)
     atomic.write_text(study.tables / "comparison.md", page)
     write_platforms(study, table, runs)
 
@@ -87,8 +88,8 @@ def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame)
         parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
         page = "\n".join([f"# {platform.title}\n", *parts])
         own = (frame[frame["platform"] == name] for frame in (table, runs))
-        warnings = data_warnings.find(*own)
-        atomic.write_text(folder / f"{name}.md", display.with_warnings(page, warnings))
+        texts = [warning.text for warning in data_warnings.find(*own)]
+        atomic.write_text(folder / f"{name}.md", display.with_warnings(page, texts))
     remove_others(folder, study.manifest.platforms)
 
 
