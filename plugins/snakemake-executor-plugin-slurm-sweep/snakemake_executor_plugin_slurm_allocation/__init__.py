@@ -37,6 +37,11 @@ _PERIOD_S = 2
 _MARGIN_S = 20
 #: Seconds after which an allocation without jobs is returned.
 _IDLE_S = 60
+#: Lines of shell: srun within a step takes the geometry of the step from Slurm's variables.
+_FORGET = """for name in $(env | sed -n 's/^\\(SLURM_[A-Z_]*\\)=.*/\\1/p'); do
+    case $name in SLURM_CONF|SLURM_JOB_ID|SLURM_GRES) ;; *) unset $name ;; esac
+done
+"""
 #: Ending of the file next to the log of a step that names the step's nodes.
 _NODES_OF_STEP = ".nodes"
 _RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
@@ -225,9 +230,12 @@ class Executor(sweep.Executor):
         if allocation.state not in (PENDING, _RUNNING):
             del self._allocations[request]
         elif allocation.state == _RUNNING:
-            started = [step for step in waiting if self._start(allocation, step, running)]
+            # in their random order: none overtakes a larger one that waits for nodes
+            for step in waiting:
+                if not self._start(allocation, step, running):
+                    break
             allocation.idle_since_s = None
-            if allocation.is_own and waiting and not (running or started):
+            if allocation.is_own and waiting and not running:
                 # nothing that waits ends before the allocation does: the next one has the time
                 allocation.release()
                 del self._allocations[request]
@@ -251,7 +259,7 @@ class Executor(sweep.Executor):
         argv = (
             *("srun", f"--jobid={allocation.number}", "--overlap", "--nodes=1", "--ntasks=1"),
             *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
-            *(f"--output={step.log}", "sh", "-c", step.command),
+            *(f"--output={step.log}", "sh", "-c", _FORGET + step.command),
         )
         environ = {**os.environ, NODES: ",".join(step.nodes)}
         if gres := step.job.resources.get("gres"):

@@ -9,7 +9,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import RunState
 from tfscaling.tables.display import Number, TextTable
 from tfscaling.tables.node_effects import node_effects
-from tfscaling.tables.table_rows import Row, is_known, point_of
+from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 
 COLUMNS = ("platform", "node", "runs", "factor", "factor_low", "factor_high", "is_slow")
 
@@ -31,13 +31,16 @@ def table(study: Study) -> pd.DataFrame:
 
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people, the slowest node first."""
-    none = "No node can be told from the others: runs of a configuration need different nodes."
-    ordered, notes = found.sort_values("factor", ascending=False), shown.notes("nodes")
-    return shown.text_table("Nodes", ordered, _cells, notes, none, names=["platform"], each="nodes")
+    if found.empty:
+        none = "No node can be told: runs of a configuration need different nodes."
+        return TextTable("Nodes", pd.DataFrame(), (none,))
+    rows = [_cells(row) for row in rows_of(found.sort_values("factor", ascending=False))]
+    return TextTable("Nodes", pd.DataFrame(rows, dtype=object), shown.notes("nodes"))
 
 
 def _cells(row: Row) -> dict[str, str]:
     return {
+        "platform": row["platform"],
         "node": row["node"],
         "runs": Number(str(row["runs"]), row["runs"]),
         "times as long": Number(shown.with_spread(row, "factor", 2), row["factor"]),
