@@ -264,7 +264,7 @@ class Executor(sweep.Executor):
         environ = {**os.environ, NODES: ",".join(step.nodes)}
         if gres := step.job.resources.get("gres"):
             environ["SLURM_GRES"] = str(gres)
-        # a session of its own: a signal to the driver does not end the step
+        # in a separate session: a signal to the driver does not end the step
         step.process = subprocess.Popen(
             argv,
             env=environ,
@@ -324,7 +324,7 @@ class Executor(sweep.Executor):
 
 
 def _names_of_steps() -> set[str]:
-    """The names of the user's steps that run."""
+    """The names of all running steps of this user."""
     call = ["squeue", "--steps", "--me", "--noheader", "--format=%j"]
     return set(subprocess.run(call, capture_output=True, text=True).stdout.split())
 

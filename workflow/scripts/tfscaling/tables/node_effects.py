@@ -89,7 +89,7 @@ class _Fit:
         return float(stdtrit(freedom, 1 - tail))
 
     def _mean(self, place: int) -> float:
-        """The mean of runs with a node, less that of their configurations."""
+        """The mean of runs with a node, less the mean of their configurations."""
         fitted = self._levels @ np.linalg.lstsq(self._levels, self._logs, rcond=None)[0]
         return float((self._logs - fitted)[self.has[:, place]].mean())
 
@@ -114,7 +114,7 @@ class _Fit:
         return _Estimate(float(solution[-1]), float(error), freedom)
 
     def _next(self) -> tuple[int, ...]:
-        """The nodes that are shown to be slow beside those known: one, else two, else none."""
+        """The nodes that are shown to be slow in addition to the known ones: one, else two, else none."""
         rest = [n for n in range(len(self.nodes)) if n not in self.slow]
         found: dict[tuple[int, ...], float] = {(n,): self._test(n) for n in rest}
         if not any(found.values()):
