@@ -114,7 +114,7 @@ class _Fit:
         return _Estimate(float(solution[-1]), float(error), freedom)
 
     def _next(self) -> tuple[int, ...]:
-        """The nodes that are shown to be slow in addition to the known ones: one, else two, else none."""
+        """One more node that is shown to be slow, else two at once, else none."""
         rest = [n for n in range(len(self.nodes)) if n not in self.slow]
         found: dict[tuple[int, ...], float] = {(n,): self._test(n) for n in rest}
         if not any(found.values()):
