@@ -31,7 +31,7 @@ def test_a_program_has_a_point_without_model_and_dataset() -> None:
     assert (spec.jobs, spec.replicas, spec.global_batch_size) == ({"worker": 4}, 4, 32)
     assert spec.dataset is None
     assert spec.parameters["program"] == ["python3", "-m", "x"]
-    assert {"observe", "patterns", "log_folder"}.isdisjoint(spec.parameters)
+    assert {"observe", "patterns"}.isdisjoint(spec.parameters)
 
 
 def test_its_model_may_be_any_name() -> None:
@@ -129,7 +129,6 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no_script": (
         {"program": ["bash", "-e", "no-such/x.sh"]}, "program[2]: \"no-such/x.sh\"",
         "no such file"),
-    "no_log_folder": ({"observe": "tensorboard"}, "log_folder", "needs the folder"),
     "without_program": ({"program": [], "observe": "fit"}, "observe", "only a recipe with"),
     "environment": (
         {"environment": "no-such"}, "environment: \"no-such\"",

@@ -1,6 +1,6 @@
 """One attempt at a job of ranks: its folder, its ranks started and watched, its failure.
 
-Used for runs, node checks and benchmarks; the caller interprets the reports.
+Used for runs and benchmarks; the caller interprets the reports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -28,10 +28,9 @@ from tfscaling.launch import (
     user_program,
 )
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.record import attempts, clock, rank_report, run_record, run_states
+from tfscaling.record import attempts, clock, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
-from tfscaling.record.rank_report import NodeCheck
 from tfscaling.record.run_record import DoesNotFit, RecordError, RunRecord
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import JobSpec, RunSpec
@@ -40,11 +39,6 @@ from tfscaling.spec.run_spec import JobSpec, RunSpec
 LOG = "launch.log"
 #: Files of a finished run next to its record.
 _OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
-#: In an attempt's folder: the part that checks the nodes.
-NODE_CHECK = "node_check"
-#: Ranks wait for one another for this share of the time after which their launcher ends them: so a
-#: rank that misses its peer reports it.
-_MEET_SHARE = 0.9
 #: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
 #: misses of the processor's table of pages. And it keeps the memory of a step's tensors for the
 #: next step, up to 4 GiB of what is free: else the kernel takes it back and fills thousands of
@@ -61,13 +55,12 @@ _MEMORY = (
 class Attempt:
     """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt.
 
-    `begun_s` is by `time.monotonic()`, `part` a folder below `scratch` for a check before.
+    `begun_s` is by `time.monotonic()`.
     """
 
     folder: Path
     number: int
     begun_s: float
-    part: str = ""
 
     @classmethod
     def begin(cls, folder: Path) -> Attempt:
@@ -89,7 +82,7 @@ class Attempt:
 
     @property
     def scratch(self) -> Path:
-        return attempts.path(self.folder, self.number) / self.part
+        return attempts.path(self.folder, self.number)
 
     def run_ranks(
         self, script: Path, arguments: Sequence[str], spec: JobSpec, limits: Limits
@@ -144,32 +137,6 @@ class Attempt:
                 commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
             ).run()
             return None if cause is None else failures.without_gpus(cause, self.scratch)
-
-    def check_nodes(self, script: Path, spec: RunSpec, limits: Limits) -> NodeCheck | Cause | None:
-        """Check the nodes of a run by `script` before the ranks of the run start.
-
-        Returns the finding; None if the platform has no check, or one node has nothing to compare
-        with; the cause if the check failed, or if a slow node bars the run.
-        """
-        mode = spec.measured.node_check
-        if mode is None or spec.geometry.nodes < 2:
-            return None
-        begun_s = time.monotonic()
-        check = replace(self, part=NODE_CHECK)
-        check.scratch.mkdir()
-        words = ["--meet-s", str(_MEET_SHARE * limits.stall_timeout_s)]
-        if (cause := check.run_ranks(script, words, spec, limits)) is not None:
-            return cause
-        rates = [report.rate for report in rank_files.reports(check.scratch, rank_files.NODE_CHECK)]
-        factor = spec.measured.node_check_factor
-        found = rank_report.judge_nodes(rates, factor, time.monotonic() - begun_s)
-        if found.sentence:
-            print(found.sentence, flush=True)
-        if mode == "bar" and found.slow_hosts:
-            host = found.slow_hosts[0]
-            rank = next(rate.rank for rate in rates if rate.host == host)
-            return Cause(kind="slow_node", message=found.sentence, rank=rank, host=host)
-        return found
 
     def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
         """Print the cause, leave failure.json with it, and end with exit status 1."""

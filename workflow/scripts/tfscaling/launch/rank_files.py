@@ -15,7 +15,7 @@ import msgspec
 from tfscaling.files import strict_json
 from tfscaling.record import events, run_record
 from tfscaling.record.events import Event
-from tfscaling.record.rank_report import BenchmarkReport, CheckedRank, Rank, RankReport
+from tfscaling.record.rank_report import BenchmarkReport, Rank, RankReport
 
 _R = TypeVar("_R", bound=Rank)
 
@@ -68,9 +68,9 @@ def rank_events(folder: Path) -> dict[int, list[Event]]:
     return {rank: lines for rank, lines in sorted(found.items()) if lines}
 
 
-#: Reports of the ranks of a run, a node check and a benchmark.
+#: Reports of the ranks of a run and a benchmark.
 TRAINING: msgspec.json.Decoder[RankReport] = msgspec.json.Decoder(RankReport)
-NODE_CHECK, BENCHMARK = msgspec.json.Decoder(CheckedRank), msgspec.json.Decoder(BenchmarkReport)
+BENCHMARK = msgspec.json.Decoder(BenchmarkReport)
 
 
 def reports(folder: Path, kind: msgspec.json.Decoder[_R]) -> list[_R]:

@@ -100,8 +100,6 @@ _KINDS: dict[str, Kind] = {
     "PREEMPTED": "preempted",
     "TIMEOUT": "time_limit",
 }
-#: Causes that lie in a node.
-_UNFIT: frozenset[Kind] = frozenset({"slow_node", "missing_gpus"})
 #: Clocks of hosts and file servers differ by less.
 _CLOCKS_S = 60.0
 
@@ -158,7 +156,7 @@ class SlurmSweep:
         return is_lasting(output)
 
     def unfit_nodes(self, output: Path) -> list[str]:
-        """The hosts that were too slow or lacked GPUs in an attempt at this run."""
+        """The hosts that lacked GPUs in an attempt at this run."""
         hosts: set[str] = set()
         folder = output.parent
         for number in attempts.numbers(folder) if output.name == run_record.RECORD else ():
@@ -166,7 +164,7 @@ class SlurmSweep:
                 failure = attempts.read_failure(attempts.path(folder, number))
             except run_record.RecordError:
                 continue
-            if failure is not None and failure.cause.kind in _UNFIT and failure.cause.host:
+            if failure is not None and failure.cause.kind == "missing_gpus" and failure.cause.host:
                 hosts.add(failure.cause.host)
         return sorted(hosts)
 

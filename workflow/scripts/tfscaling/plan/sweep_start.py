@@ -21,7 +21,7 @@ from tfscaling.spec.run_spec import RunSpec
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (
     "--executor slurm submits jobs of a killed snakemake again, retries every failed run, excludes "
-    "no slow nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
+    "no broken nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
     "installs, does better"
 )
 

@@ -394,15 +394,12 @@ class Recipe(Keys, frozen=True, kw_only=True):
     environment: NotEmpty | None = None
     """The program's virtual or conda environment, a folder with `bin/python`; its `bin` comes first
     on PATH. Relative paths start where snakemake runs. null uses PATH as it is."""
-    observe: Literal["nothing", "fit", "events", "tensorboard", "output"] = "nothing"
+    observe: Literal["nothing", "fit", "events", "output"] = "nothing"
     """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
-    it writes, TensorBoard scalars, or patterns on its output."""
+    it writes, or patterns on its output."""
     patterns: dict[Name, NotEmpty] = {}
     """With `observe: output`: metric → regular expression whose one group is its value in a line of
     the output."""
-    log_folder: NotEmpty | None = None
-    """With `observe: tensorboard`: the folder of the program's logs, with the placeholders of
-    `program`."""
     train_examples: Examples | None = None
     """Examples in an epoch of the program: a run that reports more fails. null checks nothing."""
     parameters: dict[ParameterName, ParameterValues] = {}
@@ -479,12 +476,6 @@ class Measured(Keys, frozen=True, kw_only=True):
     """The tables show this machine type."""
     cpus_per_node: Annotated[int, number("CPUs", ge=1, le=100_000)]
     """CPUs that a job requests on each node; its tasks share them evenly."""
-    node_check: Literal["flag", "bar"] | None = None
-    """Checks for a few seconds how fast the nodes of a run compute and send. For a much slower
-    node, `flag` adds a warning; `bar` ends the attempt, and the next one excludes the node. null
-    makes no check."""
-    node_check_factor: Annotated[float, Meta(gt=1, le=1000)] = 2.0
-    """A node is much slower if the median of the others is more than this many times as high."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
     env: dict[VariableName, NoZeroByte] = {}

@@ -42,7 +42,14 @@ SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
 #: What is read of the study that `compare_with` names, below its folder.
 REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
 #: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
-REMOVED = {"gradient_noise_scale": "this key was removed, without a replacement; delete it"}
+REMOVED = {
+    "gradient_noise_scale": "this key was removed, without a replacement; delete it",
+    "log_folder": "this key was removed with `observe: tensorboard`; use `events` or `output`",
+    **dict.fromkeys(
+        ("node_check", "node_check_factor"),
+        "this key was removed; the column straggler_ratio shows slow nodes; delete it",
+    ),
+}
 #: The value of a key that is missing, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"

@@ -7,7 +7,6 @@ TensorFlow is imported inside functions only: names are known without it.
 __all__ = [
     "all_reduce_timing",
     "models",
-    "node_rates",
     "rank",
     "strategies",
 ]
