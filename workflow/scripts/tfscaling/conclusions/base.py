@@ -132,6 +132,12 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Input, computation, waiting for slower ranks and communication in a step, where the "
         "recipe has `attribution: true`.",
     ),
+    "nodes": Conclusion(
+        "nodes",
+        "Nodes",
+        "How many times as long runs take with each node, where runs of a configuration had "
+        "different nodes.",
+    ),
     "methodology": Conclusion(
         "methodology",
         "Methodology",

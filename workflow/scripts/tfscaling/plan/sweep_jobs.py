@@ -30,9 +30,9 @@ from tfscaling.spec.run_spec import RunSpec
 if TYPE_CHECKING:
     from tfscaling.plan.costed_plan import PointRow  # loads pandas
 
-#: Names of executors: the project's own plugin, and all that submit to Slurm.
-SLURM_SWEEP = "slurm-sweep"
-SLURM = ("slurm", SLURM_SWEEP)
+#: Names of executors: the project's own plugins, and all that submit to Slurm.
+FOLLOWING = ("slurm-sweep", "slurm-allocation")
+SLURM = ("slurm", *FOLLOWING)
 
 
 class Job(Protocol):

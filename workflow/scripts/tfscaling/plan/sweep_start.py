@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfscaling.plan.reruns import Reruns
-from tfscaling.plan.sweep_jobs import SLURM, SLURM_SWEEP, SweepJobs
+from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, SweepJobs
 from tfscaling.record import prepared_data, run_states
 from tfscaling.spec import grid, user_code, variants
 from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
@@ -51,7 +51,7 @@ class SweepStart:
     @property
     def follows_jobs(self) -> bool:
         """Whether the executor asks the sweep about its jobs, as `slurm-sweep` does."""
-        return bool(self.jobs.workflow.executor_plugin.name == SLURM_SWEEP)
+        return bool(self.jobs.workflow.executor_plugin.name in FOLLOWING)
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
@@ -158,7 +158,6 @@ class SweepStart:
 
     def _follow_jobs(self, logger: logging.Logger) -> None:
         """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
-        from snakemake_executor_plugin_slurm_sweep import Executor
         from snakemake_interface_common.exceptions import WorkflowError
 
         from tfscaling.plan.retries import SlurmSweep
@@ -169,7 +168,8 @@ class SweepStart:
         # None: the cluster of this machine
         clusters = {None, *(each.cluster for each in platforms if each.multi_cluster)}
         try:
-            Executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
+            executor = self.jobs.workflow.executor_plugin.executor
+            executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
         except WorkflowError as error:
             raise SystemExit(str(error)) from error
 
