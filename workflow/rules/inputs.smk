@@ -66,15 +66,6 @@ def conclusions_of_two_sweeps(wildcards):
     return rules.compare.output.conclusions
 
 
-def records_of_benchmarks(wildcards):
-    """The records of all benchmarks, none unless they are enabled."""
-    return [
-        f"results/all_reduce/{path}/all_reduce.json"
-        for path, spec in BENCHMARKS.items()
-        if CONFIG.is_selected(spec.point.platform)
-    ]
-
-
 def plan_submission(wildcards):
     """How jobs leave this machine, as JSON."""
     described = sweep_jobs.describe(workflow, rules.train.rule.name)

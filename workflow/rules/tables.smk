@@ -33,7 +33,6 @@ rule compare:
         config=f"{DETAILS}/config.json",
         published=PUBLISHED,
         reference=REFERENCE,
-        benchmarks=records_of_benchmarks,
         code=CODE,
     output:
         **exported("markdown", {"platforms": directory(f"{DETAILS}/platforms")}),

@@ -1,6 +1,6 @@
 """Tables, conclusions and regressions of a study.
 
-INPUTS   config.json, manifest.json, the run and benchmark records, published results and another
+INPUTS   config.json, manifest.json, the run records, published results and another
          study if configured
 OUTPUTS  runs.csv, comparison.csv; in details/:
          epochs.csv, comparison.md; warnings.json: limits on what the numbers mean;
@@ -125,7 +125,6 @@ def evidence_of(study: StudyFolder) -> Study:
         study.manifest,
         published_results.read(config.published.path),
         config.published.tolerance,
-        study.benchmarks_dir,
         Reference.read(Path(config.compare_with)) if config.compare_with else None,
         config.forecast.nodes,
         config.question,
