@@ -78,14 +78,16 @@ class NotCovered:
     """A planned configuration about which a statement says nothing, and why.
 
     `is_open`: its runs may still change the answer. Not where the runs themselves show that it
-    cannot be recommended: they diverged, or all of them missed the target. `misses_limit`: its runs
-    show that it does not keep a limit of the question.
+    cannot be recommended: they diverged, or all of them missed the target. `missed` are columns
+    with a limit of the question that its runs show it to miss, `undecided` those where they show
+    nothing.
     """
 
     row: Row
     reason: str
     is_open: bool = True
-    misses_limit: bool = False
+    missed: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
 
 
 def not_covered(rows: Sequence[Row], samples: Samples) -> list[NotCovered]:
@@ -311,18 +313,20 @@ class Study(Sweep):
         error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(self.question.limits))
         kept = []
         for row in measured:
+            limits = self.question.limits_for(goal, row.get("quality_metric"))
             missed: list[str] = []
-            open_: list[str] = []
+            undecided: list[str] = []
             has_diverged = self.samples.statuses(point_of(row))[RunState.DIVERGED] > 0
-            for column, limit in self.question.limits_for(goal, row.get("quality_metric")).items():
+            for column, limit in limits.items():
                 keeps = keeps_limit(self.samples.measured(point_of(row), column), limit, error)
                 if keeps and not has_diverged:
                     continue
-                (missed if keeps is False else open_).append(_against(column, row, limit))
-            if missed or open_:
+                (missed if keeps is False else undecided).append(column)
+            if missed or undecided:
                 words = "misses a limit" if missed else "is not shown to keep a limit"
-                reason = f"{words}: {', '.join(missed or open_)}"
-                others.append(NotCovered(row, reason, not missed, bool(missed)))
+                against = [_against(name, row, limits[name]) for name in missed or undecided]
+                reason = f"{words}: {', '.join(against)}"
+                others.append(NotCovered(row, reason, not missed, (*missed,), (*undecided,)))
             else:
                 kept.append(row)
         return kept, others
