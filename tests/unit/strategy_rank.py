@@ -149,8 +149,6 @@ def main() -> None:
     if name == "mirrored":
         found |= lively_training(strategy, batch)
     if len(own.jobs["worker"]) == 2 and isinstance(trainer, Trainer):
-        norms = trainer.gradient_norms(PARAMETERS["epochs"])
-        found["gradient_norms"] = msgspec.to_builtins(norms)
         found["accumulated"] = accumulated(strategy, batch)
         found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
         found["attribution"] = attributed(trainer, events)

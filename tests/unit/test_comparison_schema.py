@@ -104,8 +104,7 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
     generator.write_records(planned.runs, tmp_path)
     runs, _ = tables_of(planned, tmp_path)
     table = comparison_table(runs, planned, {"nodes": 1}, [PUBLISHED])
-    # no run is short, no program ran, arrays are in memory, no recipe asks for checkpoints or the
-    # gradient noise
+    # no run is short, no program ran, arrays are in memory, no recipe asks for checkpoints
     assert list(table) == list(COLUMNS) and set(METRICS) <= set(COLUMNS)
     empty = [name for name in table if table[name].isna().all()]
     never = [
@@ -113,7 +112,6 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
         "program_time_s",
         "checkpoint_time_s",
         "input_wait_s",
-        "gradient_noise_scale",
     ]
     assert empty == never
 

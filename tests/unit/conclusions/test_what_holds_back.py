@@ -1,4 +1,4 @@
-"""What limits a point: the largest part of a step, a slow rank, the gradient noise scale."""
+"""What limits a point: the largest part of a step, a slow rank."""
 
 from __future__ import annotations
 
@@ -132,24 +132,3 @@ def test_among_many_points_of_two_ranks_the_same_slow_rank_can_be_chance() -> No
         ((point, _, found, comparisons),) = what_holds_back.slow_ranks(own)
         assert (point.nodes, found, comparisons) == (nodes, support, 4)
     assert len(comparison) == 4
-
-
-def test_a_point_says_beyond_which_batch_more_nodes_do_not_help() -> None:
-    _, runs, planned = measured({("east", n): around(60.0 / n) for n in (1, 2, 4)})
-    scales = {1: around(500.0, runs=6), 2: [400.0]}
-    known = [
-        dict(enumerate(scales.get(row["nodes"], []), 1)).get(row["repeat"])
-        for row in runs.to_dict("records")
-    ]
-    runs = runs.assign(gradient_noise_scale=known)
-    study = Study(comparison_table(runs, planned), runs, planned)
-    found = {point.nodes: rest for point, *rest in what_holds_back.batch_limits(study)}
-    assert {nodes: support for nodes, (_, support, _) in found.items()} == {
-        1: "too few runs",  # two intervals that hold together take seven runs
-        2: "too few runs",
-    }
-    assert "500 examples" in found[1][0] and "400 examples" in found[2][0]
-    alone = runs.assign(gradient_noise_scale=runs["gradient_noise_scale"].where(runs["nodes"] == 1))
-    study = Study(comparison_table(alone, planned), alone, planned)
-    ((_, text, support, comparisons),) = what_holds_back.batch_limits(study)
-    assert (support, comparisons) == ("supported", 1) and "(495 to 505)" in text

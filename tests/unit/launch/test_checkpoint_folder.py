@@ -38,7 +38,6 @@ def write(run: Path, steps: int) -> Path:
         steps_per_epoch=4,
         examples_trained=7,
         epochs=(),
-        gradient_norms=(),
     )
     return checkpoint_folder.publish(temporary, state)
 

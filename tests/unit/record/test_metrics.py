@@ -10,7 +10,7 @@ from builders import a_record, manifest_of, record_of, valid_config
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import Phases
-from tfscaling.record.rank_report import Epoch, GradientNorms
+from tfscaling.record.rank_report import Epoch
 from tfscaling.record.run_record import HeldOut, Metrics, Resumed, RunRecord
 from tfscaling.spec.config import Quality
 
@@ -26,24 +26,10 @@ def test_the_time_with_queue_is_that_from_the_submission() -> None:
     assert value(record) == RECORD.phases.execution_time_s + 130.0
 
 
-def test_the_noise_scale_of_a_record_of_before_is_that_of_the_last_evaluation() -> None:
-    norms = [
-        GradientNorms(epoch=n, part_examples=8, whole_examples=16, parts=(part,), whole=(whole,))
-        for n, part, whole in ((1, 101.0, 100.5), (2, 2.0, 1.5))
-    ]
-    metrics = msgspec.structs.replace(
-        RECORD.metrics, gradient_norms=tuple(norms), gradient_noise_scale=0.1
-    )
-    value = METRICS["gradient_noise_scale"].value
-    assert value is not None
-    assert value(RECORD) is None
-    assert value(msgspec.structs.replace(RECORD, metrics=metrics)) == pytest.approx(8.0)
-
-
 def test_every_number_of_a_record_is_a_metric() -> None:
     numbers = {*Phases.__struct_fields__, *Metrics.__struct_fields__}
     numbers -= {"epochs", "slowest_rank", "slowest_host"}  # a list, and names
-    numbers -= {"attribution", "evaluations", "gradient_norms"}  # tables
+    numbers -= {"attribution", "evaluations"}  # tables
     numbers -= {"examples_trained", "flops_per_example"}  # the work that metrics are of
     assert numbers <= set(METRICS)
 
@@ -144,16 +130,15 @@ def with_duration(epoch: Epoch, duration_s: float | None) -> Epoch:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint_time_s", "noise_scale", "target", "is_known"),
+    ("checkpoint_time_s", "target", "is_known"),
     [
-        (15.0, None, 0.3, False),  # two checkpoints followed the target
-        (15.0, None, 0.85, True),  # all were before it
-        (None, 12.0, 0.85, False),  # its evaluations hold the probes
-        (None, None, 0.3, True),
+        (15.0, 0.3, False),  # two checkpoints followed the target
+        (15.0, 0.85, True),  # all were before it
+        (None, 0.3, True),
     ],
 )
 def test_without_moments_nothing_unknown_counts_as_time_to_a_target(
-    checkpoint_time_s: float | None, noise_scale: float | None, target: float, is_known: bool
+    checkpoint_time_s: float | None, target: float, is_known: bool
 ) -> None:
     epochs = tuple(
         msgspec.structs.replace(EPOCHS[1], epoch=n, duration_s=5.0, test_accuracy=0.3 * n)
@@ -163,7 +148,6 @@ def test_without_moments_nothing_unknown_counts_as_time_to_a_target(
     made = msgspec.structs.replace(
         made,
         phases=msgspec.structs.replace(made.phases, checkpoint_time_s=checkpoint_time_s),
-        metrics=msgspec.structs.replace(made.metrics, gradient_noise_scale=noise_scale),
     )
     found = metrics.reached(made, compared("test_accuracy"), target)
     assert found.is_reached

@@ -77,13 +77,12 @@ def evaluated(epochs: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_moments_of_epochs_have_no_probes_and_no_checkpoints_after_them() -> None:
-    """The first of two epochs is probed and saved after its evaluation."""
+def test_the_moments_of_epochs_have_no_checkpoints_after_them() -> None:
+    """The first of two epochs is saved after its evaluation."""
     ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
     for events_of_rank in ranks:
         place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
         between = evaluated({1: (113.5, 115.0)})
-        between += [{"time_s": 117.0, "event": "epoch_probed", "epoch": 1}]
         between += [{"time_s": 118.0, "event": CHECKPOINTED, "read_s": 0.0, "written_s": 1.0}]
         events_of_rank[place:place] = [*between, *evaluated({2: (120.0, 121.5)})]
     reports = [report(rank) for rank in range(len(ranks))]
@@ -91,7 +90,7 @@ def test_the_moments_of_epochs_have_no_probes_and_no_checkpoints_after_them() ->
     found = run_results.with_moments(metrics, ranks, reports)
     first_line_s = min(times["start"] for times in PASSED)
     moments = [epoch.ended_s for epoch in found.epochs]
-    assert moments == pytest.approx([115.0 - first_line_s, 121.5 - 2.0 - first_line_s])
+    assert moments == pytest.approx([115.0 - first_line_s, 121.5 - first_line_s])
 
 
 def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training() -> None:

@@ -14,7 +14,7 @@ from builders import REGISTRIES, raw_config, valid_config
 from jsonschema import Draft202012Validator
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.config import Config, DatasetCopy, Platform, PlotOptions, Recipe
-from tfscaling.spec.configuration import ConfigError
+from tfscaling.spec.configuration import REMOVED, ConfigError
 
 BLOCK: tuple[str | int, ...] = ("grid", 0)
 RECIPE = ("recipes", "weak")
@@ -125,6 +125,13 @@ def test_an_unknown_key_is_called_that(path: Sequence[str | int], key: str, rule
     assert message.startswith(f"config.yaml: {key}: 1 ")
     assert f"; unknown key; {rule}" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("key", REMOVED)
+def test_a_removed_key_is_called_that(key: str) -> None:
+    message = error_of(raw_config(((*RECIPE, key), True)))
+    assert message.startswith(f"config.yaml: recipes.weak.{key}: true ")
+    assert message.endswith(REMOVED[key])
 
 
 def test_a_missing_key_with_a_typo_is_an_unknown_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,16 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from strategy_rank import (
-    GLOBAL_BATCH,
-    PARAMETERS,
     functions_for_xla,
-    small_model,
-    synthetic_arrays,
     training_spec,
 )
-from tfscaling.record.events import EventLog
 from tfscaling.train import optimizers
-from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.optimizers import make_optimizer
 
 
@@ -145,60 +138,6 @@ def test_updates_that_cast_are_those_of_keras(
     for own, plain, start in zip(found, expected, starts, strict=True):
         np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
         assert not np.allclose(own, start)
-
-
-PARTS = 2
-
-
-def norms_by_hand(weights: list[Any], epoch: int) -> tuple[float, float]:
-    """(mean over the halves of a batch, of their mean), for the first batch after an epoch."""
-    model = small_model()
-    model.set_weights([np.array(weight, np.float32) for weight in weights])
-    arrays = synthetic_arrays()
-    number = PARAMETERS["epochs"] + epoch
-    order = order_of_epoch(PARAMETERS["seed"], number, arrays.train_examples, GLOBAL_BATCH)
-    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    halves = []
-    for rows in np.split(order[0], PARTS):
-        with tf.GradientTape() as tape:
-            loss = cross_entropy(
-                arrays.y_train[rows], model(arrays.x_train[rows] / np.float32(255))
-            )
-        gradients = tape.gradient(loss, model.trainable_variables)
-        halves.append(np.concatenate([np.ravel(gradient) for gradient in gradients]))
-    whole = np.mean(halves, axis=0)
-    return float(np.mean([half @ half for half in halves])), float(whole @ whole)
-
-
-def test_halves_of_a_single_replicas_batch(tmp_path: Path) -> None:
-    curves = []
-    for is_asked in (False, True):
-        spec = training_spec(
-            GLOBAL_BATCH, gradient_noise_scale=is_asked, evaluation_interval_epochs=2
-        )
-        trainer = Trainer(
-            tf.distribute.OneDeviceStrategy("CPU:0"), small_model, synthetic_arrays(), spec
-        )
-        events = EventLog(tmp_path / str(is_asked), 0)
-        result = trainer.train(events, print)
-        curves.append([epoch.loss for epoch in result.epochs])
-        trainer.evaluate(result, events, "evaluated")
-    assert curves[0] == curves[1]
-    between, last = result.gradient_norms
-    assert (between.epoch, last.epoch) == (2, PARAMETERS["epochs"])
-    assert (last.part_examples, last.whole_examples) == (GLOBAL_BATCH // PARTS, GLOBAL_BATCH)
-    assert len(last.parts) == len(last.whole) == len(synthetic_arrays().y_train) // GLOBAL_BATCH
-    parts, whole = norms_by_hand(trainer.model.get_weights(), last.epoch)
-    assert (last.parts[0], last.whole[0]) == (pytest.approx(parts), pytest.approx(whole))
-
-
-def test_parts_of_two_workers(two_ranks: list[dict[str, Any]]) -> None:
-    for rank in two_ranks:
-        found = rank["gradient_norms"]
-        parts, whole = norms_by_hand(rank["weights"], PARAMETERS["epochs"])
-        assert found["part_examples"] * PARTS == found["whole_examples"] == GLOBAL_BATCH
-        assert found["parts"][0] == pytest.approx(parts, rel=1e-4)
-        assert found["whole"][0] == pytest.approx(whole, rel=1e-4)
 
 
 def test_parts_of_a_batch_give_the_synchronous_model_by_one_exchange(

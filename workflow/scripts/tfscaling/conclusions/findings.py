@@ -38,7 +38,7 @@ from tfscaling.tables.estimates import (
 from tfscaling.tables.table_rows import Row, frame, is_known, metric_of, point_of, typed
 
 TIME = "execution_time_s"
-TOPICS = (QUALITY, "scaling", "batch", "stragglers", "clouds")
+TOPICS = (QUALITY, "scaling", "stragglers", "clouds")
 
 
 class Finding(msgspec.Struct):
@@ -122,7 +122,6 @@ def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
         *_scaling(lines, study),
         *_quality(lines, study.samples),
         *_of_points(study, "stragglers", what_holds_back.slow_ranks(study.runs, points)),
-        *_of_points(study, "batch", what_holds_back.batch_limits(study)),
         *([] if clouds is None else _clouds(clouds, study)),
     ]
     return frame(Finding, found)

@@ -1,4 +1,4 @@
-"""What limits a configuration: the parts of a step, slow ranks, and how large a batch pays.
+"""What limits a configuration: the parts of a step, and slow ranks.
 
 Tables and sentences per point, from the records of its valid runs.
 """
@@ -28,7 +28,7 @@ from tfscaling.tables.estimates import (
     median_interval,
     median_rank,
 )
-from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
@@ -180,22 +180,3 @@ def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> I
             comparisons=comparisons if support == INCONCLUSIVE else 0,
         )
         yield point, text, support, comparisons
-
-
-def batch_limits(study: Study) -> Iterator[Found]:
-    """How large a global batch pays at the points with a gradient noise scale.
-
-    The medians over the runs have intervals that hold for all points together.
-    """
-    name = "gradient_noise_scale"
-    scales = {point_of(row): row[name] for row in study.points if is_known(row[name])}
-    for point, scale in scales.items():
-        own = study.samples.measured(point, name)
-        interval = median_interval(own, 1 - (1 - CONFIDENCE) / len(scales))
-        spread = f" ({interval[0]:,.0f} to {interval[1]:,.0f})" if interval else ""
-        # steps are proportional to 1 + scale/batch: doubling this batch saves a quarter of them
-        text = (
-            f"beyond a global batch of about {scale:,.0f} examples{spread} doubling the batch "
-            "saves less than a quarter of the steps: the gradient noise scale"
-        )
-        yield point, text, SUPPORTED if interval else TOO_FEW, len(scales)

@@ -23,7 +23,7 @@ from msgspec import Meta
 from tfscaling.files import atomic
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Beginning
-from tfscaling.record.rank_report import Epoch, GradientNorms
+from tfscaling.record.rank_report import Epoch
 from tfscaling.spec.run_spec import RunSpec
 
 #: In the folder of checkpoints: the training that wrote them, and files of a user's program.
@@ -56,7 +56,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_epoch: Annotated[int, Meta(description="Likewise.")]
     examples_trained: Annotated[int, Meta(description="In the epochs before.")]
     epochs: tuple[Epoch, ...]
-    gradient_norms: tuple[GradientNorms, ...]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from tfscaling.files.descriptions import descriptions
-from tfscaling.record import run_record, step_estimates
+from tfscaling.record import run_record
 from tfscaling.record.phases import PHASES, Phases
 from tfscaling.record.rank_report import Above0, Amount, Epoch, Share
 from tfscaling.record.run_record import RunRecord
@@ -67,11 +67,6 @@ def _slurm_energy_kwh(record: RunRecord) -> float | None:
     return None if energy_j is None else energy_j / JOULES_PER_KWH
 
 
-def _gradient_noise_scale(record: RunRecord) -> float | None:
-    """The scale from the norms: older records have a scale over all evaluations."""
-    return step_estimates.noise_scale(record.metrics.gradient_norms)
-
-
 #: The metric by which a recipe compares its runs, whatever it is.
 QUALITY = "quality"
 #: A missing number.
@@ -114,9 +109,6 @@ class RunMetrics(msgspec.Struct):
     synchronisation_time_s: Annotated[Amount, Metric("synchronisation time", "s", "lower", 5)] = NAN
     straggler_ratio: Annotated[Amount, Metric("straggler ratio", "", "lower", 2)] = NAN
     input_wait_s: Annotated[Amount, Metric("input wait", "s", "lower", 5)] = NAN
-    gradient_noise_scale: Annotated[
-        Amount, Metric("gradient noise scale", "examples", "higher", 0, _gradient_noise_scale)
-    ] = NAN
     throughput_examples_per_s: Annotated[
         Amount, Metric("throughput", "examples/s", "higher", 0)
     ] = NAN
@@ -233,7 +225,7 @@ def _listed() -> Iterator[tuple[str, Metric]]:
 METRICS: dict[str, Metric] = dict(_listed())
 
 #: Metrics of what a run gives, however long it took.
-OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy", "gradient_noise_scale")
+OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy")
 
 
 def named(name: str) -> Metric:
@@ -256,7 +248,7 @@ def of_quality(quality: Quality) -> Metric:
 #: Why the time to a target is unknown although the run reached it.
 _UNKNOWN = "the run's time to the target is not known: "
 _NO_TIMES = f"{_UNKNOWN}the program does not report the time of each epoch"
-_NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs, checkpoints and probes"
+_NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs and checkpoints"
 
 
 class QualityFound(NamedTuple):
@@ -340,7 +332,7 @@ def _reached_with(record: RunRecord, number: int) -> Reached:
 
     Where the record has no moment of the epoch (older records, epochs before a resumption), the
     later epochs are subtracted from execution_time_s and the evaluations so far are added. What
-    checkpoints and probes took after the epoch is then unknown, and the time with it.
+    checkpoints took after the epoch is then unknown, and the time with it.
     """
     epochs, resumed = record.metrics.epochs, record.resumed
     evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]
@@ -355,7 +347,6 @@ def _reached_with(record: RunRecord, number: int) -> Reached:
     known_s = [duration_s for duration_s in later_s if duration_s is not None]
     if len(known_s) < len(later_s):
         return Reached(True, None, _NO_TIMES)
-    has_probes = record.metrics.gradient_noise_scale is not None
-    if (later_s and record.phases.checkpoint_time_s) or has_probes:
+    if later_s and record.phases.checkpoint_time_s:
         return Reached(True, None, _NO_MOMENTS)
     return Reached(True, record.phases.execution_time_s - sum(known_s) + sum(evaluations_s))

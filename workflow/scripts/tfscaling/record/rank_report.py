@@ -315,23 +315,6 @@ class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
     kept_alone_s: float
 
 
-class GradientNorms(Part, frozen=True, kw_only=True):
-    """Squared norms of gradients of parts of a batch and of the whole, in steps after an epoch.
-
-    The weights do not change from one step to the next.
-    """
-
-    epoch: Positive
-    part_examples: Positive
-    """Examples of a part."""
-    whole_examples: Annotated[int, Meta(ge=2)]
-    """Examples of all parts of a step."""
-    parts: tuple[float, ...]
-    """Mean squared norm over the parts of each step."""
-    whole: tuple[float, ...]
-    """Squared norm of the mean of the parts' gradients of each step."""
-
-
 class WentOn(msgspec.Struct, frozen=True, kw_only=True):
     """Where a training was when a rank resumed it."""
 
@@ -367,8 +350,6 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     """Seconds of steps of computation alone."""
     attribution: tuple[AttributionRound, ...] = ()
     """Empty unless the recipe asks for it."""
-    gradient_norms: tuple[GradientNorms, ...] = ()
-    """Likewise."""
     weights_sha256: str = ""
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""

@@ -22,7 +22,6 @@ from tfscaling.record.rank_report import (
     Epoch,
     Examples,
     FromZero,
-    GradientNorms,
     NodeCheck,
     Part,
     Positive,
@@ -31,7 +30,6 @@ from tfscaling.record.rank_report import (
     Share,
     summary,
 )
-from tfscaling.spec.config import number
 from tfscaling.spec.run_spec import JobSpec, Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
@@ -153,7 +151,8 @@ class HeldOut(Part, frozen=True, kw_only=True):
     metrics: dict[str, float | None]
 
 
-class Metrics(Computation, frozen=True, kw_only=True):
+# other keys are ignored: older records have metrics that were removed
+class Metrics(Computation, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """What the run measured besides its phases."""
 
     loss: float | None
@@ -173,11 +172,6 @@ class Metrics(Computation, frozen=True, kw_only=True):
     steps after the first; null for arrays, which are in memory."""
     attribution: Attribution | None = None
     """Null unless the recipe requests it."""
-    gradient_noise_scale: Annotated[float, number("examples", ge=0)] | None = None
-    """Global batch beyond which larger ones hardly help (McCandlish et al. 2018), at the last
-    evaluation; null unless the recipe requests it, or if noise hides the gradient."""
-    gradient_norms: tuple[GradientNorms, ...] = ()
-    """What that follows from, of all evaluations."""
     throughput_examples_per_s: float | None
     """Examples of all steps after the first execution over train_time_s, without padding; null if
     there was no other."""

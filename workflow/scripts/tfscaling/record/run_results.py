@@ -49,8 +49,8 @@ from tfscaling.record.run_record import (
 )
 from tfscaling.spec.run_spec import RunSpec
 
-#: Events of a rank after an epoch: trained, evaluated, probed.
-_OF_EPOCHS = ("epoch", "epoch_evaluated", "epoch_probed")
+#: Events of a rank after an epoch: trained, evaluated.
+_OF_EPOCHS = ("epoch", "epoch_evaluated")
 #: Kind of report → the events that its rank must have.
 _EVENTS: dict[type[RankReport], tuple[str, ...]] = {
     TrainingReport: phases.EVENTS,
@@ -127,14 +127,12 @@ def measured_phases(
     else:
         # evaluations between epochs, with the same boundaries: from the last rank's end of the
         # epoch
-        trained_s, evaluated_s, probed_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
+        trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
         between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
-        probes_s = sum(probed_s[epoch] - evaluated_s[epoch] for epoch in probed_s)
-        durations["train_time_s"] -= between_s + probes_s
+        durations["train_time_s"] -= between_s
         durations["evaluation_time_s"] += between_s
-        durations["probe_time_s"] += probes_s
         durations |= _of_checkpoints(durations, rank_events)
-        durations["execution_time_s"] = last["trained"] - first_line_s - between_s - probes_s
+        durations["execution_time_s"] = last["trained"] - first_line_s - between_s
     job = slurm_job or SlurmJob()
     return Phases(queue_time_s=job.queue_time_s, boot_time_s=job.boot_time_s, **durations)
 
@@ -213,11 +211,11 @@ def with_moments(
     """The metrics with the moments at which epochs and evaluations ended.
 
     Seconds since the first line of the first rank, or the start of its program, on the launcher's
-    clock; without probes.
+    clock.
     """
     pairs = zip(rank_events, reports, strict=True)
     begin_s = min(_passed(*pair)["start"] for pair in pairs)
-    trained_s, evaluated_s, probed_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
+    trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
     ends_s = trained_s | _last_by_epoch(rank_events, "evaluated") | evaluated_s
     within: list[HeldOut] = []
     if of_programs(reports):
@@ -230,13 +228,10 @@ def with_moments(
             if each.epoch > 0 and each is not evaluated[each.epoch]:
                 at_s = None if each.time_s is None else max(0.0, each.time_s + shift_s - begin_s)
                 within.append(HeldOut(epoch=each.epoch, ended_s=at_s, metrics=each.metrics))
-    probes_s, found = 0.0, []
+    found = []
     for epoch in measured.epochs:
         end_s = ends_s.get(epoch.epoch)
-        ended_s = None if end_s is None else end_s - begin_s - probes_s
-        found.append(replace(epoch, ended_s=ended_s))
-        if epoch.epoch in probed_s:
-            probes_s += probed_s[epoch.epoch] - evaluated_s[epoch.epoch]
+        found.append(replace(epoch, ended_s=None if end_s is None else end_s - begin_s))
     return replace(measured, epochs=tuple(found), evaluations=tuple(within))
 
 
@@ -386,8 +381,6 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
         step_time_s=step_time_s,
         input_wait_s=statistics.fmean(waited) if any(waited) else None,
         attribution=step_estimates.attribution(reports),
-        gradient_noise_scale=step_estimates.noise_scale(chief.gradient_norms),
-        gradient_norms=chief.gradient_norms,
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         flops_per_example=chief.flops_per_example,
         examples_trained=chief.examples_trained,

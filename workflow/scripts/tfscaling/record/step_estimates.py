@@ -1,4 +1,4 @@
-"""Estimates from the steps of a run: their parts, the gradient noise scale, the whole training.
+"""Estimates from the steps of a run: their parts, the whole training.
 
 Parts of a step: after the training each rank makes blocks of steps in four ways, in a random order
 that is the same on all ranks, in several rounds. Forward and backward pass of the median rank are
@@ -6,13 +6,6 @@ computation (with an even number of ranks, the faster one in the middle); the ex
 slowest rank is waiting for it. Real input and synchronisation are left out one after the other, in
 both orders: each part is the mean of what it adds in the two. Batches are made while the ranks
 communicate, so simultaneous work is shared by both parts, and the longer one has the larger part.
-
-Gradient noise scale: the global batch beyond which larger ones hardly help. Source: S. McCandlish
-et al., "An Empirical Model of Large-Batch Training" (2018, arXiv:1812.06162), appendix A.1. The
-squared norm of the mean gradient of B examples is |G|^2 + tr(S) / B on average, where G is the
-gradient of all examples and S the covariance of the gradient of one. So the norms of two batch
-sizes give estimates without bias of |G|^2 and tr(S); the simple noise scale is tr(S) / |G|^2, a
-ratio of means over steps. Both change while a model learns, so each evaluation has its own scale.
 
 Short runs, which `stop_after_steps` ended: the whole training takes what the short run took, the
 remaining steps at the mean of those after the first execution, and the remaining turns of epochs
@@ -36,7 +29,6 @@ from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
     AttributionRound,
     Execution,
-    GradientNorms,
     RankReport,
     TrainingReport,
 )
@@ -117,24 +109,6 @@ def _parts(of_ranks: Sequence[AttributionRound]) -> StepParts:
         stragglers_s=slowest_s - middle_s,
         communication_s=((kept_s - slowest_s) + (real_s - fed_s)) / 2,
     )
-
-
-def noise_scale(norms: Sequence[GradientNorms]) -> float | None:
-    """The noise scale in examples at the last evaluation.
-
-    None if there was none, or noise hides |G|^2, the signal.
-    """
-    last = max((each.epoch for each in norms), default=None)
-    signals, noises = [], []
-    for each in (each for each in norms if each.epoch == last):
-        small, large = each.part_examples, each.whole_examples
-        for part, whole in zip(each.parts, each.whole, strict=True):
-            signals.append((large * whole - small * part) / (large - small))
-            noises.append((part - whole) / (1 / small - 1 / large))
-    if not signals:
-        return None
-    signal, noise = statistics.fmean(signals), statistics.fmean(noises)
-    return max(noise, 0.0) / signal if signal > 0 else None
 
 
 class Trend(NamedTuple):

@@ -147,14 +147,13 @@ class Decision:
         return {name: why for name, why in reasons.items() if why in FAILED}
 
 
-#: A search is decided if the chances of all candidates add up to this: three fifths of the error.
-RISK_MAX = 0.6 * (1 - CONFIDENCE)
-#: Runs → a candidate with so few runs is behind only from this ratio on: they may all be of a slow
+#: A search is decided if the chances of all candidates add up to this: two fifths of the error.
+RISK_MAX = 0.4 * (1 - CONFIDENCE)
+#: Runs → a candidate with so few runs is behind only from the first ratio on, or from the second,
+#: if the others' runs give it a chance of SURPRISE to be the best: its runs may all be of a slow
 #: mode, and cannot show that it scatters more than its rivals.
-EARLY_RATIOS = {1: 1.5, 2: 1.45, 3: 1.35, 4: 1.2}
-#: A single run is repeated if the others' runs give its candidate this chance to be the best,
-#: unless it is behind by DISTURBED_RATIO.
-SURPRISE, DISTURBED_RATIO = 0.1, 4.5
+EARLY_RATIOS = {1: (1.3, 4.5), 2: (1.15, 1.45), 3: (1.1, 1.35), 4: (1.0, 1.2)}
+SURPRISE = 0.1
 #: Runs of the best before it is named, and if no rival is further behind than CLOSE: with ten, a
 #: slow mode in 30 % of its runs is seen with 97 %.
 LEADER_RUNS, CLOSE_LEADER_RUNS, CLOSE = 4, 10, math.log(1.08)
@@ -288,6 +287,7 @@ class _Search:
         self.best = best = int(min(leaders, key=lambda n: sure[n]))
         self.gaps = fit.mean - fit.mean[best]
         self.tails = self._tails(self.near)
+        self.is_smooth = self.is_smooth and not self._is_refuted(fit)
         gates = self._gates(fit)
         failed = [n for n, why in self.gone.items() if why in FAILED and self.seen[n]]
         self.unresolved = [n for n in failed if gates[n] or self.tails[n] > self._least]
@@ -298,9 +298,7 @@ class _Search:
         if is_sure and is_named:
             self.is_decided = not self.unresolved and self._is_compared
             return []
-        if self.is_smooth and self._is_refuted(fit):
-            self.is_smooth = False
-        return self._next(self._chosen(fit, gates))
+        return self._next(self._chosen(fit, gates, is_sure))
 
     @property
     def _least(self) -> float:
@@ -369,14 +367,12 @@ class _Search:
     def _gates(self, fit: Fit) -> Array:
         """Which candidates have too few runs to be believed behind the best."""
         gates = np.zeros(self.count, bool) if self.is_smooth else self.seen == 0
-        for runs, ratio in EARLY_RATIOS.items():
-            gates |= (self.seen == runs) & (self.gaps < math.log(ratio) - self.near)
-        best_mean = fit.mean[self.best]
         with np.errstate(invalid="ignore"):
-            ahead = (best_mean - self.near - fit.left_out) / fit.left_out_sd
+            ahead = (fit.mean[self.best] - self.near - fit.left_out) / fit.left_out_sd
             chance = np.nan_to_num(stdtr(np.clip(fit.freedom, *FREEDOM), ahead))
-        is_usual = self.gaps < math.log(DISTURBED_RATIO) - self.near
-        gates |= (self.seen == 1) & (chance > SURPRISE) & is_usual
+        for runs, (ratio, surprising) in EARLY_RATIOS.items():
+            least = np.where(chance > SURPRISE, math.log(surprising), math.log(ratio))
+            gates |= (self.seen == runs) & (self.gaps < least - self.near)
         gates[self.best] = False
         return np.asarray(gates & ((self.used < self.search.repeats_max) | (self.seen == 0)))
 
@@ -384,8 +380,11 @@ class _Search:
         """Whether the runs contradict smooth lines."""
         return fit.misses > MISSES_MAX or int((fit.errors > ODD).sum()) >= ODD_MAX
 
-    def _chosen(self, fit: Fit, gates: Array) -> list[int]:
-        """The runs of the next round: the best, and those most likely better for what they take."""
+    def _chosen(self, fit: Fit, gates: Array, is_sure: bool) -> list[int]:
+        """The runs of the next round: the best, and those most likely better for what they take.
+
+        If the others are surely behind (`is_sure`), the best alone lacks runs to be named.
+        """
         best, batch = int(self.best or 0), batch_size(self.count)
         if not self.is_smooth and (unseen := self._next(np.flatnonzero(self.used == 0).tolist())):
             return unseen
@@ -394,7 +393,7 @@ class _Search:
         score[best] = 0
         rank = score / np.sqrt(takes / takes.mean())
         ranked = [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > self._least]
-        order = self._next(ranked)
+        order = [] if is_sure else self._next(ranked)
         lacks = self._needed - int(self.seen[best])
         is_unsure = not order or fit.variance[best] >= 0.8 * fit.variance[order[0]]
         chosen = [best] if lacks > 0 or is_unsure else []

@@ -366,9 +366,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     evaluation_interval_epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)] | None = None
     """The run evaluates after every n epochs, which a time to a target needs; null evaluates only
     at the end."""
-    gradient_noise_scale: bool = False
-    """If true, every evaluation also measures by further steps beyond which global batch more
-    replicas no longer help."""
     attribution: bool = False
     """If true, the run measures after the training, by some hundred steps, how much of a step is
     input, computation, communication and slower ranks."""

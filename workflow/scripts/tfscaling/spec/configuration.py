@@ -41,6 +41,8 @@ CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
 #: What is read of the study that `compare_with` names, below its folder.
 REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
+#: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
+REMOVED = {"gradient_noise_scale": "this key was removed, without a replacement; delete it"}
 #: The value of a key that is missing, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
@@ -118,7 +120,7 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
     for option in _options(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
-            rule = f"unknown key; {known(fields, key)}"
+            rule = REMOVED.get(key) or f"unknown key; {known(fields, key)}"
             return NotAllowed([*place, key], value[key], rule)
         for key in (key for key in option.get("required", ()) if key not in value):
             absent = [name for name in CONFIG_FILES if not place and not Path(name).is_file()]

@@ -75,11 +75,6 @@ def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int,
             f"a replica's batch of {per_replica} is not divisible by accumulate_steps "
             f"{recipe.accumulate_steps}"
         )
-    if recipe.gradient_noise_scale and replicas == 1 and per_replica % 2:
-        raise ValueError(
-            f"gradient_noise_scale compares the halves of one replica's batch, and {per_replica} "
-            "is odd"
-        )
     return per_replica, total
 
 

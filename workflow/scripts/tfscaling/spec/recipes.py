@@ -50,7 +50,6 @@ _NO_SERVERS = {
     "checkpoint_every_epochs": "whose state is not written",
     "checkpoint_every_s": "whose state is not written",
     "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
-    "gradient_noise_scale": "with which no replica has a separate gradient to compare",
 }
 #: Keys that only mean something with a program.
 PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns", "log_folder")
@@ -99,9 +98,6 @@ def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
         yield wrong("warmup_epochs", f"allowed: less than epochs, {recipe.epochs}")
     if (recipe.evaluation_interval_epochs or 0) > recipe.epochs:
         yield wrong("evaluation_interval_epochs", f"allowed: up to epochs, {recipe.epochs}")
-    if recipe.gradient_noise_scale and recipe.precision == "mixed_float16":
-        rule = "it scales gradients, which gradient_noise_scale measures"
-        yield wrong("precision", f"{rule}; allowed: float32, mixed_bfloat16")
     if recipe.stop_after_steps is not None:
         together = recipe.steps_per_execution
         if recipe.stop_after_steps < (least := SHORT_RUN_TIMES_MIN * together):
@@ -291,8 +287,6 @@ def _of_pipeline(
         if recipe.has_schedule:
             key = "warmup_epochs" if recipe.warmup_epochs else "decay"
             yield wrong(key, f"{unknown} an epoch has; {what}")
-    if recipe.gradient_noise_scale:
-        yield wrong("gradient_noise_scale", f"allowed: false, or {of_arrays}")
     if recipe.steps_per_execution > 1:
         rule = "allowed: 1, because each step's wait for input is measured"
         yield wrong("steps_per_execution", rule)

@@ -21,9 +21,9 @@ import numpy as np
 
 from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.record.events import EventLog
-from tfscaling.record.rank_report import Execution, GradientNorms
+from tfscaling.record.rank_report import Execution
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.train import optimizers, user_model
+from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.loop import compiled
 from tfscaling.train.measured import Result
@@ -166,7 +166,6 @@ class Trainer(AllReduceLoop):
         self._execute = compiled(self._steps)
         self._computation = self._in_replicas(self._compute)
         self._evaluate_call = self._in_replicas(self._evaluation)
-        self._norms_call = self._in_replicas(self._norms)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> tuple[Any, Any]:
         """The layout of each array, and each array as a value of every local device.
@@ -246,27 +245,6 @@ class Trainer(AllReduceLoop):
     def _compute(self, order: Any, *data: Any) -> Any:
         batch = self._trained(order[0], data)
         return self.compute_on(batch, self._weights(self.batch, self.global_batch))
-
-    def _norms(self, order: Any, *data: Any) -> Any:
-        batch = self._trained(order[0], data)
-        return self.norms_on(batch, self._weights(self.batch, self.global_batch))
-
-    def gradient_norms(self, epoch: int) -> GradientNorms:
-        # batches that no trained epoch has
-        order = self.order.of_epoch(self.seed, self.recipe.epochs + epoch)
-        whole = order[: min(optimizers.STEPS, self.train_examples // self.global_batch)]
-        found = [
-            self._fetch(self._norms_call(self.tf.constant(rows[None]), *self.train_data))[0]
-            for rows in whole
-        ]
-        found = [norms for norms in found if np.isfinite(norms).all()]
-        return GradientNorms(
-            epoch=epoch,
-            part_examples=self.batch if self.replicas > 1 else self.batch // 2,
-            whole_examples=self.global_batch,
-            parts=tuple(float(parts) for parts, _ in found),
-            whole=tuple(float(together) for _, together in found),
-        )
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
         self._train_order(epoch, self.order.of_epoch(self.seed, epoch), result, events)

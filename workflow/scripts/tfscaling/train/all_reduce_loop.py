@@ -181,26 +181,6 @@ class AllReduceLoop(TrainingLoop):
         dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
         return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
 
-    def norms_on(self, batch: Any, weights: Any) -> Any:
-        """In a replica: squared norms of gradients of parts of the batch and of the whole.
-
-        A part is a replica's own, or half of a single replica's; all examples count. Changes no
-        state of the model.
-        """
-
-        def measured() -> Any:
-            if self.replicas > 1:
-                _, own = self._gradients(batch, weights, self.batch)
-                return optimizers.norms_of_replicas(own)
-            halves = []
-            for part in optimizers.parts_of((batch, weights), 2):
-                own_batch, own_weights = part(None)
-                _, own = self._gradients_of_part(own_batch, own_weights, self.batch // 2)
-                halves.append(own)
-            return optimizers.norms_of_halves(*halves)
-
-        return optimizers.leaving(self.model.non_trainable_variables, measured)
-
     def _counting(self, weights: Any) -> Any:
         """How many examples count."""
         return self.tf.cast(self.tf.reduce_sum(weights), self.tf.int32)

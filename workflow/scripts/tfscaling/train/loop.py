@@ -17,7 +17,7 @@ import msgspec
 
 from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record.events import EventLog
-from tfscaling.record.rank_report import Epoch, GradientNorms
+from tfscaling.record.rank_report import Epoch
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.checkpoints import Checkpoints, Saved, variables_of, went_on
@@ -128,10 +128,6 @@ class TrainingLoop(ABC):
     @abstractmethod
     def _evaluate(self) -> None:
         """Add loss and correct answers of the held-out examples, each once."""
-
-    def gradient_norms(self, epoch: int) -> GradientNorms | None:
-        """Norms from steps with the weights after this epoch that train nothing; None if none."""
-        return None
 
     def compute_steps(self) -> list[float]:
         """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
@@ -260,7 +256,6 @@ class TrainingLoop(ABC):
         with checkpoints.reading():
             self._skip(state, events)
         result.epochs += state.epochs
-        result.gradient_norms += state.gradient_norms
         result.examples_trained = state.examples_trained
         result.went_on = went_on(state)
         self._begun = Begun(
@@ -322,7 +317,6 @@ class TrainingLoop(ABC):
             steps_per_epoch=self._begun.steps_per_epoch,
             examples_trained=result.examples_trained,
             epochs=tuple(result.epochs),
-            gradient_norms=tuple(result.gradient_norms),
         )
 
     def evaluate(self, result: Result, events: EventLog, event: str) -> str:
@@ -347,10 +341,6 @@ class TrainingLoop(ABC):
             result.epochs[-1], **evaluated, test_metrics=finite_only(found.metrics)
         )
         events.add(event, epoch=epoch, **evaluated)
-        if self.recipe.gradient_noise_scale and (norms := self.gradient_norms(epoch)):
-            result.gradient_norms.append(norms)
-            if event == "epoch_evaluated":  # after the last evaluation all is probing
-                events.add("epoch_probed", epoch=epoch)
         return f"held-out: {described(result.test_loss, found)}"
 
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:

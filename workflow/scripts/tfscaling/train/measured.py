@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfscaling.record.rank_report import AttributionRound, Epoch, Execution, GradientNorms, WentOn
+from tfscaling.record.rank_report import AttributionRound, Epoch, Execution, WentOn
 
 
 class Measured(NamedTuple):
@@ -67,7 +67,6 @@ class Result:
     steps: list[Execution] = field(default_factory=list)
     test_loss: float | None = None
     test_accuracy: float | None = None
-    gradient_norms: list[GradientNorms] = field(default_factory=list)
     went_on: WentOn | None = None
     examples_trained: int = 0
     diverged: str = ""

@@ -198,7 +198,6 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         compute_steps=tuple(compute_steps),
         weights_sha256=weights,
         attribution=tuple(rounds),
-        gradient_norms=tuple(result.gradient_norms),
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )

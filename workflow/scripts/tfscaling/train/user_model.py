@@ -32,7 +32,7 @@ _ENDING = ("CosineDecay", "PolynomialDecay")
 #: Methods that say how a model trains and is measured.
 OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
 #: Keys of the recipe for the workflow's own loss, and their defaults.
-_OF_CLASSIFIERS = {"label_smoothing": 0.0, "accumulate_steps": 1, "gradient_noise_scale": False}
+_OF_CLASSIFIERS = {"label_smoothing": 0.0, "accumulate_steps": 1}
 #: Activations whose result is no logit: the loss would apply a softmax to it once more.
 PROBABILITIES = ("softmax", "sigmoid")
 #: Settings of `compile()` that say what is trained and measured, and their defaults.
