@@ -32,6 +32,24 @@ def test_series_of_a_platform_share_its_colour_and_differ_in_marker_and_line() -
         assert len({str(style["linestyle"]) for style in styles}) == 4
 
 
+def test_a_plot_shows_six_lines_and_has_the_others_to_choose(tmp_path: Path) -> None:
+    points = [point(nodes, recipe=f"r{n}") for n in range(9) for nodes in (1, 2)]
+    tables = tables_of(*points)
+    last = point_of({**points[-1], "tasks_per_node": "1"})
+    drawn = PLOTS["execution_time"].draw(replace(tables, first=[last]), "T")
+    assert [label for label in points_of(drawn) if label.startswith("r")] == [
+        *(f"r{n}" for n in range(5)), "r8",
+    ]  # fmt: skip
+    assert [*plot_figure.lines_hidden(drawn)] == ["r5", "r6", "r7"]
+    plot_figure.save(drawn, tmp_path / "plot.svg")
+    hidden = [
+        element.get("data-line")
+        for element in ElementTree.parse(tmp_path / "plot.svg").iter()
+        if element.get("display") == "none"
+    ]
+    assert {*hidden} == {"r5", "r6", "r7"}
+
+
 def test_all_text_is_readable_on_a_phone() -> None:
     """Nine pixels high at 370 pixels, what a phone of 400 has for a plot."""
     assert plot_figure.FONT_SIZE * 370 / (72 * plot_figure.WIDTH) >= 9

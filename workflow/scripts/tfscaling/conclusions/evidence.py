@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
+from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
@@ -306,7 +307,8 @@ class Study(Sweep):
     def compared(self, rows: Sequence[Row], goal: str) -> tuple[list[Row], list[NotCovered]]:
         """(the configurations of a question that are compared, the others with their reasons).
 
-        Those that are not shown to keep the limits are others.
+        Those that are not shown to keep the limits are others; those that report no quality cannot
+        keep its limit.
         """
         measured, _ = split(rows, self.samples)
         others = not_covered(rows, self.samples)
@@ -318,10 +320,13 @@ class Study(Sweep):
             undecided: list[str] = []
             has_diverged = self.samples.statuses(point_of(row))[RunState.DIVERGED] > 0
             for column, limit in limits.items():
-                keeps = keeps_limit(self.samples.measured(point_of(row), column), limit, error)
+                values = self.samples.measured(point_of(row), column)
+                keeps = keeps_limit(values, limit, error)
                 if keeps and not has_diverged:
                     continue
-                (missed if keeps is False else undecided).append(column)
+                # further runs would not report a quality either
+                is_missed = keeps is False or (column == QUALITY and not len(values))
+                (missed if is_missed else undecided).append(column)
             if missed or undecided:
                 words = "misses a limit" if missed else "is not shown to keep a limit"
                 against = [_against(name, row, limits[name]) for name in missed or undecided]
