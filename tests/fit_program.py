@@ -48,19 +48,6 @@ try:
     first.fit(x, y[:3], verbose=0)
 except ValueError:
     traceback.print_exc()
-if "summary" in sys.argv:
-    for run, losses in {"train": [0.5, 0.25], "validation": [0.75, float("nan")]}.items():
-        with tf.summary.create_file_writer(f"{folder}/logs/{run}").as_default() as writer:
-            for step, loss in enumerate(losses):
-                tf.summary.write("epoch_loss", loss, step=step)
-                tf.summary.write("batch_loss", 9.0, step=step)
-    with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(f"{folder}/v1") as writer:
-        Summary = tf.compat.v1.Summary
-        for step in (100, 200):
-            values = {"Loss/train": 2.0, "accuracy/test": step / 400}
-            for tag, value in values.items():
-                entry = Summary.Value(tag=tag, simple_value=value)
-                writer.add_summary(Summary(value=[entry]), step)
 """
 
 

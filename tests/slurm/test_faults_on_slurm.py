@@ -53,7 +53,6 @@ BY_SWEEP = {
     "exit": Fault(2, ("program_failed",), False, False),
     "memory": Fault(1, (), False, True),  # a result: it does not fit
     "killed": Fault(2, ("rank_died",), True, True),
-    "slow": Fault(2, ("slow_node",), True, True),
 }
 #: Slurm knows of a lost node when it has not heard of it for 15 s. A rank is silent after 40 s,
 #: which is sooner on a busy machine: the launcher ends then, and the sweep makes another attempt.
@@ -75,7 +74,7 @@ import os, pathlib, signal, socket, subprocess, sys, time
 
 fault, job = sys.argv[1], os.environ["SLURM_JOB_ID"]
 mark = pathlib.Path("happened", fault)
-if fault in ("slow", "writing") or mark.exists():
+if fault == "writing" or mark.exists():
     sys.exit()
 if os.environ["RANK"] != str(int(os.environ["WORLD_SIZE"]) - 1):
     time.sleep(600)
@@ -93,20 +92,6 @@ else:
     pathlib.Path("asked", f"{fault},{socket.gethostname()},{job}").touch()
 time.sleep(600 if fault != "slurmd" else 8)
 """
-#: The node of the second rank of the first attempt is slow from then on: once a rank has begun
-#: there, it runs for a hundredth of the time.
-SLOW = """
-if [ "$SLURM_PROCID" = 1 ] && [ ! -e happened/slow ]; then hostname >happened/slow; fi
-if [ "$(cat happened/slow 2>/dev/null)" = "$(hostname)" ]; then
-    folder=$(grep --only-matching --perl-regexp -- '--folder \\K\\S+' <<<"$*")
-    (
-        until [ -e "$folder/rank-1.events.jsonl" ]; do sleep 0.1; done
-        while kill -STOP $$; do sleep 1; kill -CONT $$; sleep 0.01; done
-    ) >/dev/null 2>&1 &
-fi
-""".strip()
-#: So many times slower than the other: a busy machine is not.
-SLOW_FACTOR = 5
 #: Each Python begins with it: the launcher of one run waits for its end with the record on the
 #: disk, and not yet in its place; a rank of another waits with its first checkpoint written, and
 #: uses a little of its core meanwhile, as one that works.
@@ -334,17 +319,9 @@ def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[See
         "mem_mb": MEMORY_MB, "runtime_min": 10,
     }  # fmt: skip
     project.overlay({
-        "grid": [
-            {**block, "platform": "checked" if "slow" in block["recipe"] else "cpu"}
-            for block in blocks(BY_SWEEP, "cpu")
-        ],
+        "grid": blocks(BY_SWEEP, "cpu"),
         "recipes": {"faulty": RECIPES["faulty"]},
-        "platforms": {
-            "cpu": usual,
-            "checked": {
-                **usual, "setup": [SLOW], "node_check": "bar", "node_check_factor": SLOW_FACTOR
-            },
-        },
+        "platforms": {"cpu": usual},
     })  # fmt: skip
     injector = Injector(faulty, folder)
     codes: list[int] = []
@@ -435,7 +412,7 @@ def test_the_tables_have_what_failed_and_what_was_lost(seen: Seen) -> None:
     assert {row["recipe"].partition("=")[2]: row["status"] for row in rows} == {
         "exit": "failed",
         "memory": "does_not_fit",
-        **dict.fromkeys(("killed", "slow"), "ok"),
+        "killed": "ok",
     }
     for row in rows:
         failed = seen.run(row["recipe"].partition("=")[2]).glob("attempt=*/failure.json")
@@ -443,17 +420,6 @@ def test_the_tables_have_what_failed_and_what_was_lost(seen: Seen) -> None:
         assert bool(int(row["failed_attempts"])) == (row["status"] != "does_not_fit")
         if row["status"] == "does_not_fit":
             assert float(row["memory_limit_gb"]) == pytest.approx(MEMORY_MB * 2**20 / 1e9)
-
-
-def test_a_slow_node_is_named_and_the_next_attempt_is_on_others(seen: Seen) -> None:
-    host = (seen.project.folder / "happened/slow").read_text().strip()
-    assert read(seen.attempts("slow")[0] / "failure.json")["cause"]["host"] == host
-    record = read(seen.run("slow") / "run.json")
-    check = record["node_check"]
-    assert check["slow_hosts"] == []
-    hosts = {rate["host"] for rate in check["rates"]}
-    assert hosts == {rank["host"] for rank in record["ranks"]} and host not in hosts
-    assert all(rate["gflop_per_s"] > 0 and rate["mb_per_s"] > 0 for rate in check["rates"])
 
 
 @pytest.mark.parametrize("name", ["rendezvous", "training"])

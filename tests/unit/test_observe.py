@@ -328,7 +328,7 @@ def test_an_evaluation_of_the_very_data_of_a_fit_is_not_of_held_out_examples(eve
 
 @pytest.fixture(scope="module")
 def with_keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_once(tmp_path_factory, "fit", lambda f: fitted(f, "generator", "summary"))
+    return made_once(tmp_path_factory, "fit", lambda f: fitted(f, "generator"))
 
 
 @pytest.fixture(scope="module")
@@ -409,31 +409,3 @@ def test_fit_of_keras_3_under_two_workers_fails_with_the_ways_out(tmp_path: Path
         error = text.splitlines()[-1]
         assert error.startswith("tfscaling_observe_fit.DistributionError: ")
         assert "keras#20585" in error and "tf_keras" in error
-
-
-def test_scalars_of_tensorboard_are_read_as_tensorflow_writes_them(with_keras: Path) -> None:
-    keras = OBSERVERS["tensorboard"].read(with_keras / "logs")
-    assert [epoch.metrics for epoch in keras.epochs] == [{"loss": 0.5}, {"loss": 0.25}]
-    assert [(e.epoch, e.metrics) for e in keras.evaluations] == [
-        (1, {"loss": 0.75}),
-        (2, {"loss": None}),
-    ]
-    torch = OBSERVERS["tensorboard"].read(with_keras / "v1")
-    assert [epoch.metrics for epoch in torch.epochs] == [{"loss": 2.0}] * 2
-    assert [e.metrics for e in torch.evaluations] == [{"accuracy": 0.25}, {"accuracy": 0.5}]
-    assert all(epoch.time_s is not None for epoch in (*keras.epochs, *torch.evaluations))
-
-
-def test_broken_event_files_of_tensorboard(with_keras: Path, tmp_path: Path) -> None:
-    (whole,) = (with_keras / "v1").glob("*tfevents*")
-    content = whole.read_bytes()
-    cut, broken = tmp_path / "cut", tmp_path / "broken"
-    for folder, text in {
-        cut: content[:-3],
-        broken: content.replace(b"Loss/train", b"\xff" * 10),
-    }.items():
-        folder.mkdir()
-        (folder / whole.name).write_bytes(text)
-    assert len(OBSERVERS["tensorboard"].read(cut).evaluations) == 1  # the last record is left out
-    with pytest.raises(ObservationError, match="is broken"):
-        OBSERVERS["tensorboard"].read(broken)

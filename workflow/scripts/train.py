@@ -32,7 +32,6 @@ from tfscaling.record import (
     run_results,
 )
 from tfscaling.record.attempts import Cause
-from tfscaling.record.rank_report import NodeCheck
 from tfscaling.record.run_record import DoesNotFit, Environment, PreparedData
 from tfscaling.spec import user_code
 from tfscaling.spec.run_spec import RunSpec
@@ -43,7 +42,7 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    launching.add_arguments(parser, RunSpec)
+    launching.add_arguments(parser)
     what = "file of prepare_dataset; none for a program that has its own data"
     parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
@@ -67,11 +66,8 @@ def main() -> None:
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
             checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
-        checked = attempt.check_nodes(SCRIPTS / "check_rank.py", spec, limits)
-        if isinstance(checked, Cause):
-            return checked
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
-        cause = cause or finish(args.record, spec, attempt, data, code, checked)
+        cause = cause or finish(args.record, spec, attempt, data, code)
         if cause is not None and cause.kind == "out_of_memory":
             leave_unfit(args.record, spec, attempt, data, code, cause)
             cause = None
@@ -88,14 +84,13 @@ def finish(
     attempt: Attempt,
     data: PreparedData | None,
     code: dict[str, str],
-    checked: NodeCheck | None,
 ) -> Cause | None:
     """Check what the ranks left and write the record; the cause if the run does not count.
 
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
-    checksums of the user code that they were to load, `checked` what is known of the nodes.
+    checksums of the user code that they were to load.
     """
-    reports = rank_files.reports(attempt.scratch, rank_files.TRAINING)
+    reports = rank_files.reports(attempt.scratch)
     problems = checks.problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
     divergence = problems.pop(checks.FINITE, "")
@@ -130,9 +125,6 @@ def finish(
     validity = run_results.validity(passed, divergence)
     record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
     record = replace(record, metrics=run_results.with_moments(record.metrics, *timed))
-    if checked is not None:
-        said = (checked.sentence,) if checked.sentence else ()
-        record = replace(record, node_check=checked, warnings=(*record.warnings, *said))
     record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write_json(attempt.scratch / attempts.RECORD, record)
     launching.publish_record(attempt.scratch, path)

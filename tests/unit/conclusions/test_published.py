@@ -173,7 +173,7 @@ SAME_MODEL = {
     *("loss", "accumulate_steps", "test_examples_max", "evaluation_interval_epochs"),
     *("attribution", "steps_per_execution", "communication"),
     *("parameter_servers", "checkpoint_every_epochs", "checkpoint_every_s", "compare_resumed"),
-    *("quality", "program", "environment", "observe", "patterns", "log_folder", "train_examples"),
+    *("quality", "program", "environment", "observe", "patterns", "train_examples"),
 }
 
 

@@ -209,9 +209,6 @@ BROKEN_REPORTS = {
     "pattern": (
         PRINTS, {"observe": "output", "patterns": {"loss": "Loss: (.+)"}}, "program_failed",
         "`observe: output`: "),
-    "no_scalars": (
-        "", {"observe": "tensorboard", "log_folder": "{folder}/logs"}, "program_failed",
-        "`observe: tensorboard`: "),
 }  # fmt: skip
 
 

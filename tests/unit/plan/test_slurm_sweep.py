@@ -101,17 +101,16 @@ def test_a_job_that_has_left_its_record_has_finished(
     assert sweep.is_finished(output, "17") == is_finished
 
 
-def test_hosts_that_were_slow_or_lacked_gpus_are_unfit(sweep: SlurmSweep, output: Path) -> None:
+def test_hosts_that_lacked_gpus_are_unfit(sweep: SlurmSweep, output: Path) -> None:
     failures: list[tuple[Kind, str | None]] = [
-        ("slow_node", "n7"), ("rank_died", "n8"), ("slow_node", "n3"), ("missing_gpus", None),
-        ("missing_gpus", "n6"),
+        ("missing_gpus", "n7"), ("rank_died", "n8"), ("missing_gpus", None), ("missing_gpus", "n6"),
     ]  # fmt: skip
     assert sweep.unfit_nodes(output) == []
     for number, (kind, host) in enumerate(failures, start=1):
-        cause = Cause(kind=kind, message="much slower", host=host)
+        cause = Cause(kind=kind, message="no GPUs", host=host)
         report = FailureReport(axes={}, attempt=number, cause=cause)
         attempts.write_failure(attempt(output, number), report)
-    assert sweep.unfit_nodes(output) == ["n3", "n6", "n7"]
+    assert sweep.unfit_nodes(output) == ["n6", "n7"]
     assert sweep.unfit_nodes(output.with_name("table.csv")) == []
 
 

@@ -106,7 +106,6 @@ def test_what_is_refused(tmp_path: Path, way: str, lines: list[Any], message: st
     [
         ("events", "wrote no events"),
         ("output", "no output"),
-        ("tensorboard", "no event files"),
     ],
 )
 def test_a_report_that_is_missing(tmp_path: Path, way: str, message: str) -> None:

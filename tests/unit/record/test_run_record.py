@@ -31,8 +31,9 @@ def test_records_from_before_the_boot_was_told_apart_are_valid() -> None:
     assert METRICS["boot_time_s"].value(checked(record)) is None  # type: ignore[misc]
 
 
-def test_a_record_with_removed_metrics_is_read_without_them() -> None:
+def test_a_record_with_removed_keys_is_read_without_them() -> None:
     record = a_record()
+    record["node_check"] = None
     record["metrics"] |= {"gradient_noise_scale": 12.0, "gradient_norms": [{"epoch": 1}]}
     assert checked(record) == checked(a_record())
 
@@ -55,7 +56,7 @@ def test_a_built_record_follows_the_schema_and_leaves_raw_steps_to_their_file() 
 
 @pytest.mark.parametrize(
     "path",
-    [(), ("axes",), ("derived",), ("phases",), ("validity",)],
+    [(), ("axes",), ("derived",), ("phases",), ("metrics",), ("validity",)],
     ids=lambda path: ".".join(path) or "top",
 )
 def test_a_record_with_an_unknown_key_is_refused_and_the_key_named(path: tuple[str, ...]) -> None:

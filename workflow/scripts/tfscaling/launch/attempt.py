@@ -1,6 +1,6 @@
 """One attempt at a job of ranks: its folder, its ranks started and watched, its failure.
 
-Used for runs, node checks and benchmarks; the caller interprets the reports.
+Used for runs and benchmarks; the caller interprets the reports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -28,23 +28,17 @@ from tfscaling.launch import (
     user_program,
 )
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.record import attempts, clock, rank_report, run_record, run_states
+from tfscaling.record import attempts, clock, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
-from tfscaling.record.rank_report import NodeCheck
 from tfscaling.record.run_record import DoesNotFit, RecordError, RunRecord
 from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import JobSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 
 #: The launcher's own output, as the rules have it.
 LOG = "launch.log"
 #: Files of a finished run next to its record.
 _OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
-#: In an attempt's folder: the part that checks the nodes.
-NODE_CHECK = "node_check"
-#: Ranks wait for one another for this share of the time after which their launcher ends them: so a
-#: rank that misses its peer reports it.
-_MEET_SHARE = 0.9
 #: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
 #: misses of the processor's table of pages. And it keeps the memory of a step's tensors for the
 #: next step, up to 4 GiB of what is free: else the kernel takes it back and fills thousands of
@@ -61,13 +55,12 @@ _MEMORY = (
 class Attempt:
     """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt.
 
-    `begun_s` is by `time.monotonic()`, `part` a folder below `scratch` for a check before.
+    `begun_s` is by `time.monotonic()`.
     """
 
     folder: Path
     number: int
     begun_s: float
-    part: str = ""
 
     @classmethod
     def begin(cls, folder: Path) -> Attempt:
@@ -89,10 +82,10 @@ class Attempt:
 
     @property
     def scratch(self) -> Path:
-        return attempts.path(self.folder, self.number) / self.part
+        return attempts.path(self.folder, self.number)
 
     def run_ranks(
-        self, script: Path, arguments: Sequence[str], spec: JobSpec, limits: Limits
+        self, script: Path, arguments: Sequence[str], spec: RunSpec, limits: Limits
     ) -> Cause | None:
         """Run `script` on all ranks until they have ended and their files are here.
 
@@ -109,16 +102,16 @@ class Attempt:
             rank_files.wait(self.scratch, ranks, limits.latency_wait_s)
         return cause
 
-    def _start(self, command: Sequence[str], spec: JobSpec, stall_timeout_s: float) -> Cause | None:
+    def _start(self, command: Sequence[str], spec: RunSpec, stall_timeout_s: float) -> Cause | None:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
             time_source = stack.enter_context(clock.served(own_host))
             own: dict[str, str] = {}
-            if spec.loads_tensorflow and _TUNABLES not in os.environ:
+            is_of_program = bool(spec.recipe.program)
+            if not is_of_program and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
-            is_of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
             if is_of_program and not is_local and slurm_job.signals_children_alone():
                 own[user_program.PASSES_ON] = "1"
             request = Request(
@@ -131,7 +124,7 @@ class Attempt:
                 setup=settings.setup,
                 env={**own, **settings.env, clock.VARIABLE: time_source},
                 mpi=settings.mpi if spec.by_mpi else None,
-                forks=spec.loads_tensorflow,
+                forks=not is_of_program,
                 held=stack,
             )
             try:
@@ -139,39 +132,13 @@ class Attempt:
             except ClusterError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
-            grace_s = supervisor.CHECKPOINT_GRACE_S if spec.writes_checkpoints else None
+            grace_s = supervisor.CHECKPOINT_GRACE_S if spec.recipe.writes_checkpoints else None
             cause = supervisor.Supervisor(
                 commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
             ).run()
             return None if cause is None else failures.without_gpus(cause, self.scratch)
 
-    def check_nodes(self, script: Path, spec: RunSpec, limits: Limits) -> NodeCheck | Cause | None:
-        """Check the nodes of a run by `script` before the ranks of the run start.
-
-        Returns the finding; None if the platform has no check, or one node has nothing to compare
-        with; the cause if the check failed, or if a slow node bars the run.
-        """
-        mode = spec.measured.node_check
-        if mode is None or spec.geometry.nodes < 2:
-            return None
-        begun_s = time.monotonic()
-        check = replace(self, part=NODE_CHECK)
-        check.scratch.mkdir()
-        words = ["--meet-s", str(_MEET_SHARE * limits.stall_timeout_s)]
-        if (cause := check.run_ranks(script, words, spec, limits)) is not None:
-            return cause
-        rates = [report.rate for report in rank_files.reports(check.scratch, rank_files.NODE_CHECK)]
-        factor = spec.measured.node_check_factor
-        found = rank_report.judge_nodes(rates, factor, time.monotonic() - begun_s)
-        if found.sentence:
-            print(found.sentence, flush=True)
-        if mode == "bar" and found.slow_hosts:
-            host = found.slow_hosts[0]
-            rank = next(rate.rank for rate in rates if rate.host == host)
-            return Cause(kind="slow_node", message=found.sentence, rank=rank, host=host)
-        return found
-
-    def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
+    def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
         """Print the cause, leave failure.json with it, and end with exit status 1."""
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
@@ -201,9 +168,9 @@ class Limits(NamedTuple):
     latency_wait_s: float
 
 
-def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of all launchers of ranks: the specification, the limits of waiting."""
-    run_spec.add_argument(parser, kind)
+    run_spec.add_argument(parser)
     parser.add_argument(
         "--stall-timeout-s",
         type=float,
@@ -218,7 +185,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
     )
 
 
-def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) -> None:
+def run(folder: Path, spec: RunSpec, work: Callable[[Attempt], Cause | None]) -> None:
     """Run an attempt at the job: `work`, which returns the cause if it failed.
 
     Whatever goes wrong, a signal included, failure.json has the cause, and the exit status is 1.
@@ -305,7 +272,7 @@ def _is_stale(spec: RunSpec, record: RunRecord | DoesNotFit, dataset_file: Path 
     return dataset_file is not None and any(run_states.other_data(data, dataset_file.parent))
 
 
-def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
+def _tell_of_restart(attempt: Attempt, spec: RunSpec) -> None:
     """Leave a cause in the attempt before, if its launcher had no time to, as without power.
 
     Slurm has started the job again, and gives no reason.
@@ -314,7 +281,7 @@ def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
         return
     try:
-        earlier = run_spec.read(last / attempts.SPEC, type(spec))
+        earlier = run_spec.read(last / attempts.SPEC)
     except run_spec.SpecError:  # it had not begun
         return
     times_s = [path.stat().st_mtime for path in last.iterdir()]

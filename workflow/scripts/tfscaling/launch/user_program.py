@@ -121,7 +121,7 @@ class UserProgram:
         log = rank_files.rank_log(context.folder, rank)
         if code:
             raise self._failure(code, log)
-        observed = self._observed(rank, own, log)
+        observed = self._observed(rank, log)
         return ProgramReport(
             **asdict(self._place(context)),
             program=tuple(words),
@@ -189,7 +189,7 @@ class UserProgram:
         except OSError:  # nothing is written yet
             return 0
 
-    def _observed(self, rank: int, own: Path, log: Path) -> Observed | None:
+    def _observed(self, rank: int, log: Path) -> Observed | None:
         """What the program reported. Raises WorkFailedError if that is missing or broken.
 
         Where a program writes its own logs, the first rank may be the only one that does.
@@ -197,12 +197,9 @@ class UserProgram:
         recipe = self._spec.recipe
         if recipe.observe not in OBSERVERS:
             return None
-        path = self._report
-        if recipe.log_folder:
-            path = Path(self._spec.filled(recipe.log_folder, own, self._dataset))
-        assert path is not None
+        assert self._report is not None
         try:
-            return OBSERVERS[recipe.observe].read(path, recipe.patterns)
+            return OBSERVERS[recipe.observe].read(self._report, recipe.patterns)
         except ObservationError as error:
             if rank > 0 and _source(self._spec) != "events":
                 return None

@@ -136,7 +136,6 @@ Kind = Literal[
     "rank_died",
     "rank_failed",
     "requeued",
-    "slow_node",
     "stalled",
     "time_limit",
 ]

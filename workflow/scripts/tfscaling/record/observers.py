@@ -5,7 +5,6 @@ docs/programs.md has the ways and their formats.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import math
 import re
@@ -42,14 +41,13 @@ class ObservationError(ValueError):
 class Observer(NamedTuple):
     """A way to observe a program.
 
-    `reader` reads the report of one rank's program, a file or the folder of its logs, by the
-    recipe's patterns; it raises ObservationError, or ValueError for a report that is wrong as a
-    whole. `source` is where the report is unless the recipe names a `log_folder`: a file of events
-    that every rank's program writes, or a copy of the program's output.
+    `reader` reads the report of one rank's program by the recipe's patterns; it raises
+    ObservationError, or ValueError for a report that is wrong as a whole. `source` is what the
+    report is: a file of events that every rank's program writes, or a copy of its output.
     """
 
     reader: Callable[[Path, Mapping[str, str]], Observed]
-    source: Literal["events", "output", "log_folder"]
+    source: Literal["events", "output"]
 
     def read(self, path: Path, patterns: Mapping[str, str] | None = None) -> Observed:
         """The report of one rank's program. Raises ObservationError."""
@@ -213,107 +211,6 @@ class _Events:
             windows=tuple(self._windows),
             warnings=warnings,
         )
-
-
-# TensorBoard's scalars: event files below a folder, read by TensorFlow.
-
-#: What Keras's TensorBoard callback writes after an epoch, in folders `train` and `validation`.
-_OF_EPOCH = "epoch_"
-#: Parts of tags, or folders, that name the examples of the values.
-_TRAINING = {"train", "training"}
-_HELD_OUT = {"validation", "val", "valid", "test", "eval", "evaluation"}
-
-
-class _Scalar(NamedTuple):
-    """A value of a tag, in lower case; `folder` is the folder of its file."""
-
-    tag: str
-    folder: str
-    step: int
-    time_s: float
-    value: float
-
-
-def _read_tensorboard(path: Path, _: Mapping[str, str]) -> Observed:
-    """Read the event files below a folder: the values of successive steps are epochs.
-
-    A metric's name is its tag with `_` for `/`, without parts that name the examples. If there are
-    tags `epoch_…`, as Keras writes them, they alone count.
-    """
-    found = _scalars(path)
-    found = [scalar for scalar in found if scalar.tag.startswith(_OF_EPOCH)] or found
-    if not found:
-        raise ValueError("event files of TensorBoard, but no scalar in them")
-    times_s: dict[tuple[bool, int], float] = {}
-    metrics: dict[tuple[bool, int], dict[str, float | None]] = {}
-    for scalar in found:
-        name, held_out = _metric(scalar)
-        key = (held_out, scalar.step)
-        times_s[key] = max(times_s.get(key, 0.0), scalar.time_s)
-        value = scalar.value if math.isfinite(scalar.value) else None
-        metrics.setdefault(key, {})[name] = value
-    trained = [key for key in sorted(metrics) if not key[0]]
-    evaluated = [key for key in sorted(metrics) if key[0]]
-    steps = [step for _, step in trained or evaluated]
-    return Observed(
-        epochs=tuple(
-            ObservedEpoch(epoch=number, time_s=times_s[key], metrics=metrics[key])
-            for number, key in enumerate(trained, 1)
-        ),
-        evaluations=tuple(
-            ObservedEvaluation(
-                epoch=bisect.bisect_right(steps, key[1]),
-                begin_s=None,
-                time_s=times_s[key],
-                metrics=metrics[key],
-            )
-            for key in evaluated
-        ),
-    )
-
-
-def _metric(scalar: _Scalar) -> tuple[str, bool]:
-    """The metric's name, and whether it is of held-out examples."""
-    tag = scalar.tag.removeprefix(_OF_EPOCH)
-    said = {*tag.split("/"), scalar.folder}
-    words = [part for part in tag.split("/") if part not in _TRAINING | _HELD_OUT]
-    name = "_".join(words) or tag
-    if (plain := held_out_name(name)) is not None and not said & _TRAINING:
-        return plain, True
-    return name, bool(said & _HELD_OUT)
-
-
-def _scalars(folder: Path) -> list[_Scalar]:
-    """The scalars of all event files; a record that is cut, from a killed program, is left out."""
-    paths = sorted(folder.rglob("*tfevents*"))
-    if not paths:
-        raise ValueError("no event files of TensorBoard (*tfevents*)")
-    import tensorflow as tf  # ranks of other programs do without it
-
-    tf.config.set_visible_devices([], "GPU")
-    found = []
-    for path in paths:
-        place = "" if path.parent == folder else path.parent.name.lower()
-        try:
-            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-                event = tf.compat.v1.Event.FromString(record)
-                for each in event.summary.value:
-                    value = _number(tf.make_ndarray, each)
-                    if value is not None:
-                        time_s = event.wall_time
-                        found.append(_Scalar(each.tag.lower(), place, event.step, time_s, value))
-        except tf.errors.DataLossError as error:
-            if "truncated" not in error.message:
-                raise ValueError(f"{path.name} is broken: {error.message}") from error
-    return found
-
-
-def _number(array_of: Callable[[Any], Any], value: Any) -> float | None:
-    """The number of a summary's value; None unless it is a scalar."""
-    if not value.HasField("tensor"):
-        return value.simple_value if value.HasField("simple_value") else None
-    array = array_of(value.tensor)
-    return float(array) if array.ndim == 0 and array.dtype.kind in "fiu" else None
 
 
 # Output, searched for patterns: regular expressions with one group, the value. It has no times.
@@ -486,6 +383,5 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
 OBSERVERS: dict[str, Observer] = {
     "fit": Observer(_read_events, "events"),
     "events": Observer(_read_events, "events"),
-    "tensorboard": Observer(_read_tensorboard, "log_folder"),
     "output": Observer(_read_output, "output"),
 }

@@ -1,4 +1,4 @@
-"""What the ranks of a run or a benchmark report, each in a separate file.
+"""What the ranks of a run report, each in a separate file.
 
 `Rank` is what any rank got; the classes below it add what its kind of work gave. Records keep the
 ranks without their raw measurements (`summary`), which are in separate files.
@@ -6,9 +6,7 @@ ranks without their raw measurements (`summary`), which are in separate files.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -141,89 +139,6 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """The MPI library, if the strategy sums gradients by one."""
     use: ResourceUse | None = None
     """What the rank used; null in older records."""
-
-
-class NodeRate(Part, frozen=True, kw_only=True):
-    """What one rank measured of its host while all others measured theirs."""
-
-    rank: FromZero
-    host: str
-    gflop_per_s: Above0
-    """Of products of matrices in float32, on its CPUs."""
-    cpu_mhz: float | None = None
-    """Clock of the processor then; null: the system tells none."""
-    to_host: str | None = None
-    """Host of the next rank; null: none."""
-    mb_per_s: float | None = None
-    """Received by that host; 1 MB is 1,000,000 bytes."""
-
-
-class SlowLink(Part, frozen=True, kw_only=True):
-    """A pair of neighbours; the first sends much more slowly than others do."""
-
-    host: str
-    to_host: str
-
-
-class NodeCheck(Part, frozen=True, kw_only=True):
-    """The check of a run's nodes: what was measured, and what is much slower than its like."""
-
-    duration_s: Amount
-    """It is a part of launch_time_s."""
-    rates: tuple[NodeRate, ...]
-    slow_hosts: tuple[str, ...] = ()
-    """The slowest first."""
-    slow_links: tuple[SlowLink, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """What is slow, for the reader of the run's numbers; "" if nothing is."""
-        links = ", ".join(f"{link.host} to {link.to_host}" for link in self.slow_links)
-        parts = [f"nodes much slower than the others of the job: {', '.join(self.slow_hosts)}"]
-        parts = parts if self.slow_hosts else []
-        parts += [f"connections much slower than the others of the job: {links}"] if links else []
-        return "; ".join(parts)
-
-
-def judge_nodes(rates: Sequence[NodeRate], factor: float, duration_s: float) -> NodeCheck:
-    """Compare each node with the others of its job.
-
-    A node is slow if the median of the others is `factor` times its own value; a single node has no
-    others. A host both of whose connections are slow is itself slow.
-    """
-    of_hosts: dict[str, list[float]] = {}
-    of_links: dict[tuple[str, str], float] = {}
-    for rate in rates:
-        of_hosts.setdefault(rate.host, []).append(rate.gflop_per_s)
-        if rate.to_host not in (None, rate.host) and rate.mb_per_s is not None:
-            of_links[rate.host, str(rate.to_host)] = rate.mb_per_s
-    computing = _slow({host: statistics.fmean(found) for host, found in of_hosts.items()}, factor)
-    links = _slow(of_links, factor)
-    both_ways = {a for a, _ in links} & {b for _, b in links}
-    # the connections between two hosts do not show which of the two is slow
-    cut_off = sorted(both_ways - set(computing)) if len(of_hosts) > 2 else []
-    return NodeCheck(
-        duration_s=round(duration_s, 3),
-        rates=tuple(rates),
-        slow_hosts=(*computing, *cut_off),
-        slow_links=tuple(SlowLink(host=a, to_host=b) for a, b in links),
-    )
-
-
-def _slow(values: Mapping[_K, float], factor: float) -> list[_K]:
-    """Keys whose others have a median of `factor` times their value, the slowest first."""
-    found = []
-    for key, value in values.items():
-        others = [other for name, other in values.items() if name != key]
-        if others and value * factor < statistics.median(others):
-            found.append(key)
-    return sorted(found, key=values.__getitem__)
-
-
-class CheckedRank(Rank, frozen=True, kw_only=True):
-    """A rank of the check before a run."""
-
-    rate: NodeRate
 
 
 class TrainedRank(Rank, frozen=True, kw_only=True):
@@ -475,38 +390,6 @@ class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_f
 
 #: The report of a rank of a training run.
 RankReport = TrainingReport | ServerReport | ProgramReport
-
-
-class TimedPayload(msgspec.Struct, frozen=True, kw_only=True):
-    """How all-reduces of a payload were timed."""
-
-    payload: Literal["gradient", "sweep"]
-    """The model's gradient as its list of tensors, or one float32 tensor."""
-    bytes: Positive
-    tensors: Positive
-    all_reduces_per_call: Positive
-    """All-reduces one after the other in one call of a compiled function."""
-
-
-class AllReduces(TimedPayload, frozen=True, kw_only=True):
-    """A rank's times of one payload."""
-
-    durations_s: tuple[float, ...]
-    """Of one all-reduce in each repetition."""
-
-
-class BenchmarkedRank(Rank, frozen=True, kw_only=True):
-    """A rank that timed all-reduces."""
-
-    replicas: int
-
-
-class BenchmarkReport(
-    BenchmarkedRank, frozen=True, kw_only=True, tag="benchmark", tag_field="kind"
-):
-    """The report of a rank of an all-reduce benchmark."""
-
-    all_reduces: tuple[AllReduces, ...]
 
 
 def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:

@@ -22,7 +22,6 @@ from tfscaling.record.rank_report import (
     Epoch,
     Examples,
     FromZero,
-    NodeCheck,
     Part,
     Positive,
     Rank,
@@ -30,7 +29,7 @@ from tfscaling.record.rank_report import (
     Share,
     summary,
 )
-from tfscaling.spec.run_spec import JobSpec, Point, RunSpec, Value
+from tfscaling.spec.run_spec import Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
@@ -151,8 +150,7 @@ class HeldOut(Part, frozen=True, kw_only=True):
     metrics: dict[str, float | None]
 
 
-# other keys are ignored: older records have metrics that were removed
-class Metrics(Computation, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class Metrics(Computation, frozen=True, kw_only=True):
     """What the run measured besides its phases."""
 
     loss: float | None
@@ -395,9 +393,6 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """Null unless the run resumed from a checkpoint."""
     short_run: ShortRun | None = None
     """Null unless `stop_after_steps` ended the run."""
-
-    node_check: NodeCheck | None = None
-    """Null unless the platform has `node_check`."""
     use: Use = Use()
 
     def __post_init__(self) -> None:
@@ -517,9 +512,26 @@ def parse(
 ) -> _T:
     """The record in the content of a file, which errors call `where`. Raises RecordError."""
     try:
-        return decoder.decode(content)
+        try:
+            return decoder.decode(content)
+        except msgspec.ValidationError:
+            return decoder.decode(_without_removed(content))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{where}: {_problem(content, version, error)}") from error
+
+
+#: Part of a record, "" for the record itself → keys that older records have and nothing reads.
+_REMOVED = {"": ("node_check",), "metrics": ("gradient_noise_scale", "gradient_norms")}
+
+
+def _without_removed(content: bytes) -> bytes:
+    """The JSON of a record without removed keys: finished runs of older versions count."""
+    plain = msgspec.json.decode(content)
+    for part, keys in _REMOVED.items() if isinstance(plain, dict) else ():
+        values = plain.get(part) if part else plain
+        for key in keys if isinstance(values, dict) else ():
+            values.pop(key, None)
+    return msgspec.json.encode(plain)
 
 
 def _problem(content: bytes, version: int, error: Exception) -> str:
@@ -566,7 +578,7 @@ def checked(record: _R, where: str) -> _R:
     return record
 
 
-def place_of(spec: JobSpec) -> Place:
+def place_of(spec: RunSpec) -> Place:
     """What follows from the specification about ranks and devices."""
     return Place(
         tasks=spec.geometry.tasks,

@@ -394,15 +394,12 @@ class Recipe(Keys, frozen=True, kw_only=True):
     environment: NotEmpty | None = None
     """The program's virtual or conda environment, a folder with `bin/python`; its `bin` comes first
     on PATH. Relative paths start where snakemake runs. null uses PATH as it is."""
-    observe: Literal["nothing", "fit", "events", "tensorboard", "output"] = "nothing"
+    observe: Literal["nothing", "fit", "events", "output"] = "nothing"
     """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
-    it writes, TensorBoard scalars, or patterns on its output."""
+    it writes, or patterns on its output."""
     patterns: dict[Name, NotEmpty] = {}
     """With `observe: output`: metric → regular expression whose one group is its value in a line of
     the output."""
-    log_folder: NotEmpty | None = None
-    """With `observe: tensorboard`: the folder of the program's logs, with the placeholders of
-    `program`."""
     train_examples: Examples | None = None
     """Examples in an epoch of the program: a run that reports more fails. null checks nothing."""
     parameters: dict[ParameterName, ParameterValues] = {}
@@ -479,12 +476,6 @@ class Measured(Keys, frozen=True, kw_only=True):
     """The tables show this machine type."""
     cpus_per_node: Annotated[int, number("CPUs", ge=1, le=100_000)]
     """CPUs that a job requests on each node; its tasks share them evenly."""
-    node_check: Literal["flag", "bar"] | None = None
-    """Checks for a few seconds how fast the nodes of a run compute and send. For a much slower
-    node, `flag` adds a warning; `bar` ends the attempt, and the next one excludes the node. null
-    makes no check."""
-    node_check_factor: Annotated[float, Meta(gt=1, le=1000)] = 2.0
-    """A node is much slower if the median of the others is more than this many times as high."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
     env: dict[VariableName, NoZeroByte] = {}
@@ -598,23 +589,6 @@ class Budget(Keys, frozen=True, kw_only=True):
     platform with runs to do needs a price. null sets no budget."""
     node_hours: Annotated[float, number("node-hours", ge=0)] | None = None
     """The same for nodes times hours. null sets no budget."""
-
-
-class AllReduceBenchmark(Keys, frozen=True, kw_only=True):
-    """All-reduces are timed alone at each configuration that trains by them."""
-
-    enabled: bool = False
-    """If true, each configuration with two or more replicas that trains by all-reduce gets one more
-    job."""
-    sizes_bytes: Annotated[
-        tuple[Annotated[int, Meta(ge=4, le=17_179_869_184, multiple_of=4)], ...],
-        _ONCE,
-        number("bytes"),
-    ] = (4, 64, 1024, 16384, 65536, 262144, 1048576, 4194304, 16777216)
-    """Latency and bandwidth come from one float32 tensor of each of these sizes, multiples of 4;
-    the model's gradient is always timed as well."""
-    repetitions: Annotated[int, Meta(ge=1, le=1_000_000)] = 20
-    """Each size is timed this many times, after two untimed calls."""
 
 
 class Baseline(Keys, frozen=True, kw_only=True):
@@ -800,8 +774,6 @@ class Config(Keys, frozen=True, kw_only=True):
     """Who may read the files of runs and tables, within your umask."""
     budget: Budget = Budget()
     """A sweep with a higher estimate of its remaining runs is refused."""
-    all_reduce_benchmark: AllReduceBenchmark = AllReduceBenchmark()
-    """All-reduces are timed alone for each configuration that uses them."""
     comparison: Comparison = Comparison()
     """These keys set what the comparison shows."""
     question: Question = Question()

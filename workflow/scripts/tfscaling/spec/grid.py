@@ -290,7 +290,7 @@ def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None
             continue
         if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
             rule = f"the program of recipe {name} reports no times of epochs"
-            ways = "execution_time_s, cost_usd, or `observe: fit`, events, tensorboard"
+            ways = "execution_time_s, cost_usd, or `observe: fit`, events"
             raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
         if (metric := recipe.quality.metric) not in config.question.limits:
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")

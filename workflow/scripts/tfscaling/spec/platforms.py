@@ -52,8 +52,6 @@ def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
         yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
     if platform.multi_cluster and platform.cluster is None:
         yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
-    if platform.node_check is not None and platform.launcher == "local":
-        yield "node_check", 'nodes of the launcher "local" are processes; allowed: null'
     if platform.extra is not None and (rule := extra_problem(platform.extra)):
         yield "extra", rule
     if "TF_CONFIG" in platform.env:

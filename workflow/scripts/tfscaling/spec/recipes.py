@@ -52,7 +52,7 @@ _NO_SERVERS = {
     "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
 }
 #: Keys that only mean something with a program.
-PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns", "log_folder")
+PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns")
 #: Keys of all recipes.
 _COMMON_KEYS = {
     *BATCH_SIZE_KEYS,
@@ -63,8 +63,6 @@ TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {
 #: Ways to observe that tell no times of epochs.
 WITHOUT_TIMES = ("nothing", "output")
 _DEFAULTS = Recipe(epochs=1)
-#: Key → the ways to observe that read it.
-_READ_BY = {"patterns": ("output",), "log_folder": ("tensorboard",)}
 #: A word that names a script: a path without placeholders.
 _SCRIPT = re.compile(r"[^{}=]+\.(py|sh)")
 
@@ -350,11 +348,11 @@ def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
     if len(words) == 1 and len(words[0].split()) > 1:
         rule = "no shell reads it; allowed: a list of words, each an item"
         yield NotAllowed(["program", 0], words[0], rule)
-    text, dataset = " ".join([*words, recipe.log_folder or ""]), recipe.dataset
+    text, dataset = " ".join(words), recipe.dataset
     for key, value in recipe.parameters.items():
         if (named := f"{{parameters.{key}}}") not in text and not _takes(dataset, key):
             yield NotAllowed(["parameters", key], value, f"no word of `program` names {named}")
-    if dataset and (named := f"{{{DATASET_PLACEHOLDER}}}") not in " ".join(words):
+    if dataset and (named := f"{{{DATASET_PLACEHOLDER}}}") not in text:
         yield wrong("dataset", f"no word of `program` names {named}, its path")
     if dataset and user_code.is_pipeline(dataset) and user_code.preparing(dataset) is None:
         rule = f"a pipeline without `{user_code.PREPARE}({user_code.FOLDER})` has no files"
@@ -367,18 +365,13 @@ def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
 
 def _of_observation(recipe: Recipe) -> Iterator[NotAllowed]:
     wrong = _refusing(recipe)
-    for key, ways in _READ_BY.items():
-        if getattr(recipe, key) and recipe.observe not in ways:
-            yield wrong(key, f"allowed: leave it out, or `observe: {' or '.join(ways)}`")
+    if recipe.patterns and recipe.observe != "output":
+        yield wrong("patterns", "allowed: leave it out, or `observe: output`")
     if recipe.observe == "output" and not recipe.patterns:
         yield wrong("patterns", "`observe: output` needs patterns, as {loss: 'loss: (.+)'}")
-    if recipe.observe == "tensorboard" and not recipe.log_folder:
-        yield wrong("log_folder", "`observe: tensorboard` needs the folder of the logs")
     for name, pattern in recipe.patterns.items():
         if rule := _pattern_problem(pattern):
             yield NotAllowed(["patterns", name], pattern, rule)
-    if recipe.log_folder and (rule := word_problem(recipe.log_folder, placeholders(recipe))):
-        yield wrong("log_folder", rule)
 
 
 def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:

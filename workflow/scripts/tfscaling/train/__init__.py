@@ -5,9 +5,7 @@ TensorFlow is imported inside functions only: names are known without it.
 
 #: Modules that other packages may import.
 __all__ = [
-    "all_reduce_timing",
     "models",
-    "node_rates",
     "rank",
     "strategies",
 ]
