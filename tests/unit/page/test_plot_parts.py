@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.text import Text
-from plotted import comparison_of, crosses, failed, point, tables_of
+from plotted import comparison_of, crosses, failed, point, points_of, tables_of
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.tables.table_rows import point_of
 
 
 def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:

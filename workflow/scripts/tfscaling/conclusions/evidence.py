@@ -190,7 +190,7 @@ def _is_known(row: Row, name: str) -> bool:
 
 def _against(column: str, row: Row, limit: Limit) -> str:
     """`cost 41.2 (39.8–43.1) US dollars, at most 40`."""
-    shown = value(column, row) if is_known(row[column]) else "unknown"
+    shown = value(column, row) if is_known(row[column]) else "not reported"
     bound = "at least" if limit.at_most is None else "at most"
     return f"{metric_of(column, row).title} {shown}, {bound} {limit.value:g}"
 
