@@ -151,10 +151,9 @@ class Search(Keys, frozen=True, kw_only=True):
     """
 
     basis: Literal["every configuration once", "lines are smooth"] = "every configuration once"
-    """With `every configuration once`, each configuration has a run before anything is decided.
-    With `lines are smooth`, a configuration is also left out without a run, if configurations that
-    differ from it in their nodes alone show that it is behind: you take it that none is far faster
-    than they suggest."""
+    """With `every configuration once`, each one has a run before a decision. With `lines are
+    smooth`, one whose line shows that it is behind gets no run: no configuration may be far off its
+    line."""
     repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
     """A configuration gets at most this many runs."""
 
