@@ -288,7 +288,7 @@ def decide(study: Study) -> list[Choice]:
                 choice = _searched(choice, search, rows)
             else:
                 measured, uncovered = study.compared(rows, goal)
-                has_missed = any(each.misses_limit for each in uncovered)
+                has_missed = any(each.missed for each in uncovered)
                 choice = replace(
                     choice,
                     not_covered=tuple(uncovered),

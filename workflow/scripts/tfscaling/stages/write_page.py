@@ -8,17 +8,22 @@ OUTPUTS  plots/<plot>.svg, with the warnings at its foot; report.html, which loa
 from __future__ import annotations
 
 import shutil
+from itertools import chain
 
 from tfscaling.conclusions import projection
 from tfscaling.conclusions.base import CONCLUSIONS
+from tfscaling.conclusions.decision import ranked
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.spec.config import LINE_AXES
+from tfscaling.spec.run_spec import Point
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
+from tfscaling.tables.table_rows import point_of, rows_of
 
 
 def plots(study: StudyFolder) -> None:
@@ -28,10 +33,32 @@ def plots(study: StudyFolder) -> None:
         study.read("epochs"),
         study.read("published", ()),
         data_warnings.footnotes(data_warnings.read(study.tables / "warnings.json")),
+        lines_first(study),
     )
     (study.folder / "plots").mkdir(exist_ok=True)
     for name, title in titles_of(study).items():
         plot_figure.save(PLOTS[name].draw(tables, title), study.plot(name))
+
+
+def lines_first(study: StudyFolder) -> list[Point]:
+    """Points whose lines plots show first: recommended, next best and baseline, then by rank."""
+    if len(study.read("comparison")) <= plot_figure.LINES_MAX:
+        return []
+    evidence, goal = write_tables.evidence_of(study), study.config.question.goal
+    chosen = [row for row in rows_of(study.read("decision")) if row["goal"] == goal]
+    taken = [point_of(row) for row in chosen if row["platform"] is not None]
+    by_rank = [
+        [point_of(row) for row in ranked(goal, evidence.compared(rows, goal)[0])]
+        for rows in evidence.works.values()
+    ]
+    lines = {_line_of(point) for point in taken}
+    next_best = (next((p for p in own if _line_of(p) not in lines), None) for own in by_rank)
+    baselines = (point_of(row) for row in evidence.points if row["speedup"] == 1)
+    return [*taken, *filter(None, next_best), *baselines, *chain(*by_rank)]
+
+
+def _line_of(point: Point) -> tuple[object, ...]:
+    return tuple(getattr(point, axis) for axis in LINE_AXES)
 
 
 def titles_of(study: StudyFolder) -> dict[str, str]:
