@@ -156,9 +156,9 @@ def make(folder: Path, runs: int) -> None:
     raw |= {"comparison": shown, "published": published}
     config = configuration.validate(raw)
     made = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
-    (folder / "study/tables").mkdir(parents=True)
-    (folder / "study/config.json").write_bytes(msgspec.json.encode(config))
-    made.write(folder / "study/manifest.json")
+    (folder / "study/details").mkdir(parents=True)
+    (folder / "study/details/config.json").write_bytes(msgspec.json.encode(config))
+    made.write(folder / "study/details/manifest.json")
     generator.write_records(made.runs, folder / "runs")
 
 
@@ -208,9 +208,7 @@ def main() -> None:
             for checkout, measured in zip(checkouts, rounds, strict=True):
                 measured.append(checkout.measure())
         folder = checkouts[0].folder
-        runs, points = (
-            rows(folder / f"study/tables/{name}.csv") for name in ("runs", "comparison")
-        )
+        runs, points = (rows(folder / f"study/{name}.csv") for name in ("runs", "comparison"))
     print(f"{len(runs)} runs, {len(points)} points")
     if any(row["status"] != "ok" for row in runs + points) or len(runs) < args.runs:
         sys.exit("not all runs are in the tables")
