@@ -45,7 +45,6 @@ MALFORMED: list[tuple[str, Any, str, str]] = [
     (B + "tasks_per_node", "2+1\n", "", r'"2+1\n"'),
     (B + "tasks_per_node", "2+\uff11", "", r'"2+\uff11"'),
     (B + "platform", "cluster\n", "", r'"cluster\n"'),
-    (B + "repeat_until", {"relative_interval": 5}, ".relative_interval", "5"),
     (R + "learning_rate", 0, "", "0"), (R + "momentum", 1, "", "1"),
     (R + "learning_rate", math.nan, "", "NaN"), (R + "learning_rate", math.inf, "", "Infinity"),
     (R + "optimizer", "adm", "", '"adm"'), (R + "epochs", "\uff18", "", r'"\uff18"'),

@@ -44,6 +44,7 @@ REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
 #: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
 REMOVED = {
     "gradient_noise_scale": "this key was removed, without a replacement; delete it",
+    "repeat_until": "this key was removed; raise `repeats`: finished runs are kept",
     "log_folder": "this key was removed with `observe: tensorboard`; use `events` or `output`",
     **dict.fromkeys(
         ("node_check", "node_check_factor"),
