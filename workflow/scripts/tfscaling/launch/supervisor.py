@@ -228,7 +228,6 @@ _DOING_AFTER = {
     "imported": Doing.MEETING,
     "rendezvous": Doing.LOADING,
     "data": Doing.LOADING,
-    "sent": Doing.WAITING,
     "probed": Doing.WAITING,
     "end": Doing.ENDED,
 }
