@@ -332,9 +332,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     label_smoothing: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     """This fraction of each label is spread over all classes in the trained loss, not in the loss
     of held-out examples."""
-    accumulate_steps: Annotated[int, number("parts", ge=1, le=1000)] = 1
-    """A replica computes its batch in this many equal parts: one update and one exchange of
-    gradients per step, in the memory of a part."""
     epochs: Annotated[int, Meta(ge=1, le=1_000_000)]
     """Passes over the training examples."""
     stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
