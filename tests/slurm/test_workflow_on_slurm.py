@@ -141,34 +141,6 @@ def test_the_finished_sweep_has_nothing_to_do(swept: Project, submit: Submit) ->
     assert "Nothing to be done" in output
 
 
-def test_a_benchmark_has_the_geometry_of_its_points_runs(
-    swept: Project, submit: Submit, tmp_path: Path
-) -> None:
-    copy = swept.copy(tmp_path / "project")
-    sizes = [4, 1024, 65536, 1048576, 4194304]
-    benchmark = {"enabled": True, "sizes_bytes": sizes, "repetitions": 7}
-    copy.overlay({**GEOMETRY, "all_reduce_benchmark": benchmark})
-    (run,) = [
-        r for r in copy.records() if (r["axes"]["platform"], r["axes"]["nodes"]) == ("gpu", 3)
-    ]
-    path = f"results/all_reduce/{run_path(run).rpartition('/')[0]}/all_reduce.json"
-    code, output = submit(copy, path)
-    assert code == 0, output[-5000:]
-    record = json.loads((copy.folder / path).read_text())
-    hosts = [rank["host"] for rank in record["ranks"]]
-    assert len(set(hosts)) == 3 and all(host.startswith("gpu") for host in hosts)
-    job = record["environment"]["slurm_job"]
-    assert (job["partition"], int(job["nodes_allocated"])) == ("gpu", 3)
-    assert int(job["cpus_allocated"]) == 2 * 3
-    copy.snakemake("partial")
-    rows = copy.table("results/main/partial/tables/communication.csv")
-    status = {(row["platform"], row["nodes"]): row["status"] for row in rows}
-    assert status == {
-        (platform, str(nodes)): "single replica" if nodes == 1 else "missing"
-        for platform, nodes in POINTS
-    } | {("gpu", "3"): "ok"}
-
-
 def test_a_changed_partition_reruns_no_training(swept: Project, tmp_path: Path) -> None:
     copy = swept.copy(tmp_path / "project")
     copy.overlay({**GEOMETRY, "platforms": {"cpu": {"partition": "gpu"}}})

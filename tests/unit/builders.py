@@ -27,7 +27,7 @@ from tfscaling.record.rank_report import Epoch
 from tfscaling.spec import configuration, grid
 from tfscaling.spec import manifest as manifests
 from tfscaling.spec.config import Config
-from tfscaling.spec.manifest import PlannedBenchmark, PlannedRun
+from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.registries import Registries
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.stages.study_folder import StudyFolder
@@ -169,10 +169,9 @@ def write_record(
     return path
 
 
-def write_failure(folder: Path, planned: PlannedRun | PlannedBenchmark, **cause: Any) -> None:
-    """Write the failure report of a run or a benchmark, below the folder of all of them."""
+def write_failure(folder: Path, planned: PlannedRun, **cause: Any) -> None:
+    """Write the failure report of a run, below the folder of all runs."""
     usual = {"kind": "rank_died", "message": "exit code 3", "rank": 1, "host": "node1"}
-    assert planned.spec is not None
     path = folder / planned.spec.path / run_record.FAILURE
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"axes": planned.spec.axes, "attempt": 1, "cause": {**usual, **cause}}

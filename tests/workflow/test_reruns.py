@@ -67,7 +67,6 @@ def test_cosmetic_changes_rerun_no_training(copied: Project) -> None:
             },
             published={"path": "resources/published_results.csv"},
             budget={"node_hours": 1000},
-            all_reduce_benchmark={"enabled": True},
             plots={"speedup": {"title": "Another title"}},
             platforms={"laptop": laptop},
         )

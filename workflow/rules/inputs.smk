@@ -66,15 +66,6 @@ def table_of_regressions(wildcards):
     return f"{RESULTS}/tables/regressions.csv"
 
 
-def records_of_benchmarks(wildcards):
-    """The records of all benchmarks, none unless they are enabled."""
-    return [
-        f"results/all_reduce/{path}/all_reduce.json"
-        for path, spec in BENCHMARKS.items()
-        if CONFIG.is_selected(spec.point.platform)
-    ]
-
-
 def plan_submission(wildcards):
     """How jobs leave this machine, as JSON."""
     described = sweep_jobs.describe(workflow, rules.train.rule.name)

@@ -36,11 +36,11 @@ rule write_manifest:
 # before other texts: `{prefix}results/{study}` and `{prefix}results`.
 STUDY = os.path.dirname(rules.write_manifest.output.manifest)
 ROOT = os.path.dirname(STUDY)
-JOBS = SweepJobs(workflow, RUNS, BENCHMARKS, ROOT)
+JOBS = SweepJobs(workflow, RUNS, ROOT)
 #: Runs of searches that failed too often: their points are eliminated.
 ELIMINATED = retries.given_up(MANIFEST, Path(ROOT, "runs")) if MANIFEST.searches else frozenset()
 #: The snakemake of a job regenerates nothing.
-RERUNS = Reruns(CONFIG, *((RUNS, BENCHMARKS) if workflow.is_main_process else ({}, {})), Path(ROOT))
+RERUNS = Reruns(CONFIG, RUNS if workflow.is_main_process else {}, Path(ROOT))
 
 
 checkpoint assess_repeats:

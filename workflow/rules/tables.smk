@@ -33,7 +33,6 @@ rule compare:
         config=f"{RESULTS}/config.json",
         published=PUBLISHED,
         reference=REFERENCE,
-        benchmarks=records_of_benchmarks,
         code=CODE,
     output:
         **{name: f"{RESULTS}/tables/{name}.csv" for name in ("comparison", *CONCLUSIONS)},

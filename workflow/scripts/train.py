@@ -42,7 +42,7 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    launching.add_arguments(parser, RunSpec)
+    launching.add_arguments(parser)
     what = "file of prepare_dataset; none for a program that has its own data"
     parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
@@ -90,7 +90,7 @@ def finish(
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
     checksums of the user code that they were to load.
     """
-    reports = rank_files.reports(attempt.scratch, rank_files.TRAINING)
+    reports = rank_files.reports(attempt.scratch)
     problems = checks.problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
     divergence = problems.pop(checks.FINITE, "")

@@ -29,7 +29,7 @@ def sweep(*jobs: SimpleNamespace, is_main: bool = True) -> SweepJobs:
     """Of a run and of an extra repeat, which may have to be made."""
     dag = SimpleNamespace(needrun_jobs=lambda: iter(jobs))
     workflow = SimpleNamespace(dag=dag, is_main_process=is_main)
-    return SweepJobs(workflow, {r.spec.path: r for r in (RUN, EXTRA)}, {}, "results")
+    return SweepJobs(workflow, {r.spec.path: r for r in (RUN, EXTRA)}, "results")
 
 
 def test_rounds_to_do_may_ask_for_every_extra_repeat() -> None:

@@ -38,6 +38,11 @@ def job_id(environ: Mapping[str, str]) -> str | None:
     return environ.get("SLURM_JOB_ID") or None
 
 
+def part_of_allocation(environ: Mapping[str, str]) -> str | None:
+    """Return the nodes, as a list for srun, of a run that has a part of its job; None: all."""
+    return environ.get("TFSCALING_NODES") or None
+
+
 def step_id(environ: Mapping[str, str]) -> str | None:
     """Return the id of the step that runs this task, such as 12.0; None outside a step."""
     job, step = job_id(environ), environ.get("SLURM_STEP_ID")

@@ -126,17 +126,17 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Time, node-hours and cost of whole trainings, projected from runs that `stop_after_steps` "
         "ended; and what a run of the whole took, where one was made.",
     ),
-    "communication": Conclusion(
-        "communication",
-        "Communication",
-        "Time of an all-reduce of the model's gradient, timed alone, with latency and bandwidth; "
-        "and the measured step compared with computation plus all-reduce, without overlap.",
-    ),
     "attribution": Conclusion(
         "what_holds_back",
         "Bottleneck analysis",
         "Input, computation, waiting for slower ranks and communication in a step, where the "
         "recipe has `attribution: true`.",
+    ),
+    "nodes": Conclusion(
+        "nodes",
+        "Nodes",
+        "How many times as long runs take with each node, where runs of a configuration had "
+        "different nodes.",
     ),
     "methodology": Conclusion(
         "methodology",
@@ -144,7 +144,6 @@ CONCLUSIONS: dict[str, Conclusion] = {
         'Rules of Hoefler and Belli, "Scientific Benchmarking of Parallel Computing Systems" '
         "(SC15) and of MLPerf Training, each checked on this data set.",
         "Method",
-        uses=("communication",),
     ),
 }
 

@@ -289,14 +289,13 @@ class Study(Sweep):
 
     `published_tolerance` is the fraction by which the `published_results` may lie outside the
     measured range. `indifference` is the fraction below which a difference between points does
-    not matter. The all-reduce benchmarks lie below `benchmarks_dir`. `reference` is the study that
-    `compare_with` names; `forecast_nodes` are the numbers of nodes of `forecast`.
+    not matter. `reference` is the study that `compare_with` names; `forecast_nodes` are the numbers
+    of nodes of `forecast`.
     """
 
     manifest: Manifest
     published_results: Sequence[PublishedResult] = ()
     published_tolerance: float = Published().tolerance
-    benchmarks_dir: Path = Path("results/all_reduce")
     reference: Reference | None = None
     forecast_nodes: Sequence[int] = ()
     question: Question = field(default_factory=Question)

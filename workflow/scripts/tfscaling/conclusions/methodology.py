@@ -20,7 +20,6 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.phases import PHASES, TRAINER_PHASES
 from tfscaling.record.rank_report import PACKAGES
-from tfscaling.spec.manifest import NO_ALL_REDUCE, OF_PROGRAM
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import all_at_target
@@ -58,11 +57,10 @@ class Data:
     """The tables and the manifest as the rules look at them.
 
     `valid` are the runs that count, `timed` the ones with times that count, `points` the points
-    with valid runs, `compared` the points with a different point as baseline, `benchmarks` the rows
-    of `communication`.
+    with valid runs, `compared` the points with a different point as baseline.
     """
 
-    def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
+    def __init__(self, study: Study) -> None:
         runs, comparison = study.runs, study.comparison
         self.runs, self.comparison = runs, comparison
         self.platforms = study.manifest.platforms
@@ -76,8 +74,6 @@ class Data:
         #: What was planned for each of `valid`.
         keys = zip(points_of(self.valid), self.valid["repeat"].tolist(), strict=True)
         self.planned: list[RunSpec] = [planned[key] for key in keys]
-        timed = pd.DataFrame({"runs": []}) if communication is None else communication
-        self.benchmarks = timed[timed["runs"] > 0]
 
     @property
     def compared(self) -> pd.DataFrame:
@@ -231,12 +227,6 @@ def _bounds(data: Data) -> Iterator[Part]:
     points = data.points
     ideal = known(points, "speedup", "scaling_efficiency")
     yield data.share(points, ideal, "configurations have their ideal speed-up", "have none")
-    timed = data.benchmarks
-    if len(timed):
-        timed = timed[~timed["status"].isin([NO_ALL_REDUCE, OF_PROGRAM])]
-        bounded = known(timed, "step_bound_s", "step_time_over_bound")
-        text = "steps are compared with computation plus all-reduce, measured alone"
-        yield data.share(timed, bounded, text, "do not")
 
 
 @_rule(MLPERF, "The clock stops when the same quality is reached.")
@@ -273,9 +263,9 @@ class RuleRow(msgspec.Struct):
     evidence: str
 
 
-def table(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
+def table(study: Study) -> pd.DataFrame:
     """One `RuleRow` per rule."""
-    data, rows = Data(study, communication), []
+    data, rows = Data(study), []
     for source, text, check in RULES.values():
         parts = [*check(data)] if len(data.points) else [(None, "nothing is measured yet")]
         holds = [good for good, _ in parts if good is not None]

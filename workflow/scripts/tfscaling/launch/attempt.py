@@ -33,7 +33,7 @@ from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import DoesNotFit, RecordError, RunRecord
 from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import JobSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 
 #: The launcher's own output, as the rules have it.
 LOG = "launch.log"
@@ -85,7 +85,7 @@ class Attempt:
         return attempts.path(self.folder, self.number)
 
     def run_ranks(
-        self, script: Path, arguments: Sequence[str], spec: JobSpec, limits: Limits
+        self, script: Path, arguments: Sequence[str], spec: RunSpec, limits: Limits
     ) -> Cause | None:
         """Run `script` on all ranks until they have ended and their files are here.
 
@@ -102,16 +102,16 @@ class Attempt:
             rank_files.wait(self.scratch, ranks, limits.latency_wait_s)
         return cause
 
-    def _start(self, command: Sequence[str], spec: JobSpec, stall_timeout_s: float) -> Cause | None:
+    def _start(self, command: Sequence[str], spec: RunSpec, stall_timeout_s: float) -> Cause | None:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
             time_source = stack.enter_context(clock.served(own_host))
             own: dict[str, str] = {}
-            if spec.loads_tensorflow and _TUNABLES not in os.environ:
+            is_of_program = bool(spec.recipe.program)
+            if not is_of_program and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
-            is_of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
             if is_of_program and not is_local and slurm_job.signals_children_alone():
                 own[user_program.PASSES_ON] = "1"
             request = Request(
@@ -124,7 +124,7 @@ class Attempt:
                 setup=settings.setup,
                 env={**own, **settings.env, clock.VARIABLE: time_source},
                 mpi=settings.mpi if spec.by_mpi else None,
-                forks=spec.loads_tensorflow,
+                forks=not is_of_program,
                 held=stack,
             )
             try:
@@ -132,13 +132,13 @@ class Attempt:
             except ClusterError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
-            grace_s = supervisor.CHECKPOINT_GRACE_S if spec.writes_checkpoints else None
+            grace_s = supervisor.CHECKPOINT_GRACE_S if spec.recipe.writes_checkpoints else None
             cause = supervisor.Supervisor(
                 commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
             ).run()
             return None if cause is None else failures.without_gpus(cause, self.scratch)
 
-    def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
+    def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
         """Print the cause, leave failure.json with it, and end with exit status 1."""
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
@@ -168,9 +168,9 @@ class Limits(NamedTuple):
     latency_wait_s: float
 
 
-def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of all launchers of ranks: the specification, the limits of waiting."""
-    run_spec.add_argument(parser, kind)
+    run_spec.add_argument(parser)
     parser.add_argument(
         "--stall-timeout-s",
         type=float,
@@ -185,7 +185,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
     )
 
 
-def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) -> None:
+def run(folder: Path, spec: RunSpec, work: Callable[[Attempt], Cause | None]) -> None:
     """Run an attempt at the job: `work`, which returns the cause if it failed.
 
     Whatever goes wrong, a signal included, failure.json has the cause, and the exit status is 1.
@@ -272,7 +272,7 @@ def _is_stale(spec: RunSpec, record: RunRecord | DoesNotFit, dataset_file: Path 
     return dataset_file is not None and any(run_states.other_data(data, dataset_file.parent))
 
 
-def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
+def _tell_of_restart(attempt: Attempt, spec: RunSpec) -> None:
     """Leave a cause in the attempt before, if its launcher had no time to, as without power.
 
     Slurm has started the job again, and gives no reason.
@@ -281,7 +281,7 @@ def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
         return
     try:
-        earlier = run_spec.read(last / attempts.SPEC, type(spec))
+        earlier = run_spec.read(last / attempts.SPEC)
     except run_spec.SpecError:  # it had not begun
         return
     times_s = [path.stat().st_mtime for path in last.iterdir()]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tfscaling.cluster import process_management
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, gpus_here
+from tfscaling.cluster.slurm_environment import part_of_allocation
 from tfscaling.launch.rank_files import rank_log
 from tfscaling.spec.geometry import Geometry
 
@@ -69,6 +70,7 @@ def srun(request: Request) -> list[Command]:
         f"--ntasks={shape.tasks}",
         f"--ntasks-per-node={shape.tasks_per_node_max}",
         "--distribution=block",
+        *([f"--nodelist={part}"] if (part := part_of_allocation(os.environ)) else []),
         f"--cpus-per-task={request.cpus_per_task}",
         *([f"--mpi={request.mpi}"] if request.mpi else []),
         "--kill-on-bad-exit=1",

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tfscaling.cluster.nodelist import NodeListError, expand
-from tfscaling.cluster.slurm_environment import job_id, restarts
+from tfscaling.cluster.slurm_environment import job_id, part_of_allocation, restarts
 from tfscaling.launch.rank_files import last_lines
 from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
@@ -82,6 +82,9 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
         # this Slurm powers no nodes up: its scheduler was slow
         waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
         job = replace(job, queue_time_s=waited_s, boot_time_s=0.0)
+    if part := part_of_allocation(environ):
+        why = "the run is a part of an allocation, which waited once for all its runs"
+        job = replace(job, nodes=part, queue_time_s=None, boot_time_s=None, queue_time_reason=why)
     return replace(job, restarts=restarts(environ))
 
 
@@ -103,7 +106,12 @@ def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
 def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
     """Joules of the job's steps that have ended, as Slurm accounts them; None if it does not."""
     number, plugin = job_id(environ), (_config() or {}).get(ENERGY_PLUGIN, "")
-    if number is None or not plugin.startswith("acct_gather_energy/") or plugin.endswith("/none"):
+    if (
+        number is None
+        or part_of_allocation(environ)
+        or not plugin.startswith("acct_gather_energy/")
+        or plugin.endswith("/none")
+    ):
         return None
     options = ("--noheader", "--parsable2", "--format=JobIDRaw,ConsumedEnergyRaw")
     shown = _answer("sacct", f"--jobs={number}", *options) or ""
@@ -142,7 +150,7 @@ def start_again(environ: Mapping[str, str]) -> None:
     Also where the partition itself would cancel it. Returns if it is not allowed, or when the job
     has not ended after `_REQUEUED_S`.
     """
-    fields = _own_fields(environ)
+    fields = {} if part_of_allocation(environ) else _own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
         return
     if _answer("scontrol", "requeue", fields["JobId"], is_silent=True) is not None:

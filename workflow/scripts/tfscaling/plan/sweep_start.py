@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfscaling.plan.reruns import Reruns
-from tfscaling.plan.sweep_jobs import SLURM, SLURM_SWEEP, SweepJobs
+from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, SweepJobs
 from tfscaling.record import prepared_data, run_states
 from tfscaling.spec import grid, user_code, variants
 from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
 from tfscaling.spec.configuration import Sources, problem
 from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.spec.run_spec import RunSpec
 
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (
@@ -52,7 +51,7 @@ class SweepStart:
     @property
     def follows_jobs(self) -> bool:
         """Whether the executor asks the sweep about its jobs, as `slurm-sweep` does."""
-        return bool(self.jobs.workflow.executor_plugin.name == SLURM_SWEEP)
+        return bool(self.jobs.workflow.executor_plugin.name in FOLLOWING)
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
@@ -91,7 +90,7 @@ class SweepStart:
         for job in self.jobs.to_do():
             output = str(next(iter(job.output), ""))
             spec = self.jobs.specs.get(output)
-            if not isinstance(spec, RunSpec) or not Path(output).exists():
+            if spec is None or not Path(output).exists():
                 continue
             made_again = self.jobs.workflow.dag.reason(job).updated_input_run & set(job.input)
             if made_again and spec.path not in self.reruns.runs_of_changed_data:
@@ -108,10 +107,9 @@ class SweepStart:
 
         if self.jobs.workflow.deployment_settings.deployment_method:
             return
-        due = self.jobs.specs_to_do()
-        runs = [spec for spec in due if isinstance(spec, RunSpec)]
+        runs = self.jobs.specs_to_do()
         yield local_checks.cuda_problem(runs, self.config)
-        yield local_checks.mpi_problem(due, self.config)
+        yield local_checks.mpi_problem(runs, self.config)
         if self.config.check_models:
             outcome = local_checks.check(runs, Path(self.jobs.results))
             if outcome.warning:
@@ -160,7 +158,6 @@ class SweepStart:
 
     def _follow_jobs(self, logger: logging.Logger) -> None:
         """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
-        from snakemake_executor_plugin_slurm_sweep import Executor
         from snakemake_interface_common.exceptions import WorkflowError
 
         from tfscaling.plan.retries import SlurmSweep
@@ -171,7 +168,8 @@ class SweepStart:
         # None: the cluster of this machine
         clusters = {None, *(each.cluster for each in platforms if each.multi_cluster)}
         try:
-            Executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
+            executor = self.jobs.workflow.executor_plugin.executor
+            executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
         except WorkflowError as error:
             raise SystemExit(str(error)) from error
 

@@ -29,7 +29,7 @@ from tfscaling.record.rank_report import (
     Share,
     summary,
 )
-from tfscaling.spec.run_spec import JobSpec, Point, RunSpec, Value
+from tfscaling.spec.run_spec import Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
@@ -578,7 +578,7 @@ def checked(record: _R, where: str) -> _R:
     return record
 
 
-def place_of(spec: JobSpec) -> Place:
+def place_of(spec: RunSpec) -> Place:
     """What follows from the specification about ranks and devices."""
     return Place(
         tasks=spec.geometry.tasks,

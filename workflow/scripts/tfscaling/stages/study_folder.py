@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 
 from tfscaling.files import program_errors
-from tfscaling.record import benchmark_record
 from tfscaling.spec.config import POINT_AXES, Config
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import table_rows
@@ -42,11 +41,6 @@ class StudyFolder:
     def runs_dir(self) -> Path:
         """The folder of all run records."""
         return (self.results or self.folder.parent) / "runs"
-
-    @property
-    def benchmarks_dir(self) -> Path:
-        """The folder of all benchmark records."""
-        return benchmark_record.folder_beside(self.runs_dir)
 
     @property
     def tables(self) -> Path:

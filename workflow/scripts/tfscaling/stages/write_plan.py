@@ -264,11 +264,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
     if unpriced := costed_plan.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
-    if made.benchmarks:
-        number, hours, dollars, _ = sums(costed_plan.total(made.benchmarks))
-        more = f"{number} benchmarks to do, at most {hours} node-hours and {dollars} US dollars"
-        found.append(f"Not in the sums, but in the budget: {more} ({costed_plan.TIME_LIMIT}).")
-    if problems := costed_plan.budget_problems(config, made.runs, made.benchmarks):
+    if problems := costed_plan.budget_problems(config, made.runs):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]

@@ -1,6 +1,6 @@
 """Tables, conclusions and regressions of a study.
 
-INPUTS   config.json, manifest.json, the run and benchmark records, published results and another
+INPUTS   config.json, manifest.json, the run records, published results and another
          study if configured
 OUTPUTS  tables/runs.{csv,parquet}, tables/epochs.csv; tables/comparison.{csv,md},
          tables/platforms/*.md;
@@ -119,7 +119,6 @@ def evidence_of(study: StudyFolder) -> Study:
         study.manifest,
         published_results.read(config.published.path),
         config.published.tolerance,
-        study.benchmarks_dir,
         Reference.read(Path(config.compare_with)) if config.compare_with else None,
         config.forecast.nodes,
         config.question,

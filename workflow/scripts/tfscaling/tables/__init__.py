@@ -9,6 +9,7 @@ __all__ = [
     "data_warnings",
     "display",
     "estimates",
+    "node_effects",
     "published_results",
     "rows",
     "runs_table",

@@ -1,0 +1,69 @@
+"""Softmax regression on MNIST at a stated pace, so that the right answers are known beforehand.
+
+train.py MNIST_FILE EXAMPLES BATCH PRECISION EPOCHS SEED [MEMORY_MB_PER_EXAMPLE]. The accuracy is
+real. `run_s` has the duration: a device that is twice as fast in float16, and a network that costs
+time with every further node. With the last argument a step really fills this much memory for each
+of its examples.
+"""
+
+import os
+import sys
+import time
+
+BEGIN_S = time.monotonic()
+
+import numpy as np  # noqa: E402  # its import is a part of LOAD_S
+
+import observe  # noqa: E402
+
+LOAD_S, STEP_S, EXAMPLE_S, EXCHANGE_S = 1.0, 0.03, 0.0006, 0.03
+RATE = {"float32": 1, "float16": 2}
+
+
+def step_s(examples, precision, nodes):
+    """Seconds of a step of this many examples, which the nodes share."""
+    return STEP_S + EXAMPLE_S * examples / RATE[precision] / nodes + EXCHANGE_S * (nodes - 1)
+
+
+def run_s(examples, batch, precision, epochs, nodes):
+    """Seconds of a run."""
+    sizes = [min(batch, examples - n) for n in range(0, examples, batch)]
+    return LOAD_S + epochs * sum(step_s(size, precision, nodes) for size in sizes)
+
+
+def mnist(path, part, number):
+    with np.load(path) as arrays:
+        images, labels = arrays[f"x_{part}"][:number], arrays[f"y_{part}"][:number]
+    images = images.reshape(len(images), -1).astype(np.float32)
+    return images / 255 if images.max() > 1 else images, labels.astype(int)
+
+
+def main():
+    path, examples, batch, precision, epochs, seed, *memory_mb = sys.argv[1:]
+    examples, batch, epochs = int(examples), int(batch), int(epochs)
+    nodes = int(os.environ["WORLD_SIZE"])
+    images, labels = mnist(path, "train", examples)
+    test_images, test_labels = mnist(path, "test", 2000)
+    generator = np.random.default_rng(int(seed))
+    weights = np.zeros((images.shape[1], 10), precision)
+    end_s = BEGIN_S + LOAD_S
+    for _ in range(epochs):
+        order = generator.permutation(examples)
+        batches = [order[n : n + batch] for n in range(0, examples, batch)]
+        for chosen in observe.steps(batches, examples=lambda chosen: len(chosen) // nodes):
+            end_s += step_s(len(chosen), precision, nodes)
+            held = np.ones(int(float(*memory_mb) * len(chosen)) << 17) if memory_mb else None
+            logits = images[chosen] @ weights.astype(np.float32)
+            errors = np.exp(logits - logits.max(axis=1, keepdims=True))
+            errors /= errors.sum(axis=1, keepdims=True)
+            errors[np.arange(len(chosen)), labels[chosen]] -= 1
+            weights -= (0.3 / len(chosen) * images[chosen].T @ errors).astype(precision)
+            del held
+            time.sleep(max(0.0, end_s - time.monotonic()))
+        observe.epoch()
+        right = (test_images @ weights.astype(np.float32)).argmax(axis=1) == test_labels
+        observe.eval(accuracy=float(right.mean()))
+
+
+if __name__ == "__main__":
+    main()

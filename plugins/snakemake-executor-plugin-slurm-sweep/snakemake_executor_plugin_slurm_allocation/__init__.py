@@ -1,0 +1,365 @@
+"""Executor plugin of Snakemake: a sweep inside one Slurm allocation, each job a step of it.
+
+It extends the executor `slurm-sweep`. The first job submits an allocation as large as the largest
+job; started inside a Slurm job, Snakemake uses this job instead. Each job runs on its part of the
+nodes, several on disjoint parts at the same time. A job starts only if its `runtime` ends before
+the allocation does: what is left continues in the next allocation.
+"""
+
+import hashlib
+import math
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import snakemake_executor_plugin_slurm_sweep as sweep
+from snakemake_executor_plugin_slurm import common_settings
+from snakemake_executor_plugin_slurm_sweep import output_of
+from snakemake_executor_plugin_slurm_sweep.queue import PENDING
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from .rotation import Rotation
+
+__all__ = ["Executor", "ExecutorSettings", "common_settings"]
+
+#: The environment variable with the nodes of a job, which its own srun uses.
+NODES = "TFSCALING_NODES"
+#: The name by which a next start finds an allocation; its comment is the working directory.
+_NAME = "tfscaling-allocation"
+#: Seconds between two looks at allocation and steps.
+_PERIOD_S = 2
+#: Seconds of an allocation before its end in which no job may run.
+_MARGIN_S = 20
+#: Seconds after which an allocation without jobs is returned.
+_IDLE_S = 60
+#: Lines of shell: srun within a step takes the geometry of the step from Slurm's variables.
+_FORGET = """for name in $(env | sed -n 's/^\\(SLURM_[A-Z_]*\\)=.*/\\1/p'); do
+    case $name in SLURM_CONF|SLURM_JOB_ID|SLURM_GRES) ;; *) unset $name ;; esac
+done
+"""
+#: Ending of the file next to the log of a step that names the step's nodes.
+_NODES_OF_STEP = ".nodes"
+_RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
+
+
+@dataclass
+class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstream has no types
+    """Settings of `slurm`, and how large an allocation is and what runs in it."""
+
+    duration_min: Optional[int] = field(  # noqa: UP045  # Snakemake reads this type
+        default=None,
+        metadata={
+            "help": "Minutes of an allocation; by default the time that all jobs need, if each "
+            "takes its runtime.",
+            "env_var": False,
+            "required": False,
+        },
+    )
+    one_at_a_time: bool = field(
+        default=False,
+        metadata={
+            "help": "Run one job after the other, where jobs on different nodes would disturb "
+            "each other, as on a shared network. By default jobs on disjoint nodes run together.",
+            "env_var": False,
+            "required": False,
+        },
+    )
+
+
+@dataclass
+class Step:
+    """A job of Snakemake in an allocation. `process` is its srun; None before, or if adopted."""
+
+    name: str
+    job: Any
+    log: Path
+    command: str = ""
+    nodes: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+    state: str = PENDING
+
+    @property
+    def info(self) -> SubmittedJobInfo:
+        """The job as Snakemake follows it."""
+        return SubmittedJobInfo(self.job, external_jobid=self.name, aux={"slurm_logfile": self.log})
+
+    @property
+    def record(self) -> Path:
+        """The file with its nodes, for the next start."""
+        return self.log.with_suffix(_NODES_OF_STEP)
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return int(self.job.resources.get("nodes", 1))
+
+    @property
+    def runtime_s(self) -> float:
+        """The longest time that the job may take."""
+        return 60.0 * float(self.job.resources.get("runtime", 60))
+
+
+@dataclass
+class Allocation:
+    """A job of Slurm that holds nodes. It `is_own` if this sweep submitted it."""
+
+    number: str
+    is_own: bool = True
+    state: str = PENDING
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    end_s: float = math.inf
+    idle_since_s: float | None = None
+
+    def look(self) -> None:
+        """Update state, nodes and end by squeue; no answer changes nothing."""
+        fields = ("--format=%T|%N|%e|%r", "--noheader", "--states=all", f"--jobs={self.number}")
+        environ = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+        done = subprocess.run(["squeue", *fields], capture_output=True, text=True, env=environ)
+        if done.returncode:
+            self.state = _FAILED if "Invalid job id" in done.stderr else self.state
+            return
+        self.state, nodes, end, self.reason = (done.stdout.strip() or f"{_FAILED}|||").split("|", 3)
+        if self.state == _RUNNING:
+            self.nodes = _expanded(nodes) or self.nodes
+            self.end_s = float(end) if end.isdecimal() else math.inf
+
+    @property
+    def remaining_s(self) -> float:
+        """The time until Slurm ends it, less a margin."""
+        return self.end_s - time.time() - _MARGIN_S
+
+    def release(self) -> None:
+        """Return the nodes to Slurm, if the sweep submitted the allocation."""
+        if self.is_own:
+            subprocess.run(["scancel", self.number], capture_output=True)
+
+
+class Executor(sweep.Executor):
+    """The executor `slurm-sweep`, with steps of an allocation in place of Slurm's jobs."""
+
+    #: Allocations by what Slurm needs to know but the numbers of nodes. Snakemake's thread looks
+    #: at it before `__post_init__`.
+    _allocations: dict[tuple[str, ...], Allocation] = {}
+
+    def __post_init__(self, test_mode: bool = False) -> None:
+        super().__post_init__(test_mode)
+        self._steps: dict[str, Step] = {}
+        self._allocations = {}
+        self._rotation = Rotation()
+        for record in self.slurm_logdir.rglob(f"*{_NODES_OF_STEP}"):
+            self._rotation.add(record.read_text().split())
+        #: Names of steps that an earlier start left; None: not looked for yet.
+        self._left: set[str] | None = None
+
+    # Jobs become steps
+
+    def _submit(self, job: Any) -> SubmittedJobInfo | None:
+        """Queue the job; it starts when its allocation has nodes for it."""
+        step = self._step(job)
+        step.log.parent.mkdir(parents=True, exist_ok=True)
+        step.command = self.format_job_exec(job)
+        self._steps[step.name] = step
+        return step.info
+
+    def _step(self, job: Any) -> Step:
+        name = f"tfscaling-{hashlib.sha256(bytes(output_of(job))).hexdigest()[:16]}"
+        return Step(name, job, self._log(job, name))
+
+    def _adopt(self, job: Any) -> SubmittedJobInfo | None:
+        """The step of an earlier, killed start that makes the same output, or None."""
+        step = self._step(job)
+        if self._left is None:
+            self._left = _names_of_steps()
+        if step.name not in self._left or self._sweep.has_other_settings(output_of(job)):
+            return None
+        self._left.discard(step.name)
+        step.nodes, step.state = tuple(step.record.read_text().split()), _RUNNING
+        self._steps[step.name] = step
+        self._adopted.add(step.name)
+        return step.info
+
+    async def check_active_jobs(
+        self, active_jobs: Sequence[SubmittedJobInfo]
+    ) -> AsyncIterator[SubmittedJobInfo]:
+        """As of `slurm-sweep`; without jobs, return allocations that are idle for a while."""
+        if not active_jobs:
+            idle = [request for request, each in self._allocations.items() if self._is_idle(each)]
+            for request in idle:
+                self._allocations.pop(request).release()
+        async for info in super().check_active_jobs(active_jobs):
+            yield info
+
+    async def _states(self) -> dict[str, str] | None:
+        """Start what can start; state and reason of each job, by its name."""
+        due: dict[tuple[str, ...], list[Step]] = {}
+        for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):
+            due.setdefault(_request(step.job), []).append(step)
+        for request, steps in due.items():
+            self._advance(request, steps)
+        self.next_seconds_between_status_checks = _PERIOD_S
+        found = {step.name: f"{step.state} {self._reason(step)}" for step in self._steps.values()}
+        for name in [s.name for s in self._steps.values() if s.state in (_COMPLETED, _FAILED)]:
+            del self._steps[name]
+        return found
+
+    def _reason(self, step: Step) -> str:
+        allocation = self._allocations.get(_request(step.job))
+        is_waiting = allocation is not None and allocation.state == PENDING
+        return allocation.reason if allocation is not None and is_waiting else "None"
+
+    def _advance(self, request: tuple[str, ...], steps: Sequence[Step]) -> None:
+        for step in steps:
+            if step.process is not None and (code := step.process.poll()) is not None:
+                step.state = _FAILED if code else _COMPLETED
+            elif step.state == _RUNNING and step.process is None:
+                step.state = _RUNNING if step.name in _names_of_steps() else _COMPLETED
+        waiting = [step for step in steps if step.state == PENDING]
+        running = [step for step in steps if step.state == _RUNNING]
+        allocation = self._allocations.get(request)
+        if allocation is None and waiting:
+            allocation = self._allocations[request] = self._allocate(request, waiting)
+        if allocation is None:
+            return
+        allocation.look()
+        if allocation.state not in (PENDING, _RUNNING):
+            del self._allocations[request]
+        elif allocation.state == _RUNNING:
+            # in their random order: none overtakes a larger one that waits for nodes
+            for step in waiting:
+                if not self._start(allocation, step, running):
+                    break
+            allocation.idle_since_s = None
+            if allocation.is_own and waiting and not running:
+                # nothing that waits ends before the allocation does: the next one has the time
+                allocation.release()
+                del self._allocations[request]
+
+    @staticmethod
+    def _is_idle(allocation: Allocation) -> bool:
+        allocation.idle_since_s = allocation.idle_since_s or time.monotonic()
+        return time.monotonic() - allocation.idle_since_s > _IDLE_S
+
+    def _start(self, allocation: Allocation, step: Step, running: list[Step]) -> bool:
+        """Start the step if it has nodes and time; it is one of `running` then."""
+        if running and self.workflow.executor_settings.one_at_a_time:
+            return False
+        busy = {node for each in running for node in each.nodes}
+        unfit = set(self._sweep.unfit_nodes(output_of(step.job)))
+        free = [node for node in allocation.nodes if node not in busy | unfit]
+        if step.size > len(free) or step.runtime_s > allocation.remaining_s:
+            return False
+        step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
+        step.record.write_text(" ".join(step.nodes))
+        argv = (
+            *("srun", f"--jobid={allocation.number}", "--overlap", "--nodes=1", "--ntasks=1"),
+            *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
+            *(f"--output={step.log}", "sh", "-c", _FORGET + step.command),
+        )
+        environ = {**os.environ, NODES: ",".join(step.nodes)}
+        if gres := step.job.resources.get("gres"):
+            environ["SLURM_GRES"] = str(gres)
+        # in a separate session: a signal to the driver does not end the step
+        step.process = subprocess.Popen(
+            argv,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        step.state = _RUNNING
+        running.append(step)
+        return True
+
+    # Allocations
+
+    def _allocate(self, request: tuple[str, ...], steps: Sequence[Step]) -> Allocation:
+        """The given allocation, one of an earlier start, or a new one for these steps."""
+        if number := os.environ.get("SLURM_JOB_ID"):
+            return Allocation(number, is_own=False)
+        comment = f"{self.workflow.workdir_init} {' '.join(request)}"
+        mine = ("--noheader", f"--name={_NAME}", "--format=%i|%k", "--me")
+        known = subprocess.run(["squeue", *mine], capture_output=True, text=True).stdout
+        for number, _, said in (line.partition("|") for line in known.splitlines()):
+            if said == comment:
+                return Allocation(number)
+        nodes = max(step.size for step in steps)
+        cpus = max(_cpus_per_node(step.job) for step in steps)
+        gpus = max(_gpus_per_node(step.job) for step in steps)
+        needed_s = sum(step.runtime_s * step.size for step in steps) / nodes
+        minutes = self.workflow.executor_settings.duration_min or math.ceil(
+            (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
+        )
+        call = (
+            *("sbatch", "--parsable", f"--job-name={_NAME}", f"--comment={comment}", "--no-kill"),
+            *(f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
+            *(f"--time={minutes}", "--output=/dev/null", *request),
+            *([f"--gres={_gres(steps[0].job)}:{gpus}"] if gpus else []),
+            "--wrap=exec sleep infinity",
+        )
+        done = subprocess.run(call, capture_output=True, text=True, check=True)
+        number = done.stdout.strip().partition(";")[0]
+        self.logger.info(f"Allocation {number}: {nodes} nodes for at most {minutes} minutes.")
+        return Allocation(number)
+
+    # Ends
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        for info in active_jobs:
+            step = self._steps.get(str(info.external_jobid))
+            if step is not None and step.process is not None:
+                step.process.terminate()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        for allocation in self._allocations.values():
+            allocation.release()
+        self._allocations.clear()
+
+
+def _names_of_steps() -> set[str]:
+    """The names of all running steps of this user."""
+    call = ["squeue", "--steps", "--me", "--noheader", "--format=%j"]
+    return set(subprocess.run(call, capture_output=True, text=True).stdout.split())
+
+
+def _request(job: Any) -> tuple[str, ...]:
+    """What sbatch needs to know but numbers: jobs that agree in it share an allocation."""
+    names = {
+        "slurm_partition": "partition",
+        "slurm_account": "account",
+        "qos": "qos",
+        "constraint": "constraint",
+        "clusters": "clusters",
+        "mem_mb": "mem",
+    }
+    options = [
+        f"--{option}={job.resources[n]}" for n, option in names.items() if job.resources.get(n)
+    ]
+    extra = shlex.split(str(job.resources.get("slurm_extra") or ""))
+    return (*options, *(word for word in extra if not word.startswith("--ntasks-per-node=")))
+
+
+def _cpus_per_node(job: Any) -> int:
+    tasks = math.ceil(int(job.resources.get("tasks", 1)) / int(job.resources.get("nodes", 1)))
+    return tasks * int(job.resources.get("cpus_per_task", 1))
+
+
+def _gres(job: Any) -> str:
+    return str(job.resources.get("gres") or "gpu:0").rpartition(":")[0]
+
+
+def _gpus_per_node(job: Any) -> int:
+    return int(str(job.resources.get("gres") or "gpu:0").rpartition(":")[2])
+
+
+def _expanded(nodes: str) -> tuple[str, ...]:
+    """The nodes of Slurm's list, in Slurm's order."""
+    call = ["scontrol", "show", "hostnames", nodes]
+    return tuple(subprocess.run(call, capture_output=True, text=True).stdout.split())

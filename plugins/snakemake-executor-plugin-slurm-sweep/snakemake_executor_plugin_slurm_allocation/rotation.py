@@ -1,0 +1,42 @@
+"""Which nodes of an allocation a job gets, so that nodes and sizes are not mixed up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+
+@dataclass
+class Rotation:
+    """How often each node was used, by the size of the job and in all."""
+
+    of_size: Counter[tuple[int, str]] = field(default_factory=Counter)
+    in_all: Counter[str] = field(default_factory=Counter)
+
+    def choose(self, nodes: Sequence[str], free: Collection[str], size: int) -> tuple[str, ...]:
+        """`size` free nodes that jobs of this size used least, next to each other where possible.
+
+        `nodes` are all nodes in Slurm's order, which follows the topology; the last one is next to
+        the first one. Raises ValueError if too few are free.
+        """
+        if len(free) < size:
+            raise ValueError(f"{size} nodes requested, {len(free)} are free")
+        ring = [node for node in nodes if node in free]
+        rings = [tuple((ring + ring)[n : n + size]) for n in range(len(ring))]
+        places = {node: place for place, node in enumerate(nodes)}
+
+        def badness(chosen: tuple[str, ...]) -> tuple[int, int, int, int]:
+            gaps = [(places[b] - places[a]) % len(nodes) for a, b in pairwise(chosen)]
+            uses = [self.of_size[size, node] for node in chosen]
+            return max(uses), sum(uses), sum(gaps), sum(self.in_all[node] for node in chosen)
+
+        chosen = min(rings, key=badness)
+        self.add(chosen)
+        return chosen
+
+    def add(self, nodes: Collection[str]) -> None:
+        """Count the nodes of a job."""
+        self.of_size.update((len(nodes), node) for node in nodes)
+        self.in_all.update(nodes)

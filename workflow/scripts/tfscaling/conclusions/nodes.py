@@ -1,0 +1,48 @@
+"""How many times as long runs take with each node, where runs had different sets of nodes."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tfscaling.conclusions import shown
+from tfscaling.conclusions.evidence import Study
+from tfscaling.record.run_states import RunState
+from tfscaling.tables.display import Number, TextTable
+from tfscaling.tables.node_effects import node_effects
+from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
+
+COLUMNS = ("platform", "node", "runs", "factor", "factor_low", "factor_high", "is_slow")
+
+
+def table(study: Study) -> pd.DataFrame:
+    """COLUMNS: one row per node of a platform whose effect the runs show."""
+    platforms: dict[str, list[tuple[object, list[str], float]]] = {}
+    for run in study.run_rows:
+        if run.status == RunState.OK and run.hosts and is_known(run.execution_time_s):
+            found = (point_of(run), run.hosts.split(), float(run.execution_time_s))
+            platforms.setdefault(run.platform, []).append(found)
+    rows = [
+        (platform, node, runs, factor, low, high, is_slow)
+        for platform, found in platforms.items()
+        for node, runs, factor, low, high, is_slow in node_effects(*zip(*found, strict=True))
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def as_text(found: pd.DataFrame) -> TextTable:
+    """`table` for people, the slowest node first."""
+    if found.empty:
+        none = "No node can be told: runs of a configuration need different nodes."
+        return TextTable("Nodes", pd.DataFrame(), (none,))
+    rows = [_cells(row) for row in rows_of(found.sort_values("factor", ascending=False))]
+    return TextTable("Nodes", pd.DataFrame(rows, dtype=object), shown.notes("nodes"))
+
+
+def _cells(row: Row) -> dict[str, str]:
+    return {
+        "platform": row["platform"],
+        "node": row["node"],
+        "runs": Number(str(row["runs"]), row["runs"]),
+        "times as long": Number(shown.with_spread(row, "factor", 2), row["factor"]),
+        "verdict": "slow" if row["is_slow"] else "not significantly different",
+    }

@@ -1,0 +1,148 @@
+"""How much longer runs take on a node than on the others, from runs on different sets of nodes.
+
+A synchronous run is as slow as its slowest node. The logarithm of a run's time is a level of its
+configuration, plus the effect of the slowest of the slow nodes among its nodes, plus scatter.
+Slow nodes are found one by one, or two at once, by t-tests whose error CONFIDENCE leaves holds for
+all nodes together; the other nodes are alike. Simulated: benchmarks/node_effects.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from itertools import chain, combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from tfscaling.tables.estimates import CONFIDENCE, Array
+
+
+class NodeEffect(NamedTuple):
+    """How many times as long runs take with a node as without it, other slow nodes apart.
+
+    The interval holds for all nodes of a fit together. `is_slow`: it is all above 1.
+    """
+
+    node: str
+    runs: int
+    factor: float
+    low: float
+    high: float
+    is_slow: bool
+
+
+def node_effects(
+    configurations: Sequence[Hashable], parts: Sequence[Collection[str]], times_s: Sequence[float]
+) -> list[NodeEffect]:
+    """The effect of each node that can be told from the configurations, in the nodes' order.
+
+    Run by run: its configuration, its nodes, its time. A node that served all runs of each
+    configuration in which it is cannot be told.
+    """
+    fit = _Fit(configurations, parts, times_s)
+    found = []
+    for place, node in enumerate(fit.nodes):
+        others = [each for each in fit.slow if each != place]
+        if (estimate := fit.last([*others, place])) is None:
+            continue
+        effect, half = estimate.effect, fit.quantile(estimate.freedom) * estimate.error
+        factor, low, high = (float(np.exp(x)) for x in (effect, effect - half, effect + half))
+        runs = int(fit.has[:, place].sum())
+        found.append(NodeEffect(node, runs, factor, low, high, place in fit.slow))
+    return found
+
+
+class _Estimate(NamedTuple):
+    """An effect with its standard error and the degrees of freedom."""
+
+    effect: float
+    error: float
+    freedom: int
+
+    @property
+    def t(self) -> float:
+        return self.effect / self.error if self.error > 0 else 0.0
+
+
+class _Fit:
+    """`has` is (runs, nodes): whether a run had a node. `slow` are places of nodes."""
+
+    def __init__(
+        self,
+        configurations: Sequence[Hashable],
+        parts: Sequence[Collection[str]],
+        times_s: Sequence[float],
+    ) -> None:
+        self.nodes = sorted(set(chain.from_iterable(parts)))
+        self.has = np.array([[node in part for node in self.nodes] for part in parts], bool)
+        levels = list(dict.fromkeys(configurations))
+        self._levels = np.array([[c == level for level in levels] for c in configurations], float)
+        self._logs = np.log(np.asarray(times_s, float))
+        self.slow: list[int] = []
+        while found := self._next():
+            self.slow = sorted([*self.slow, *found], key=self._mean, reverse=True)
+
+    def quantile(self, freedom: int, tests: int | None = None) -> float:
+        """Student's t for an error that nodes, chosen and then measured, or these tests share."""
+        tail = (1 - CONFIDENCE) / 2 / (tests or 2 * len(self.nodes))
+        return float(stdtrit(freedom, 1 - tail))
+
+    def _mean(self, place: int) -> float:
+        """The mean of runs with a node, less the mean of their configurations."""
+        fitted = self._levels @ np.linalg.lstsq(self._levels, self._logs, rcond=None)[0]
+        return float((self._logs - fitted)[self.has[:, place]].mean())
+
+    def last(self, places: Sequence[int]) -> _Estimate | None:
+        """The effect of the last node, if a run is as slow as the first of these that it has.
+
+        None if the runs do not tell it, or have fewer than two degrees of freedom.
+        """
+        left, columns = np.ones(len(self._logs), bool), []
+        for place in places:
+            columns.append((left & self.has[:, place]).astype(float))
+            left &= ~self.has[:, place]
+        design = np.column_stack([self._levels, *columns])
+        if np.linalg.matrix_rank(design) < design.shape[1]:
+            return None
+        solution, *_ = np.linalg.lstsq(design, self._logs, rcond=None)
+        freedom = len(self._logs) - design.shape[1]
+        if freedom < 2:
+            return None
+        variance = ((self._logs - design @ solution) ** 2).sum() / freedom
+        error = np.sqrt(variance * np.linalg.inv(design.T @ design)[-1, -1])
+        return _Estimate(float(solution[-1]), float(error), freedom)
+
+    def _next(self) -> tuple[int, ...]:
+        """One more node that is shown to be slow, else two at once, else none."""
+        rest = [n for n in range(len(self.nodes)) if n not in self.slow]
+        found: dict[tuple[int, ...], float] = {(n,): self._test(n) for n in rest}
+        if not any(found.values()):
+            pairs = list(combinations(rest, 2))
+            # each must be slow given the other
+            tests = 2 * len(pairs)
+            found |= {
+                (a, b): min(self._test(a, b, tests), self._test(b, a, tests)) for a, b in pairs
+            }
+        best = max(found, key=lambda places: found[places], default=())
+        return best if found.get(best) else ()
+
+    def _test(self, place: int, with_it: int | None = None, tests: int | None = None) -> float:
+        """Student's t of a node's effect if it is significant, else 0."""
+        others = [*self.slow, *([] if with_it is None else [with_it])]
+        estimate = self.last([*others, place])
+        if estimate is None or estimate.t <= self.quantile(estimate.freedom, tests):
+            return 0.0
+        return estimate.t
+
+
+def without_nodes(
+    configurations: Sequence[Hashable], parts: Sequence[Collection[str]], times_s: Sequence[float]
+) -> Array:
+    """The times as they would be if no node were slow, run by run."""
+    effects = node_effects(configurations, parts, times_s)
+    slow = {each.node: each.factor for each in effects if each.is_slow}
+    return np.array([
+        time_s / max((slow.get(node, 1.0) for node in part), default=1.0)
+        for part, time_s in zip(parts, times_s, strict=True)
+    ])  # fmt: skip
