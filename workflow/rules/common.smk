@@ -84,7 +84,7 @@ RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
 #: Runs by their folder, in the order in which they start.
 RUNS = {run.spec.path: run for run in grid.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
-POINTS = list(dict.fromkeys(run.spec.point for run in GRID.runs))
+POINTS = dict.fromkeys(run.spec.point for run in GRID.runs)
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS))
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
 USER_CODE = local(sorted({str(f) for r in GRID.runs for f in user_code.of_run(r.spec).files()}))

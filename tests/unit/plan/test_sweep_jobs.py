@@ -33,9 +33,9 @@ def sweep(*jobs: SimpleNamespace, is_main: bool = True) -> SweepJobs:
 
 
 def test_rounds_to_do_may_ask_for_every_extra_repeat() -> None:
-    assert sweep(TABLE).specs_to_do() == []
-    assert sweep(job(RECORD), TABLE).specs_to_do() == [RUN.spec]
-    assert sweep(ROUND, TABLE).specs_to_do() == [EXTRA.spec]
+    assert sweep(TABLE).records_to_do() == {}
+    assert [*sweep(job(RECORD), TABLE).records_to_do().values()] == [RUN.spec]
+    assert [*sweep(ROUND, TABLE).records_to_do().values()] == [EXTRA.spec]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ Used for runs and benchmarks; the caller interprets the reports.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import job_id, restarts
@@ -85,10 +84,17 @@ class Attempt:
         return attempts.path(self.folder, self.number)
 
     def run_ranks(
-        self, script: Path, arguments: Sequence[str], spec: RunSpec, limits: Limits
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        spec: RunSpec,
+        stall_timeout_s: float,
+        latency_wait_s: float,
     ) -> Cause | None:
         """Run `script` on all ranks until they have ended and their files are here.
 
+        Ranks are ended after `stall_timeout_s` without a sign of life. A shared file system may
+        show their files `latency_wait_s` later.
         Its arguments are `--spec FILE --folder FOLDER` and then `arguments`. Returns the cause of a
         failure, or None. Raises rank_files.IncompleteError if files do not come.
         """
@@ -96,10 +102,10 @@ class Attempt:
         atomic.write_text(specification, run_spec.encode(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         command = [sys.executable, str(script), *words]
-        cause = self._start(command, spec, limits.stall_timeout_s)
+        cause = self._start(command, spec, stall_timeout_s)
         if cause is None:
             ranks = range(spec.geometry.tasks)
-            rank_files.wait(self.scratch, ranks, limits.latency_wait_s)
+            rank_files.wait(self.scratch, ranks, latency_wait_s)
         return cause
 
     def _start(self, command: Sequence[str], spec: RunSpec, stall_timeout_s: float) -> Cause | None:
@@ -159,30 +165,6 @@ class Attempt:
                 signal.signal(number, signal.SIG_DFL)
             slurm_job.start_again(os.environ)
         sys.exit(1)
-
-
-class Limits(NamedTuple):
-    """How long the launcher waits for its ranks."""
-
-    stall_timeout_s: float
-    latency_wait_s: float
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of all launchers of ranks: the specification, the limits of waiting."""
-    run_spec.add_argument(parser)
-    parser.add_argument(
-        "--stall-timeout-s",
-        type=float,
-        default=600.0,
-        help="fail after this long without a sign of life",
-    )
-    parser.add_argument(
-        "--latency-wait-s",
-        type=float,
-        default=rank_files.LATENCY_WAIT_S,
-        help="a shared file system may show the ranks' files this much later",
-    )
 
 
 def run(folder: Path, spec: RunSpec, work: Callable[[Attempt], Cause | None]) -> None:

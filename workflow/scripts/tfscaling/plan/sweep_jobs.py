@@ -110,10 +110,6 @@ class SweepJobs:
                     found[self.record(path)] = run.spec
         return found
 
-    def specs_to_do(self) -> list[RunSpec]:
-        """Runs to do, and extra repeats that may follow."""
-        return list(self.records_to_do().values())
-
     def may_repeat(self) -> bool:
         """Whether rounds to do may ask for extra repeats."""
         return any(job.is_checkpoint for job in self.to_do())

@@ -107,7 +107,7 @@ class SweepStart:
 
         if self.jobs.workflow.deployment_settings.deployment_method:
             return
-        runs = self.jobs.specs_to_do()
+        runs = self.jobs.records_to_do().values()
         yield local_checks.cuda_problem(runs, self.config)
         yield local_checks.mpi_problem(runs, self.config)
         if self.config.check_models:
@@ -128,7 +128,7 @@ class SweepStart:
                 f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
                 "of the first one; leave it out"
             )
-        points = dict.fromkeys(spec.point for spec in self.jobs.specs_to_do())
+        points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
         how = sweep_jobs.describe(self.jobs.workflow, self.rule)
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
@@ -140,7 +140,7 @@ class SweepStart:
         """Why nobody would see that jobs end, or ""."""
         from tfscaling.plan import preflight
 
-        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        used = {spec.point.platform for spec in self.jobs.records_to_do().values()}
         several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
         settings = self.jobs.workflow.executor_settings
         option = f"--{self.jobs.workflow.executor_plugin.name}-status-command"
@@ -163,7 +163,7 @@ class SweepStart:
         from tfscaling.plan.retries import SlurmSweep
 
         sweep = SlurmSweep(self.jobs.specs, self._runs_dir)
-        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        used = {spec.point.platform for spec in self.jobs.records_to_do().values()}
         platforms = [self.config.platforms[name] for name in used]
         # None: the cluster of this machine
         clusters = {None, *(each.cluster for each in platforms if each.multi_cluster)}
