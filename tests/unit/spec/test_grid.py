@@ -10,7 +10,7 @@ from builders import raw_config
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.geometry import Geometry
-from tfscaling.spec.manifest import Grid
+from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.registries import Registries
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
@@ -18,7 +18,7 @@ from tfscaling.train.strategies import STRATEGIES
 Change = tuple[Sequence[str | int], Any]
 
 
-def expand(*changes: Change) -> Grid:
+def expand(*changes: Change) -> Manifest:
     raw = raw_config(*changes)
     with configuration.naming_files([("config.yaml", raw)]):
         return grid.expand(configuration.validate(raw), Registries(MODELS, STRATEGIES))
@@ -261,7 +261,7 @@ def test_a_baseline_that_the_grid_does_not_run_is_refused(
     assert str(caught.value).startswith(message)
 
 
-def with_examples(examples: dict[str, int], *changes: Change) -> Grid:
+def with_examples(examples: dict[str, int], *changes: Change) -> Manifest:
     raw = raw_config(*changes)
     registries = Registries(MODELS, STRATEGIES, examples)
     return grid.expand(configuration.validate(raw), registries)
