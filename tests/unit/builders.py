@@ -100,12 +100,13 @@ def study_folder(
     folder: Path, config: Config, planned: manifests.Manifest | None = None, **tables: pd.DataFrame
 ) -> StudyFolder:
     """The folder of a study with its configuration, manifest and `tables`, for a stage."""
-    (folder / "tables").mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_bytes(msgspec.json.encode(config))
-    (planned or manifest_of(config)).write(folder / "manifest.json")
+    study = StudyFolder(folder)
+    study.conclusions.mkdir(parents=True, exist_ok=True)
+    (study.details / "config.json").write_bytes(msgspec.json.encode(config))
+    (planned or manifest_of(config)).write(study.details / "manifest.json")
     for name, table in tables.items():
-        table.to_csv(folder / "tables" / f"{name}.csv", index=False)
-    return StudyFolder(folder)
+        table.to_csv(study.table(name), index=False)
+    return study
 
 
 def rank_events(rank: int, passed_s: Mapping[str, float], **start: Any) -> list[dict[str, Any]]:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import msgspec
 from snakemake.utils import update_config
-from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
 from tfscaling.launch.launchers import LAUNCHERS
-from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.metrics import METRICS
 from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
@@ -77,6 +76,8 @@ shell.prefix(f"set -euo pipefail; {SHELL_UMASK}")
 
 #: The study's folder. Runs and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
+DETAILS = f"{RESULTS}/details"
+LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
 MANIFEST = Manifest.of(CONFIG, GRID, STRATEGIES)
 #: The folder of a run below results/runs.
@@ -85,7 +86,6 @@ RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
 RUNS = {run.spec.path: run for run in grid.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = dict.fromkeys(run.spec.point for run in GRID.runs)
-PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS))
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
 USER_CODE = local(sorted({str(f) for r in GRID.runs for f in user_code.of_run(r.spec).files()}))
 #: Name of prepared data → the specification of a run that reads it.
@@ -94,8 +94,6 @@ PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spe
 #: the tables of the study of `compare_with`.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 REFERENCE = local(configuration.reference_files(CONFIG))
-#: Name → title of the plots to draw.
-TITLES = titles(CONFIG.plots, MANIFEST.qualities.values())
 
 
 wildcard_constraints:
@@ -117,6 +115,11 @@ def code_of_tables():
 
 
 CODE = code_of_tables()
+
+
+def exported(kind, files):
+    """The named outputs `files` if `export` has the kind of files, else none."""
+    return files if kind in CONFIG.export else {}
 
 
 def planned(wildcards):

@@ -4,8 +4,8 @@
 INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
          specification (--spec)
 OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with every rank's
-         log; after a failure failure.json with the cause, and no run.json; a run that ran out of
-         memory has a run.json that says so
+         log, and more if it did not finish; after a failure failure.json with the cause, and no
+         run.json; a run that ran out of memory has a run.json that says so
 """
 
 import argparse

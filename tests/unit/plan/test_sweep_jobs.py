@@ -21,8 +21,8 @@ def job(output: str, is_checkpoint: bool = False) -> SimpleNamespace:
     return SimpleNamespace(output=[output], is_checkpoint=is_checkpoint)
 
 
-ROUND = job("results/main/repeats/round=1.json", is_checkpoint=True)
-TABLE = job("results/main/tables/runs.csv")
+ROUND = job("results/main/details/repeats/round=1.json", is_checkpoint=True)
+TABLE = job("results/main/runs.csv")
 
 
 def sweep(*jobs: SimpleNamespace, is_main: bool = True) -> SweepJobs:

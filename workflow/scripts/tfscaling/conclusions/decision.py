@@ -46,6 +46,7 @@ from tfscaling.tables.estimates import (
     Samples,
     weakest,
 )
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,
     Row,
@@ -265,6 +266,9 @@ class DecisionRow(msgspec.Struct):
             whole_run_low_s=low,
             whole_run_high_s=high,
         )
+
+
+COLUMNS = tuple(columns(DecisionRow))
 
 
 def table(study: Study) -> pd.DataFrame:

@@ -35,6 +35,7 @@ from tfscaling.tables.display import (
     varying,
 )
 from tfscaling.tables.estimates import NOT_COMPARED, Difference, median_interval, weakest
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,
     Row,
@@ -75,6 +76,9 @@ class HeadlineRow(msgspec.Struct):
     text: str = "No configuration is to be run."
     sure: str = ""
     badge: str = NOT_MEASURED
+
+
+COLUMNS = tuple(columns(HeadlineRow))
 
 
 @dataclass(frozen=True)

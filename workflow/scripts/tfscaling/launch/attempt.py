@@ -194,12 +194,14 @@ def run(folder: Path, spec: RunSpec, work: Callable[[Attempt], Cause | None]) ->
 def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) -> None:
     """Move the files of a finished attempt to the job's folder, last the record to `path`.
 
-    The backup of an earlier record is removed. Raises OSError.
+    The backup of an earlier record is removed, and files that nobody needs. Raises OSError.
     """
     for name in names:
         attempts.publish(attempt / name, path.with_name(name))
     attempts.publish(attempt / attempts.RECORD, path)
     attempts.drop_backup(path)
+    if names:  # else the record has no measurement: what is left shows why
+        attempts.tidy(attempt)
 
 
 def bring_back(
@@ -225,7 +227,8 @@ def bring_back(
     if _is_stale(spec, record, dataset_file):
         return None
     attempts.reopen(attempt)
-    publish_record(attempt, path, _OF_RUN if isinstance(record, RunRecord) else ())
+    # an attempt that was tidied has its files in the run's folder already
+    publish_record(attempt, path, [name for name in _OF_RUN if (attempt / name).exists()])
     for folder in (attempt, path.parent):
         (folder / run_record.FAILURE).unlink(missing_ok=True)
     return begun[-1]

@@ -381,7 +381,7 @@ class Plot:
 
     name: str
     title: str
-    svg: bytes
+    svg: str
 
 
 @dataclass(frozen=True)
@@ -478,7 +478,7 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
 
 def _plot(plot: Plot) -> dict[str, str]:
     name = f"Plot: {plot.title}. Its values are in the table “Comparison”."
-    return {"title": plot.title, "svg": inline(plot.svg.decode(), plot.name, name)}
+    return {"title": plot.title, "svg": inline(plot.svg, plot.name, name)}
 
 
 def inline(svg: str, name: str, label: str) -> str:

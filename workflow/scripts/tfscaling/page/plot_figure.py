@@ -12,13 +12,11 @@ import textwrap
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from tfscaling.files import atomic
 from tfscaling.record.metrics import METRICS
 from tfscaling.spec.config import LINE_AXES, POINT_AXES
 from tfscaling.spec.run_spec import Point
@@ -443,17 +441,15 @@ def wrapped(text: str, width: int) -> str:
     )
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a whole; the same figure gives the same SVG, whose text is text."""
+def svg(figure: Figure) -> str:
+    """The figure as SVG, whose text is text; the same figure gives the same SVG."""
     import matplotlib
 
     style = {"svg.fonttype": "none", "svg.hashsalt": "tfscaling"}
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with matplotlib.rc_context(style), io.StringIO() as file:
         figure.savefig(file, format="svg", metadata=metadata)
-        text = file.getvalue()
-    with atomic.whole(path) as temporary:
-        temporary.write_text(_with_tips(text), encoding="utf-8")
+        return _with_tips(file.getvalue())
 
 
 def _with_tips(svg: str) -> str:

@@ -749,7 +749,7 @@ class Config(Keys, frozen=True, kw_only=True):
     """The configuration is merged from config/config.yaml, config/platforms.yaml and overlays."""
 
     study: Name = "main"
-    """Tables, plots, page and plan are in `results/<study>/`."""
+    """Page, tables and plan are in `results/<study>/`."""
     grid: Annotated[tuple[Block, ...], Meta(min_length=1)]
     """What to run: a list of blocks, each the product of its axes."""
     search: Search | None = None
@@ -790,6 +790,8 @@ class Config(Keys, frozen=True, kw_only=True):
     is compared with the same one there. A relative path starts where snakemake runs."""
     plots: dict[str, PlotOptions | None] = {}
     """Each entry is a plot to draw, by its name; null draws none."""
+    export: tuple[Literal["markdown", "parquet", "svg"], ...] = ()
+    """More files in `details/`: tables as Markdown, `runs.parquet`, the plots."""
 
     def search_of(self, block: Block) -> Search | None:
         """The search that makes the runs of a block, if one does."""

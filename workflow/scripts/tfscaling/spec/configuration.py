@@ -40,7 +40,7 @@ CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 #: Folders below results that all studies share: no study has their name.
 SHARED_FOLDERS = ("datasets", "logs", "runs")
 #: What is read of the study that `compare_with` names, below its folder.
-REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
+REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
 #: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
 REMOVED = {
     "gradient_noise_scale": "this key was removed, without a replacement; delete it",

@@ -2,9 +2,10 @@
 
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
-OUTPUTS  plan.csv: one row per configuration with runs still to do and per excluded one, with the
-         answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses, then the
-         configurations, the sbatch lines, the sums and the budget; repeats/round=<n>.json
+OUTPUTS  in details/: plan.csv: one row per configuration with runs still to do and per excluded
+         one, with the answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses,
+         then the configurations, the sbatch lines, the sums and the budget;
+         repeats/round=<n>.json
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ def run(study: StudyFolder) -> None:
         points = [refused(row) if row.point in without else row for row in points]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
-    table_rows.write_csv(table, study.folder / "plan.csv")
+    table_rows.write_csv(table, study.details / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
-    atomic.write_text(study.folder / "plan.md", text)
+    atomic.write_text(study.details / "plan.md", text)
     print(text)
 
 
@@ -294,4 +295,4 @@ def assess_repeats(study: StudyFolder) -> None:
 
 
 def file_of_round(study: StudyFolder, number: int) -> Path:
-    return study.folder / "repeats" / f"round={number}.json"
+    return study.details / "repeats" / f"round={number}.json"

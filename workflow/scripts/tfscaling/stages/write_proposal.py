@@ -1,6 +1,6 @@
 """Scaling evidence for an application for compute time.
 
-INPUTS   config.json, manifest.json, tables/{comparison,runs,epochs,decision}.csv
+INPUTS   config.json, manifest.json, the tables and the decision
 OUTPUTS  proposal/proposal.md with its plots as PNG; with pandoc also proposal.tex and proposal.docx
 """
 
@@ -90,7 +90,7 @@ def run(study: StudyFolder) -> None:
         raise SystemExit("no run has a time yet: there is no scaling to report")
     folder.mkdir(exist_ok=True)
     plots = [name for name in PLOTTED if PLOTS[name].is_measured(comparison)]
-    tables = Tables(comparison, study.read("epochs"), study.read("published", ()))
+    tables = Tables(comparison, study.read("epochs"), study.read("published"))
     for name in plots:
         figure = PLOTS[name].draw(tables, PLOTS[name].title)
         for artist in chain(*lines_hidden(figure).values()):
