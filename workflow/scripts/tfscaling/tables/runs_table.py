@@ -79,7 +79,7 @@ def run_tables(
     and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
     without metrics), does_not_fit (it ran out of memory), failed, unfinished (started, left neither
     a record nor a failure: still running, or killed), stale (made with other parameters, by other
-    code or of other data) or missing; extra repeats (`repeat_until`) have a row once they were
+    code or of other data) or missing; extra repeats of a search have a row once they were
     started. A stale run has the `record` of its parameters if there is one: it is rerun only on
     request.
     `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
