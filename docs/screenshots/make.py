@@ -32,7 +32,7 @@ from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
 #: Page → the overlay of its study.
 PAGES = {
-    "demo": ROOT / "config" / "demo.yaml",
+    "demo": HERE / "demo" / "config.yaml",
     "sweep": HERE / "sweep" / "config.yaml",
     "failures": HERE / "failures" / "config.yaml",
 }
