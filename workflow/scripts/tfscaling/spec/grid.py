@@ -96,10 +96,9 @@ def expand(config: Config, registries: Registries) -> Manifest:
     for number, block in enumerate(config.grid):
         recipes.check_block(config, number, registries)
         before = len(runs)
-        until, search = block.repeat_until, config.search_of(block)
+        search = config.search_of(block)
         first = 1 if search else block.repeats
-        more = until or search
-        repeats = more.repeats_max if more else block.repeats
+        repeats = search.repeats_max if search else block.repeats
         _check_size(number, block, variants_of, before, repeats)
         points = [*_points(block, variants_of)]
         _check_exclusions(number, block, points)
@@ -135,7 +134,6 @@ def expand(config: Config, registries: Registries) -> Manifest:
                 )
                 run = PlannedRun(
                     spec=spec,
-                    relative_interval=until.relative_interval if until else None,
                     extra_repeat=repeat > first,
                     usd_per_node_hour=price,
                     peak_tflops=platform.peak_at(recipe.precision_of_products),

@@ -26,10 +26,8 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A run of the grid, and what does not change it."""
 
     spec: RunSpec
-    relative_interval: float | None = None
-    """Width that the interval of the time may have, over the median."""
     extra_repeat: bool = False
-    """Made only if the runs before leave the interval too wide."""
+    """Made only if the search still needs it."""
     smaller: str | None = None
     """The folder of the point with half of the batch: made only if all its runs fit in memory."""
     usd_per_node_hour: float | None = None

@@ -1,4 +1,4 @@
-"""What to run next: the plan with its price and how it is submitted, and rounds of extra repeats.
+"""What to run next: the plan with its price and how it is submitted, and rounds of further runs.
 
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
@@ -246,6 +246,12 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             f"{len(made.if_needed)} runs are done only if the others leave open what they are to "
             "show: sums are upper bounds."
         )
+    found += [
+        f"question.limits.{name}: at most {limit.value:g} s is less than the shortest start-up "
+        f"measured so far, {made.startup_s:.3g} s: no configuration is expected to keep it."
+        for name, limit in config.question.limits.items()
+        if name in ("execution_time_s", "time_with_queue_s") and limit.value < made.startup_s
+    ]
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(
@@ -277,12 +283,6 @@ def assess_repeats(study: StudyFolder) -> None:
     previous = extra_repeats.read(file_of_round(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()
     made = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
-    for point in made.points:
-        width = point.relative_interval
-        shown = "no interval" if width is None else f"interval {width:.1%} of the median"
-        axes = f"platform {point.platform}, recipe {point.recipe}, nodes {point.nodes}"
-        diverged = f", {point.diverged} diverged" if point.diverged else ""
-        print(f"{axes}: {point.repeats} runs{diverged}, {shown}: {point.verdict}")
     for search in made.searches:
         more = f", {len(search.wanted)} run next" if search.wanted else ""
         ended = "decided" if search.is_decided else "undecided"
@@ -290,7 +290,7 @@ def assess_repeats(study: StudyFolder) -> None:
             f"search, {search.work}: {len(search.left)} of {search.points} "
             f"configurations are excluded{more or f'; {ended}'}"
         )
-    print(f"round {number}: {made.added} extra repeats")
+    print(f"round {number}: {made.added} more runs")
     run_record.write_json(file_of_round(study, number), made)
 
 
