@@ -39,7 +39,7 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 TABLES = (
     *("runs.csv", "comparison.csv", "details/comparison.md"),
-    *("details/conclusions/decision.csv", "details/conclusions/findings.csv"),
+    *("details/conclusions/decision.csv", "details/conclusions/methodology.csv"),
 )
 MODULE = """
 import yaml
