@@ -25,6 +25,7 @@ QuestionGoal = Literal[
     "execution_time_s",
     "time_with_queue_s",
     "cost_usd",
+    "node_hours",
     "energy_kwh",
     "quality",
     "time_to_target_s",
@@ -646,7 +647,7 @@ class Limit(Keys, frozen=True, kw_only=True):
 
 #: Metrics that may have a limit besides the recipes' quality.
 LIMITED = (
-    *("execution_time_s", "time_with_queue_s", "cost_usd", "energy_kwh"),
+    *("execution_time_s", "time_with_queue_s", "cost_usd", "node_hours", "energy_kwh"),
     *("rank_memory_gb", "gpu_memory_gb"),
 )
 
@@ -659,7 +660,8 @@ class Question(Keys, frozen=True, kw_only=True):
     of the quality: the target. `time_with_queue_s` includes waiting and boot (docs/method.md)."""
     limits: dict[MetricName, Limit] = {}
     """Only configurations that are shown to keep these limits are recommended. Metrics: time, time
-    with queue, cost, energy, memory of ranks and GPUs, and the recipes' quality, by its name."""
+    with queue, cost, node-hours, energy, memory of ranks and GPUs, and the recipes' quality, by its
+    name."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )

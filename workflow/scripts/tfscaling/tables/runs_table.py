@@ -280,6 +280,7 @@ def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
     if record.resumed is not None:
         row.time_with_queue_s = NAN  # the earlier attempts' waits are not known
     row.cost_usd = _cost_usd(run, row.execution_time_s)
+    row.node_hours = run.spec.point.nodes * row.execution_time_s / 3600
 
 
 def _set_energy(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
@@ -313,6 +314,7 @@ def _project(row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun) -
     row.time_with_queue_s = NAN  # a short job waits for less time than the whole
     row.energy_kwh = NAN  # it is measured, never projected
     row.cost_usd = _cost_usd(run, row.execution_time_s)
+    row.node_hours = run.spec.point.nodes * row.execution_time_s / 3600
     row.projected_from_steps, row.projected_to_steps = short.steps, short.steps_of_whole
     row.projection_error_s = number(whole.error_s)
 
