@@ -42,14 +42,14 @@ run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 large-batch: setup #- accuracy of large batches on MNIST and CIFAR-10; hours
 	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml --resources training_runs=2
 	@$(SNAKEMAKE) --configfile config/large-batch.yaml --resources training_runs=2
-	@benchmarks/large_batch.py results/large-batch/tables/runs.csv \
-		--choice results/large-batch-choice/tables/runs.csv
+	@benchmarks/large_batch.py results/large-batch/runs.csv \
+		--choice results/large-batch-choice/runs.csv
 
 # the published script, Keras, PyTorch and JAX, compared with the workflow's trainer
 peers: setup .venv-tf_keras .venv-jax .venv-torch #- the same training on other frameworks; 25 to 50 minutes
 	@$(SNAKEMAKE) --configfile config/peers.yaml -- results/datasets/mnist.npz
 	@$(SNAKEMAKE) --configfile config/peers.yaml
-	@benchmarks/peers/ratios.py results/peers/tables/runs.csv | tee results/peers/ratios.md
+	@benchmarks/peers/ratios.py results/peers/runs.csv | tee results/peers/ratios.md
 
 view: ## open the newest page, or the page of STUDY=demo
 	@page=$$(ls -t results/$(or $(STUDY),*)/report.html 2>/dev/null | head -1); \
@@ -126,7 +126,7 @@ all-reduce: setup #- compare MPI with gRPC on this machine: all-reduces by size,
 # see docs/projection.md for the result
 projection: setup #- the time of three trainings from a tenth of their steps, and measured
 	@$(SNAKEMAKE) --configfile config/projection.yaml
-	@cat results/projection/tables/projection.md
+	@cat results/projection/details/conclusions/projection.md
 
 simulate: setup #- how often a search, and sweep against sweep, are wrong
 	python benchmarks/race.py

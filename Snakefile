@@ -30,7 +30,6 @@ rule all:
     default_target: True
     input:
         records_of_runs,
-        records_of_benchmarks,
         rules.compare.output,
         rules.write_report.output,
     localrule: True

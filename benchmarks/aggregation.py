@@ -157,9 +157,9 @@ def make(folder: Path, runs: int) -> None:
     config = configuration.validate(raw)
     expanded = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
     made = manifest.Manifest.of(config, expanded, STRATEGIES)
-    (folder / "study/tables").mkdir(parents=True)
-    (folder / "study/config.json").write_bytes(msgspec.json.encode(config))
-    made.write(folder / "study/manifest.json")
+    (folder / "study/details").mkdir(parents=True)
+    (folder / "study/details/config.json").write_bytes(msgspec.json.encode(config))
+    made.write(folder / "study/details/manifest.json")
     generator.write_records(made.runs, folder / "runs")
 
 
@@ -209,9 +209,7 @@ def main() -> None:
             for checkout, measured in zip(checkouts, rounds, strict=True):
                 measured.append(checkout.measure())
         folder = checkouts[0].folder
-        runs, points = (
-            rows(folder / f"study/tables/{name}.csv") for name in ("runs", "comparison")
-        )
+        runs, points = (rows(folder / f"study/{name}.csv") for name in ("runs", "comparison"))
     print(f"{len(runs)} runs, {len(points)} points")
     if any(row["status"] != "ok" for row in runs + points) or len(runs) < args.runs:
         sys.exit("not all runs are in the tables")

@@ -33,7 +33,6 @@ STAGES = {
     "collect": Stage("one row per run", 2, 1),
     "write_config": Stage("every key with its value", 2, 2),
     "compare": Stage("points, conclusions", 3, 1),
-    "benchmark_all_reduce": Stage("communication alone", 3, 2),
     "write_report": Stage("plots, one page", 4, 1),
 }
 #: (rule, rule that takes what it makes, whether only where it is asked for)
@@ -45,7 +44,6 @@ ARROWS = (
     ("write_manifest", "collect", False),
     ("collect", "compare", False),
     ("write_config", "compare", False),
-    ("benchmark_all_reduce", "compare", True),
     ("compare", "write_report", False),
 )
 

@@ -77,9 +77,11 @@ class Project:
     def overlay(self, content: dict[str, Any]) -> str:
         """Write an overlay of the configuration, with one repeat by default; returns its name.
 
+        Tables are written as Markdown and plots as files too unless `export` has other values.
         Models are built before the runs only where `check_models` asks for it: that takes seconds.
         """
         content.setdefault("check_models", False)
+        content.setdefault("export", ["markdown", "svg"])
         for block in content.get("grid", []):
             block.setdefault("repeats", 1)
         (self.folder / "overlay.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
@@ -131,7 +133,7 @@ class Project:
             if row["output_file"].endswith("/run.json") and row["plan"] != "no update"
         }
 
-    def table(self, name: str = "results/main/tables/comparison.csv") -> list[dict[str, str]]:
+    def table(self, name: str = "results/main/comparison.csv") -> list[dict[str, str]]:
         """The rows of a CSV."""
         with (self.folder / name).open() as file:
             return list(csv.DictReader(file))

@@ -72,17 +72,17 @@ def make(name: str, folder: Path) -> Path:
     raw["grid"] = config_files.read(PAGES[name])["grid"]
     config = configuration.validate(raw)
     planned = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
-    tables = folder / "tables"
-    tables.mkdir(parents=True, exist_ok=True)
-    kept = {"runs.csv": runs_table.RUN_COLUMNS, "epochs.csv": runs_table.EPOCH_COLUMNS}
+    study = StudyFolder(folder)
+    study.details.mkdir(parents=True, exist_ok=True)
+    kept = {"runs": runs_table.RUN_COLUMNS, "epochs": runs_table.EPOCH_COLUMNS}
     for table, columns in kept.items():  # columns that are newer than the file are empty
-        texts = pd.read_csv(HERE / name / table, dtype=str, keep_default_na=False)
-        texts.reindex(columns=list(columns)).to_csv(tables / table, index=False)
+        texts = pd.read_csv(HERE / name / f"{table}.csv", dtype=str, keep_default_na=False)
+        texts.reindex(columns=list(columns)).to_csv(study.table(table), index=False)
     manifest = Manifest.of(config, planned, STRATEGIES)
-    (folder / "config.json").write_bytes(msgspec.json.encode(config))
-    manifest.write(folder / "manifest.json")
-    for stage in (stages.compare, stages.analyse, write_page.plots, write_page.page):
-        stage(StudyFolder(folder))
+    (study.details / "config.json").write_bytes(msgspec.json.encode(config))
+    manifest.write(study.details / "manifest.json")
+    for stage in (stages.compare, stages.analyse, write_page.page):
+        stage(study)
     return folder / "report.html"
 
 

@@ -37,7 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_demo(project: Path) -> None:
     done = without_network.run(project, "make", "demo")
     assert done.returncode == 0, done.stdout
-    with (project / "results/demo/tables/comparison.csv").open() as file:
+    with (project / "results/demo/comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["status"] for row in rows] == ["ok"] * 6
     assert (project / "results/demo/report.html").exists()

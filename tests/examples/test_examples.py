@@ -61,7 +61,7 @@ def run(project: Project, config: dict[str, Any], profile: str = "local", **opti
 
 def assert_all_measured(project: Project, study: str) -> None:
     """All points ran, have a quality, and the page is there."""
-    rows = project.table(f"results/{study}/tables/comparison.csv")
+    rows = project.table(f"results/{study}/comparison.csv")
     assert rows
     for row in rows:
         assert row["status"] == "ok", row

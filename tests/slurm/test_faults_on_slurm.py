@@ -408,7 +408,7 @@ def test_the_rank_and_its_host_are_named(seen: Seen, name: str) -> None:
 
 def test_the_tables_have_what_failed_and_what_was_lost(seen: Seen) -> None:
     assert seen.code != 0
-    rows = seen.project.table("results/main/partial/tables/runs.csv")
+    rows = seen.project.table("results/main/partial/runs.csv")
     assert {row["recipe"].partition("=")[2]: row["status"] for row in rows} == {
         "exit": "failed",
         "memory": "does_not_fit",

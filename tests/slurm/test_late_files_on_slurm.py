@@ -18,7 +18,7 @@ NODES = {"patient": ["cpu3", "cpu4"], "hasty": ["cpu5", "cpu6"]}
 #: For how long a node goes on seeing what it knew of a file: its size, or that it was not there.
 LATE_S = 15
 TIMEOUTS = ",".join(f"{kind}_timeout={LATE_S}" for kind in ("attr", "entry", "negative"))
-PARTIAL = "results/main/partial/tables/comparison.csv"
+PARTIAL = "results/main/partial/comparison.csv"
 
 pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="the kernel has no FUSE")
 

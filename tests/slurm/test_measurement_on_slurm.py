@@ -127,7 +127,7 @@ def test_a_run_that_was_not_what_was_asked_for_is_refused(platform: str, measure
     (failure,) = [f for f in measured.failures() if f["axes"]["platform"] == platform]
     assert failure["cause"]["kind"] == "invalid", failure
     assert all(text in failure["cause"]["message"] for text in SABOTAGE[platform][1])
-    rows = measured.table("results/main/partial/tables/comparison.csv")
+    rows = measured.table("results/main/partial/comparison.csv")
     (row,) = [row for row in rows if row["platform"] == platform]
     assert (row["status"], row["execution_time_s"], row["speedup"]) == ("failed", "", "")
     assert all(text in row["reason"] for text in SABOTAGE[platform][1])
@@ -146,7 +146,7 @@ def test_the_slow_rank_is_named_with_its_host(measured: Project) -> None:
     assert metrics["straggler_ratio"] > 2
     # the others wait for it: their steps have its 50 ms, their computation has not
     assert metrics["synchronisation_time_s"] > 0.03
-    rows = measured.table("results/main/partial/tables/findings.csv")
+    rows = measured.table("results/main/partial/details/conclusions/findings.csv")
     (found,) = [row for row in rows if row["topic"] == "stragglers"]
     assert found["text"].startswith(f"Rank 1 on {host} computes ")
     page = (measured.folder / "results/main/partial/report.html").read_text()

@@ -92,7 +92,7 @@ def test_what_slurm_can_never_start_is_refused_with_its_reason(
     assert "  fine, " not in done.stdout
     assert small_cluster.run("squeue", "--noheader", "--states=all") == ""
     project.snakemake("partial")
-    rows = project.table("results/main/partial/tables/runs.csv")
+    rows = project.table("results/main/partial/runs.csv")
     told = {row["platform"]: row["reason"] for row in rows}
     assert told.pop("fine") == "not run yet"
     assert all(
@@ -104,11 +104,11 @@ def test_what_slurm_can_never_start_is_refused_with_its_reason(
 def test_the_plan_says_what_slurm_says(project: Project, small_cluster: Cluster) -> None:
     project.overlay(content(block("partition"), block("fine", nodes=[1, 2])))
     assert sweep(project, small_cluster, "plan").returncode == 1
-    rows = project.table("results/main/plan.csv")
+    rows = project.table("results/main/details/plan.csv")
     assert [(row["platform"], row["nodes"], row["starts"]) for row in rows] == [
         ("partition", "1", "refused"), ("fine", "1", "at once"), ("fine", "2", "at once"),
     ]  # fmt: skip
-    page = (project.folder / "results/main/plan.md").read_text()
+    page = (project.folder / "results/main/details/plan.md").read_text()
     assert IMPOSSIBLE["partition"][1] in page
     assert small_cluster.run("squeue", "--noheader", "--states=all") == ""
 
@@ -120,9 +120,9 @@ def test_nodes_that_are_out_of_service_are_waited_for(
     small_cluster.run("scontrol", "update", "nodename=cpu1", "state=drain", "reason=test")
     try:
         sweep(project, small_cluster, "plan")
-        (row,) = project.table("results/main/plan.csv")
+        (row,) = project.table("results/main/details/plan.csv")
     finally:
         small_cluster.run("scontrol", "update", "nodename=cpu1", "state=resume")
     assert row["starts"] == "waits"
-    page = (project.folder / "results/main/plan.md").read_text()
+    page = (project.folder / "results/main/details/plan.md").read_text()
     assert "out of service: cpu1" in page

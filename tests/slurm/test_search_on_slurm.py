@@ -36,7 +36,7 @@ def test_a_search_that_is_killed_in_every_round_ends_with_the_right_answer(
     project.overlay(CONTENT)
 
     def rounds() -> int:
-        return len(list(project.folder.glob("results/main/repeats/round=*.json")))
+        return len(list(project.folder.glob("results/main/details/repeats/round=*.json")))
 
     killed: set[int] = set()
 
@@ -55,7 +55,7 @@ def test_a_search_that_is_killed_in_every_round_ends_with_the_right_answer(
     code, output = driver.join()
     assert code == 0, output[-5000:] + project.logs()
     assert killed == set(range(rounds()))
-    table = project.table("results/main/tables/search.csv")
+    table = project.table("results/main/details/conclusions/search.csv")
     assert [(row["platform"], row["nodes"]) for row in table if row["place"] == TAKEN] == [
         ("cpu", "4")
     ]

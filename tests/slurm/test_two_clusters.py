@@ -79,11 +79,11 @@ def test_the_clouds_are_compared_after_the_merge(measured: dict[str, Project]) -
     assert len(records) == 2
     gcp.snakemake("--config", "cluster=gcp")
     assert gcp.records() == records  # nothing was trained again
-    rows = gcp.table("results/clouds/tables/comparison.csv")
+    rows = gcp.table("results/clouds/comparison.csv")
     assert {(row["platform"], row["status"]) for row in rows} == {
         (platform, "ok") for platform, _ in CLOUDS.values()
     }
-    compared = gcp.table("results/clouds/tables/clouds.csv")
+    compared = gcp.table("results/clouds/details/conclusions/clouds.csv")
     assert {row["metric"] for row in compared} >= {"execution_time_s", "loss"}
     for row in compared:
         assert {row["cloud_a"], row["cloud_b"]} == {"gcp", "aws"}

@@ -71,7 +71,7 @@ def test_each_job_had_exactly_the_geometry_asked_for(swept: Project) -> None:
 
 
 def test_runs_enter_the_queue_in_the_random_order_that_the_seed_gives(swept: Project) -> None:
-    planned = Manifest.read(swept.folder / "results/main/manifest.json")
+    planned = Manifest.read(swept.folder / "results/main/details/manifest.json")
     ordered = grid.randomised(planned.runs, planned.order_seed)
     entered = sorted(swept.records(), key=lambda r: int(r["environment"]["slurm_job"]["id"]))
     assert [run_path(record) for record in entered] == [run.spec.path for run in ordered]
@@ -118,12 +118,12 @@ def test_the_tables_have_every_point(swept: Project) -> None:
         (platform, nodes, "ok") for platform, nodes in POINTS
     ]
     for platform in NODES:
-        text = (swept.folder / f"results/main/tables/platforms/{platform}.md").read_text()
+        text = (swept.folder / f"results/main/details/platforms/{platform}.md").read_text()
         assert text.count(" seconds ") == len(NODES[platform])
 
 
 def test_queue_time_comes_from_slurm(swept: Project) -> None:
-    for row in swept.table("results/main/tables/runs.csv"):
+    for row in swept.table("results/main/runs.csv"):
         assert float(row["queue_time_s"]) >= 0
         assert row["slurm_job_id"].isdigit()
 
@@ -139,34 +139,6 @@ def test_the_finished_sweep_has_nothing_to_do(swept: Project, submit: Submit) ->
     code, output = submit(swept)
     assert code == 0
     assert "Nothing to be done" in output
-
-
-def test_a_benchmark_has_the_geometry_of_its_points_runs(
-    swept: Project, submit: Submit, tmp_path: Path
-) -> None:
-    copy = swept.copy(tmp_path / "project")
-    sizes = [4, 1024, 65536, 1048576, 4194304]
-    benchmark = {"enabled": True, "sizes_bytes": sizes, "repetitions": 7}
-    copy.overlay({**GEOMETRY, "all_reduce_benchmark": benchmark})
-    (run,) = [
-        r for r in copy.records() if (r["axes"]["platform"], r["axes"]["nodes"]) == ("gpu", 3)
-    ]
-    path = f"results/all_reduce/{run_path(run).rpartition('/')[0]}/all_reduce.json"
-    code, output = submit(copy, path)
-    assert code == 0, output[-5000:]
-    record = json.loads((copy.folder / path).read_text())
-    hosts = [rank["host"] for rank in record["ranks"]]
-    assert len(set(hosts)) == 3 and all(host.startswith("gpu") for host in hosts)
-    job = record["environment"]["slurm_job"]
-    assert (job["partition"], int(job["nodes_allocated"])) == ("gpu", 3)
-    assert int(job["cpus_allocated"]) == 2 * 3
-    copy.snakemake("partial")
-    rows = copy.table("results/main/partial/tables/communication.csv")
-    status = {(row["platform"], row["nodes"]): row["status"] for row in rows}
-    assert status == {
-        (platform, str(nodes)): "single replica" if nodes == 1 else "missing"
-        for platform, nodes in POINTS
-    } | {("gpu", "3"): "ok"}
 
 
 def test_a_changed_partition_reruns_no_training(swept: Project, tmp_path: Path) -> None:
@@ -224,12 +196,12 @@ def test_missing_gpus_are_a_clear_error_before_training_and_not_tried_again(
     assert "CUDA_VISIBLE_DEVICES=0,1,2,3" in cause["message"]
     assert cause["reached"] == "failed"
     assert cause["host"].startswith("gpu")
-    runs = project.table("results/main/partial/tables/runs.csv")
+    runs = project.table("results/main/partial/runs.csv")
     assert [row["status"] for row in runs].count("failed") == 1
 
 
 def test_points_beyond_the_quota_are_excluded_not_submitted(shaped: tuple[Project, int]) -> None:
-    rows = shaped[0].table("results/main/partial/tables/comparison.csv")
+    rows = shaped[0].table("results/main/partial/comparison.csv")
     (row,) = [row for row in rows if row["status"] == "excluded"]
     assert (row["platform"], row["nodes"], row["gpus_per_node"]) == ("gpu", "3", "4")
     assert "12 GPUs" in row["reason"] and "gpus_max 8" in row["reason"]

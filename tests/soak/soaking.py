@@ -330,7 +330,7 @@ class Soak:
         return found
 
     def _table(self) -> list[dict[str, str]]:
-        for name in ("results/main/partial/tables/runs.csv", "results/main/tables/runs.csv"):
+        for name in ("results/main/partial/runs.csv", "results/main/runs.csv"):
             if (self.project.folder / name).exists():
                 return self.project.table(name)
         return []

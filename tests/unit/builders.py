@@ -27,7 +27,7 @@ from tfscaling.record.rank_report import Epoch
 from tfscaling.spec import configuration, grid
 from tfscaling.spec import manifest as manifests
 from tfscaling.spec.config import Config
-from tfscaling.spec.manifest import PlannedBenchmark, PlannedRun
+from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.registries import Registries
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.stages.study_folder import StudyFolder
@@ -100,12 +100,13 @@ def study_folder(
     folder: Path, config: Config, planned: manifests.Manifest | None = None, **tables: pd.DataFrame
 ) -> StudyFolder:
     """The folder of a study with its configuration, manifest and `tables`, for a stage."""
-    (folder / "tables").mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_bytes(msgspec.json.encode(config))
-    (planned or manifest_of(config)).write(folder / "manifest.json")
+    study = StudyFolder(folder)
+    study.conclusions.mkdir(parents=True, exist_ok=True)
+    (study.details / "config.json").write_bytes(msgspec.json.encode(config))
+    (planned or manifest_of(config)).write(study.details / "manifest.json")
     for name, table in tables.items():
-        table.to_csv(folder / "tables" / f"{name}.csv", index=False)
-    return StudyFolder(folder)
+        table.to_csv(study.table(name), index=False)
+    return study
 
 
 def rank_events(rank: int, passed_s: Mapping[str, float], **start: Any) -> list[dict[str, Any]]:
@@ -169,10 +170,9 @@ def write_record(
     return path
 
 
-def write_failure(folder: Path, planned: PlannedRun | PlannedBenchmark, **cause: Any) -> None:
-    """Write the failure report of a run or a benchmark, below the folder of all of them."""
+def write_failure(folder: Path, planned: PlannedRun, **cause: Any) -> None:
+    """Write the failure report of a run, below the folder of all runs."""
     usual = {"kind": "rank_died", "message": "exit code 3", "rank": 1, "host": "node1"}
-    assert planned.spec is not None
     path = folder / planned.spec.path / run_record.FAILURE
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"axes": planned.spec.axes, "attempt": 1, "cause": {**usual, **cause}}

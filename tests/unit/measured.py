@@ -27,7 +27,6 @@ NOTHING_PLANNED = Manifest(
     synchronous_strategies=(),
     runs=(),
     excluded=(),
-    all_reduce_benchmarks=(),
 )
 #: What a run without times has not, beside its times.
 OF_TIME = ("cost_usd", "time_to_target_s", "cost_to_target_usd", "examples_trained")
@@ -57,7 +56,8 @@ def measured(
         spec = run.spec
         point, number = (spec.point.platform, spec.point.nodes), spec.repeat - 1
         row = {**spec.axes, "tasks_per_node": "1"}
-        row |= {size: getattr(spec, size) for size in runs_table.SIZES}
+        row |= {size: getattr(spec, size) for size in runs_table.SIZES[:-1]}
+        row["batch_scaling"] = spec.recipe.batch_scaling
         q = spec.recipe.quality
         row |= dict(zip(QUALITY_COLUMNS, (q.metric, q.better, q.unit, q.best_value), strict=True))
         row["devices"] = device_kind(spec.point.gpus_per_node, spec.measured.devices)

@@ -19,8 +19,8 @@ TITLE = "A <study> & more"
 COLUMNS = ["execution_time_s", "speedup", "accuracy"]
 NASTY = "first </script><script>alert(1)</script>\nsecond & last"
 SVG = (
-    b'<?xml version="1.0"?><svg width="4pt" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3">'
-    b'<defs><path id="mark" d="M0 0L4 3"/></defs><use href="#mark"/></svg>'
+    '<?xml version="1.0"?><svg width="4pt" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3">'
+    '<defs><path id="mark" d="M0 0L4 3"/></defs><use href="#mark"/></svg>'
 )
 FINDINGS = [
     ("quality", "cluster", "The fastest errs more.", "too few runs"),

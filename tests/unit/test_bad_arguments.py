@@ -15,7 +15,7 @@ from builders import SCRIPTS, study_folder, valid_config
 from tfscaling import cli
 
 #: Started by other programs, as ranks of a job.
-RANKS = ("benchmark_rank.py", "program_rank.py", "train_rank.py")
+RANKS = ("program_rank.py", "train_rank.py")
 PROGRAMS = sorted(path.name for path in SCRIPTS.glob("*.py") if path.name not in RANKS)
 
 
@@ -101,9 +101,9 @@ def test_a_stage_names_the_file_of_the_study_that_is_wrong(
     stage: str, kind: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = study_folder(tmp_path / "study", valid_config())
-    (study.folder / "partial").mkdir()
+    (study.folder / "partial/details").mkdir(parents=True)
     wrong = kind(tmp_path)
-    for path in (study.folder / "manifest.json", study.folder / "partial/manifest.json"):
+    for path in (study.details / "manifest.json", study.folder / "partial/details/manifest.json"):
         path.unlink(missing_ok=True)
         if wrong.exists():
             path.write_bytes(wrong.read_bytes())

@@ -115,9 +115,9 @@ def test_a_platform_may_have_the_name_of_any_table_or_file(project: Project) -> 
     content["platforms"] = dict.fromkeys(sorted(names), kinds)
     project.overlay(content)
     done = project.snakemake("--summary")
-    assert "results/main/tables/platforms/comparison.md" in done.stdout
+    assert "results/main/details/platforms" in done.stdout
     project.snakemake("partial")
-    folder = project.folder / "results/main/partial/tables/platforms"
+    folder = project.folder / "results/main/partial/details/platforms"
     assert {path.stem for path in folder.glob("*.md")} == names
 
 

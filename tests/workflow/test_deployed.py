@@ -23,8 +23,8 @@ CONFIG: dict[str, Any] = {
     ],
     "recipes": {"quick": QUICK},
     "plots": {"execution_time": {}},
+    "export": ["svg"],
 }
-TABLES = ("runs.csv", "comparison.csv", "comparison.md", "decision.csv", "findings.csv")
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -90,7 +90,7 @@ def test_scripts_and_page_come_from_the_tag(deployed: Deployed) -> None:
     tagged = git(deployed.hosts / "github.com/owner/scaling", "rev-parse", TAG)
     assert record["environment"]["git_commit"] == tagged
     assert (deployed.folder / "results/main/report.html").exists()
-    assert (deployed.folder / "results/main/plots/execution_time.svg").exists()
+    assert (deployed.folder / "results/main/details/plots/execution_time.svg").exists()
 
 
 def test_a_second_start_does_nothing(deployed: Deployed) -> None:

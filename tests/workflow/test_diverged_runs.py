@@ -32,7 +32,7 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
     assert [(r["nodes"], r["status"], r["runs"], r["runs_diverged"]) for r in rows] == [
         ("1", "diverged", "0", "1"), ("2", "diverged", "0", "1"),
     ]  # fmt: skip
-    runs = project.table("results/main/tables/runs.csv")
+    runs = project.table("results/main/runs.csv")
     assert [(r["status"], r["loss"], r["execution_time_s"]) for r in runs] == [
         ("diverged", "", ""), ("diverged", "", ""),
     ]  # fmt: skip
@@ -45,4 +45,4 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
 
 
 def table_text(project: Project, name: str) -> str:
-    return (Path(project.folder) / "results/main/tables" / name).read_text()
+    return (Path(project.folder) / "results/main/details" / name).read_text()

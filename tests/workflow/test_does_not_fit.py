@@ -36,13 +36,13 @@ def test_it_is_run_once_and_the_sweep_has_ended(tmp_path: Path) -> None:
     (run,) = project.folder.glob("results/runs/**/recipe=large/**/repeat=1")
     assert [path.name for path in run.glob("attempt=*")] == ["attempt=1"]
     assert not (run / "failure.json").exists()
-    rows = {row["recipe"]: row for row in project.table("results/main/tables/runs.csv")}
+    rows = {row["recipe"]: row for row in project.table("results/main/runs.csv")}
     assert (rows["small"]["status"], rows["large"]["status"]) == ("ok", "does_not_fit")
     assert float(rows["large"]["rank_memory_gb"]) > 0 and float(rows["large"]["wall_time_s"]) > 0
     assert rows["large"]["failed_attempts"] == "0"
     points = {row["recipe"]: row for row in project.table()}
     assert points["large"]["status"] == "does_not_fit" and points["large"]["runs"] == "0"
-    steps = project.table("results/main/tables/next_steps.csv")
+    steps = project.table("results/main/details/conclusions/next_steps.csv")
     assert "unfinished" not in {step["kind"] for step in steps}
     assert "Nothing to be done" in project.snakemake().stdout
     (run / "run.json").unlink()  # so its user asks for it again
@@ -57,7 +57,7 @@ def test_a_batch_that_does_not_fit_leaves_the_larger_ones_out(tmp_path: Path) ->
         "recipes": {"size": {**RECIPE, "per_replica_batch_size": {"from": 32, "to": 500}}},
     })  # fmt: skip
     project.snakemake()
-    rows = project.table("results/main/tables/runs.csv")
+    rows = project.table("results/main/runs.csv")
     found = [(r["per_replica_batch_size"], r["status"], r["attempt"] != "") for r in rows]
     ok, unfit = [("32", "ok", True), ("64", "ok", True)], ("128", "does_not_fit", True)
     assert found == [each for each in (*ok, unfit, ("256", "does_not_fit", False)) for _ in (1, 2)]

@@ -119,7 +119,7 @@ def test_the_scaffold_trains_and_writes_over_nothing(
     config = project.folder / "own/config.yaml"
     config.write_text(config.read_text().replace("repeats: 2", "repeats: 1"))
     project.snakemake(config=["own/config.yaml"])
-    rows = project.table("results/own/tables/comparison.csv")
+    rows = project.table("results/own/comparison.csv")
     assert [(row["nodes"], row["status"]) for row in rows] == [("1", "ok"), ("2", "ok")]
     assert all(float(row["test_accuracy"]) > 0.9 for row in rows)
     assert make_own(project) != 0

@@ -69,18 +69,18 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     assert any(TEXT in line for line in failure["cause"]["last_lines"])
 
     # the tables of what has finished are there, and none of the sweep before
-    rows = copied.table("results/main/partial/tables/comparison.csv")
+    rows = copied.table("results/main/partial/comparison.csv")
     shown = {(r["recipe"], r["nodes"]): r for r in rows if r["recipe"] == "bad"}
     assert shown["bad", "1"]["status"] == "ok"
     assert shown["bad", "2"]["status"] == "failed"
     assert TEXT in shown["bad", "2"]["reason"]
     assert shown["bad", "2"]["speedup"] == ""
     assert sum(r["status"] == "ok" for r in rows) == 6
-    markdown = (copied.folder / "results/main/partial/tables/comparison.md").read_text()
+    markdown = (copied.folder / "results/main/partial/details/comparison.md").read_text()
     assert TEXT in markdown
     results = copied.folder / "results/main"
     assert not (results / "report.html").exists()
-    left = [*results.glob("tables/**/*"), *results.glob("plots/*")]
+    left = [*results.glob("*.csv"), *results.glob("details/conclusions/*")]
     assert [path for path in left if path.is_file()] == []
 
     # what is made anew is cheap, and then nothing is left of the failure
@@ -109,8 +109,8 @@ def test_before_a_round_of_extra_repeats_too(copied: Project) -> None:
     until = {"relative_interval": 0.05, "repeats_max": 7}
     copied.overlay(with_ending_point(repeat_until=until))
     assert copied.snakemake(check=False).returncode != 0
-    assert names(copied) == ["config.json", "logs", "manifest.json", "partial", "plots", "tables"]
-    assert not (copied.folder / "results/main/tables/runs.csv").exists()
+    assert names(copied) == ["details", "partial"]
+    assert not (copied.folder / "results/main/runs.csv").exists()
 
 
 def test_the_cause_of_a_failed_dataset_is_told_at_once_and_at_the_end(project: Project) -> None:
@@ -152,7 +152,7 @@ def failing(project: Project) -> Project:
 def test_the_shim_makes_the_partial_tables_too(failing: Project) -> None:
     done = failing.snakemake(snakefile="workflow/Snakefile", check=False)
     assert done.returncode != 0
-    (row,) = failing.table("results/main/partial/tables/comparison.csv")
+    (row,) = failing.table("results/main/partial/comparison.csv")
     assert row["status"] == "failed"
 
 
@@ -169,7 +169,7 @@ def test_the_snakemake_of_a_job_leaves_the_tables_alone(failing: Project) -> Non
 
 
 def test_a_plan_that_fails_touches_no_table(copied: Project) -> None:
-    (copied.folder / "results/main/plan.md").mkdir()  # it cannot be written
+    (copied.folder / "results/main/details/plan.md").mkdir()  # it cannot be written
     before = copied.table()
     assert copied.snakemake("plan", check=False).returncode != 0
     assert copied.table() == before

@@ -30,8 +30,12 @@ OTHER: dict[str, Any] = {
     "platforms": {"laptop": LAPTOP},
     "published": {"path": "resources/published_results.csv"},
     "plots": {"execution_time": {}},
+    "export": ["markdown", "svg"],
 }  # fmt: skip
-TABLES = ("runs.csv", "comparison.csv", "comparison.md", "decision.csv", "findings.csv")
+TABLES = (
+    *("runs.csv", "comparison.csv", "details/comparison.md"),
+    *("details/conclusions/decision.csv", "details/conclusions/findings.csv"),
+)
 MODULE = """
 import yaml
 
@@ -97,8 +101,8 @@ def both(new_project: Callable[[str], Project]) -> Both:
 def swept(both: Both) -> Both:
     """After the module's sweep: six runs are made up, the extra repeat is trained."""
     shutil.copytree(both.own / "datasets", both.other / "datasets")
-    both.make(str((both.other / "main/manifest.json").relative_to(both.folder)))
-    planned = Manifest.read(both.other / "main/manifest.json")
+    both.make(str((both.other / "main/details/manifest.json").relative_to(both.folder)))
+    planned = Manifest.read(both.other / "main/details/manifest.json")
     first = [run for run in planned.runs if not run.extra_repeat]
     generator.write_records(first, both.other / "runs", lambda spec: 10.0 + spec.repeat, noise=0.0)
     before = files(both.own)
@@ -115,11 +119,11 @@ def test_a_dry_run_of_the_module_writes_nothing(target: str, both: Both) -> None
 
 
 def test_each_sweep_has_its_own_runs_in_its_tables(swept: Both) -> None:
-    (own,) = swept.table("results/main/tables/comparison.csv")
-    (other,) = swept.table("other/results/main/tables/comparison.csv")
+    (own,) = swept.table("results/main/comparison.csv")
+    (other,) = swept.table("other/results/main/comparison.csv")
     assert (own["recipe"], own["status"], own["runs"]) == ("own", "ok", "1")
     assert (other["recipe"], other["status"], other["runs"]) == ("other", "ok", "7")
-    records = {row["record"] for row in swept.table("other/results/main/tables/runs.csv")}
+    records = {row["record"] for row in swept.table("other/results/main/runs.csv")}
     assert all(record.startswith("other/results/runs/") for record in records)
     assert len(records) == 7
 
@@ -129,14 +133,14 @@ def test_everything_of_the_module_is_below_its_prefix(swept: Both) -> None:
     assert "recipe=own" not in "".join(files(swept.other))
     made = {path for path in files(swept.other) if path.startswith("main/")}
     assert {
-        "main/manifest.json",
+        "main/details/manifest.json",
         "main/report.html",
-        "main/repeats/round=1.json",
-        "main/repeats/round=2.json",
-        "main/tables/decision.csv",
-        "main/tables/published.md",
-        "main/tables/platforms/laptop.md",
-        "main/plots/execution_time.svg",
+        "main/details/repeats/round=1.json",
+        "main/details/repeats/round=2.json",
+        "main/details/conclusions/decision.csv",
+        "main/details/conclusions/methodology.md",
+        "main/details/platforms/laptop.md",
+        "main/details/plots/execution_time.svg",
     } <= made
     assert {path.name for path in (swept.folder / "other").iterdir()} == {"results"}
 
@@ -152,9 +156,8 @@ def test_the_repository_itself_makes_the_same_tables(
         folder = itself.folder / "results" / name
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(swept.other / name, folder)
-    tables = [f"main/tables/{name}" for name in TABLES]
-    made = [f"results/{table}" for table in tables]
-    itself.snakemake(*made, config=["config/config.yaml"])
+    tables = [f"main/{name}" for name in TABLES]
+    itself.snakemake("results/main/report.html", config=["config/config.yaml"])
     assert (
         len(list(itself.folder.glob("results/runs/**/repeat=*/launch.log"))) == 1
     )  # none is trained here
@@ -173,8 +176,8 @@ def test_plan_and_partial_tables_of_the_module_are_below_its_prefix(swept: Both)
     swept.make("tfs_plan")
     swept.make("tfs_partial")
     assert files(swept.own) == before
-    assert (swept.other / "main/plan.md").exists()
-    (row,) = swept.table("other/results/main/partial/tables/comparison.csv")
+    assert (swept.other / "main/details/plan.md").exists()
+    (row,) = swept.table("other/results/main/partial/comparison.csv")
     assert (row["recipe"], row["runs"]) == ("other", "7")
 
 
@@ -183,7 +186,7 @@ def test_after_a_failure_the_module_removes_its_own_tables_only(
 ) -> None:
     """What is made from an empty table fails here."""
     copied = Both(swept.copy(tmp_path / "project").folder)
-    (copied.other / "main/tables/comparison.csv").write_text("")
+    (copied.other / "main/comparison.csv").write_text("")
     (copied.other / "main/partial").mkdir(exist_ok=True)
     before = files(copied.own)
     alone = str(copied.folder / "Alone")
@@ -193,6 +196,6 @@ def test_after_a_failure_the_module_removes_its_own_tables_only(
     assert not (copied.other / "main/report.html").exists(), done.stdout
     assert (copied.other / "main/partial/report.html").exists()
     assert "page: other/results/main/partial/report.html" in done.stdout
-    (copied.other / "main/tables/comparison.csv").unlink(missing_ok=True)
+    (copied.other / "main/comparison.csv").unlink(missing_ok=True)
     done = copied.snakemake("tfs_all", snakefile=alone)
     assert "page: other/results/main/report.html" in done.stdout

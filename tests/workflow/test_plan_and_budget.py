@@ -78,7 +78,7 @@ FAST = ("--slurm-sweep-init-seconds-before-status-checks", "1")
 
 def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
     out = project.snakemake("plan", *FAST, profile="slurm", environ=slurm).stdout
-    rows = project.table("results/main/plan.csv")
+    rows = project.table("results/main/details/plan.csv")
     assert [(r["platform"], r["nodes"], r["runs"], r["feasibility"]) for r in rows] == [
         ("cpu", "1", "1", "runs"), ("cpu", "2", "1", "runs"),
         ("gpu", "2", "2", "runs"), ("cpu", "8", "", "excluded"),
@@ -87,7 +87,7 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
     assert rows[2]["node_hours"] == "2.0" and rows[2]["duration_from"] == "time limit"
     assert "-p gpu -t 30 --qos=low --nodes=2 --cpus-per-task=2" in rows[2]["submission"]
     assert "--gres=gpu:4 --wrap=" in rows[2]["submission"]
-    page = (project.folder / "results/main/plan.md").read_text()
+    page = (project.folder / "results/main/details/plan.md").read_text()
     assert page in out
     assert "10.80 + unknown" in page
     assert not list(project.folder.glob("results/runs"))
@@ -97,7 +97,11 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
 
 def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[str, str]) -> None:
     project.snakemake("plan", *FAST, profile="slurm", environ=slurm)
-    rows = [row for row in project.table("results/main/plan.csv") if row["feasibility"] == "runs"]
+    rows = [
+        row
+        for row in project.table("results/main/details/plan.csv")
+        if row["feasibility"] == "runs"
+    ]
     runs = [{**row, "repeat": n + 1} for row in rows for n in range(int(row["runs"]))]
     records = [
         "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
@@ -117,7 +121,7 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         before, after = run["submission"].replace("<run>", name).split("<uuid>")
         after = after.removesuffix('"<command>"')
         assert any(call.startswith(before) and after in call for call in calls), calls
-    tables = project.table("results/main/partial/tables/runs.csv")
+    tables = project.table("results/main/partial/runs.csv")
     assert {row["reason"] for row in tables} == {"sbatch refused it: QOSMaxSubmitJobPerUserLimit"}
 
 
@@ -125,10 +129,11 @@ def test_the_plan_on_this_machine(project: Project) -> None:
     laptop = {"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2}
     project.overlay(content(grid=[laptop]))
     project.snakemake("plan")
-    (row,) = project.table("results/main/plan.csv")
+    (row,) = project.table("results/main/details/plan.csv")
     assert row["submission"] == "runs on this machine"
     assert (
-        "Only Slurm enforces runtime_min" in (project.folder / "results/main/plan.md").read_text()
+        "Only Slurm enforces runtime_min"
+        in (project.folder / "results/main/details/plan.md").read_text()
     )
 
 

@@ -61,7 +61,7 @@ def test_a_sweep_projects_the_whole_and_marks_it(mnist: Path, tmp_path: Path) ->
     )
     assert rows["short"]["examples_trained"] == rows["whole"]["examples_trained"] == "9600"
     assert rows["short"]["test_accuracy"] == "" != rows["whole"]["test_accuracy"]
-    (checked,) = project.table("results/main/tables/projection.csv")
+    (checked,) = project.table("results/main/details/conclusions/projection.csv")
     # of two short runs: the machine's other load may be another in each
     assert (checked["whole_recipe"], checked["check"]) == ("whole", "no interval")
     assert float(checked["execution_time_s"]) == pytest.approx(
@@ -69,9 +69,9 @@ def test_a_sweep_projects_the_whole_and_marks_it(mnist: Path, tmp_path: Path) ->
     )
     measured_s = of_recipe["whole"][0]["phases"]["execution_time_s"]
     assert float(checked["whole_execution_time_s"]) == pytest.approx(measured_s)
-    tables = project.folder / "results/main/tables"
-    pages = ("comparison.md", "decision.md", "headline.md")
+    tables = project.folder / "results/main/details"
+    pages = ("comparison.md", "conclusions/decision.md", "conclusions/headline.md")
     for name in (*pages, "platforms/laptop.md"):
         assert "projected" in (tables / name).read_text(), name
-    assert "projected" in (project.folder / "results/main/plots/speedup.svg").read_text()
+    assert "projected" in (project.folder / "results/main/details/plots/speedup.svg").read_text()
     assert "Projected from short runs" in (project.folder / "results/main/report.html").read_text()

@@ -40,7 +40,7 @@ def test_the_published_script_runs_on_one_node_and_on_two(tmp_path: Path) -> Non
             "recipes": {name: {"epochs": EPOCHS} for name in ("fit", "loop")},
         }
     )
-    table = "results/published-script/tables/comparison.csv"
+    table = "results/published-script/comparison.csv"
     project.snakemake(table, config=[str(EXAMPLE / "config.yaml"), "overlay.yaml"])
     rows = {row["recipe"]: row for row in project.table(table)}
     assert {name: row["status"] for name, row in rows.items()} == {"fit": "ok", "loop": "ok"}

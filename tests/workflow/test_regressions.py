@@ -11,7 +11,7 @@ from project import Project
 
 def started_on_another_day(folder: Path) -> None:
     """Make the runs of a study, as its table has them, other ones than those of its records."""
-    path = folder / "tables/runs.csv"
+    path = folder / "runs.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     with path.open("w", newline="") as file:
@@ -25,13 +25,13 @@ def test_a_sweep_against_its_own_runs_and_against_others(copied: Project) -> Non
     made = copied.made()
     words = ("regressions", "--config", "compare_with=before")
     refused = copied.snakemake(*words, check=False)
-    rows = copied.table("results/main/tables/regressions.csv")
+    rows = copied.table("results/main/details/conclusions/regressions.csv")
     assert refused.returncode == 1
     assert {row["verdict"] for row in rows} == {"not compared"}
     assert len(rows) == sum(row["status"] != "excluded" for row in copied.table())
     started_on_another_day(before)
     told = copied.snakemake(*words)  # changed tables are compared anew
-    rows = copied.table("results/main/tables/regressions.csv")
+    rows = copied.table("results/main/details/conclusions/regressions.csv")
     assert {row["verdict"] for row in rows} == {"cannot be told"}
     assert "against before: " in told.stdout
     assert 'id="regressions"' in (copied.folder / "results/main/report.html").read_text()
@@ -42,6 +42,6 @@ def test_without_another_study_the_target_is_refused(copied: Project) -> None:
     done = copied.snakemake("regressions", "--dry-run", check=False)
     assert done.returncode != 0 and "compare_with names" in done.stdout
     done = copied.snakemake("--dry-run", "--config", "compare_with=nowhere", check=False)
-    assert done.returncode != 0 and "nowhere/manifest.json" in done.stdout
+    assert done.returncode != 0 and "nowhere/details/manifest.json" in done.stdout
     own = "compare_with=results/main"
     assert copied.snakemake("--dry-run", "--config", own, check=False).returncode != 0

@@ -67,7 +67,6 @@ def test_cosmetic_changes_rerun_no_training(copied: Project) -> None:
             },
             published={"path": "resources/published_results.csv"},
             budget={"node_hours": 1000},
-            all_reduce_benchmark={"enabled": True},
             plots={"speedup": {"title": "Another title"}},
             platforms={"laptop": laptop},
         )
@@ -156,7 +155,7 @@ def test_without_snakemakes_memory_the_tables_are_those_of_the_configuration(
     assert {path: path.stat().st_mtime_ns for path in study.rglob("*.json")} == before
     assert copied.planned() == set()
     copied.snakemake()
-    assert (study / "tables/comparison.md").read_text().startswith("# Priced\n")
+    assert (study / "details/comparison.md").read_text().startswith("# Priced\n")
     for row in copied.table():
         if row["status"] == "ok":
             expected = 3.6 / 3600 * float(row["execution_time_s"]) * int(row["nodes"])
@@ -178,14 +177,12 @@ def test_records_of_other_parameters_are_refused(copied: Project) -> None:
     content["recipes"]["other"]["epochs"] = 2
     copied.overlay(content)
     copied.snakemake("partial")
-    rows = copied.table("results/main/partial/tables/runs.csv")
+    rows = copied.table("results/main/partial/runs.csv")
     stale = [row for row in rows if row["status"] == "stale"]
     assert [row["recipe"] for row in stale] == ["other", "other"]
     assert stale[0]["reason"].endswith(": epochs: 1, now 2")
     shown = [
-        r
-        for r in copied.table("results/main/partial/tables/comparison.csv")
-        if r["status"] == "stale"
+        r for r in copied.table("results/main/partial/comparison.csv") if r["status"] == "stale"
     ]
     assert [(row["recipe"], row["execution_time_s"]) for row in shown] == [("other", "")]
 
@@ -206,7 +203,7 @@ def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> N
     assert status == {"laptop": "excluded", "elsewhere": "missing"}
     assert sum(row["status"] == "ok" for row in copied.table()) == 5
     results = copied.folder / "results/main"
-    made = {path.name for path in [*results.glob("tables/**/*.*"), *results.glob("plots/*")]}
+    made = {path.name for path in results.glob("details/**/*.*")}
     assert {"laptop.md", "elsewhere.md", "speedup.svg", "epochs.svg"} <= made
 
     content["grid"][1]["platform"] = "laptop"
@@ -215,15 +212,15 @@ def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> N
     base["plots"] = {"speedup": {}}
     (copied.folder / "config/config.yaml").write_text(yaml.safe_dump(base))
     copied.snakemake("--config", "cluster=here")
-    left = {path.name for path in [*results.glob("tables/**/*.*"), *results.glob("plots/*")]}
-    plots = {path.name for path in results.glob("plots/*")}
+    left = {path.name for path in results.glob("details/**/*.*")}
+    plots = {path.name for path in results.glob("details/plots/*.svg")}
     assert plots == {"speedup.svg"}
     assert made - left == {"elsewhere.md"} | {n for n in made if n.endswith(".svg")} - plots
 
     base["plots"] = {}
     (copied.folder / "config/config.yaml").write_text(yaml.safe_dump(base))
     copied.snakemake("--config", "cluster=here")
-    assert not list(results.glob("plots/*"))
+    assert not list(results.glob("details/plots/*.svg"))
 
 
 def test_studies_leave_each_other_alone(copied: Project) -> None:
@@ -238,7 +235,7 @@ def test_studies_leave_each_other_alone(copied: Project) -> None:
     copied.snakemake("plan")
     copied.snakemake("partial")
     assert {p: p.stat().st_mtime_ns for p in study.rglob("*") if p.is_file()} == before
-    assert copied.table("results/other/tables/comparison.csv") == first
+    assert copied.table("results/other/comparison.csv") == first
 
 
 def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
@@ -247,7 +244,7 @@ def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
     del content["metrics"]["loss"]
     record.write_text(json.dumps(content))
     copied.snakemake("partial")
-    rows = copied.table("results/main/partial/tables/runs.csv")
+    rows = copied.table("results/main/partial/runs.csv")
     (row,) = [row for row in rows if row["status"] != "ok"]
     assert (row["recipe"], row["repeat"], row["status"]) == ("other", "2", "failed")
     assert "metrics.loss: missing" in row["reason"]
@@ -285,7 +282,7 @@ def test_new_code_that_is_broken_costs_no_finished_run(copied: Project) -> None:
     assert copied.snakemake(*rerun, check=False).returncode != 0
     assert not record.exists()
     assert record.with_name("earlier.run.json").read_bytes() == content
-    (row,) = copied.table("results/main/partial/tables/runs.csv")
+    (row,) = copied.table("results/main/partial/runs.csv")
     assert row["status"] == "stale"
     assert "new and broken" in row["reason"] and "attempt 1, kept" in row["reason"]
     assert len(copied.planned(*rerun)) == 1  # it is still to be made again
@@ -296,7 +293,7 @@ def test_new_code_that_is_broken_costs_no_finished_run(copied: Project) -> None:
     copied.snakemake()
     assert (record.read_bytes(), copied.made()) == (content, made)
     assert not record.with_name("earlier.run.json").exists()
-    (row,) = copied.table("results/main/tables/runs.csv")
+    (row,) = copied.table("results/main/runs.csv")
     assert row["status"] == "ok"
 
     mark_incomplete(copied, record)  # a job that ended after its snakemake was killed

@@ -41,15 +41,15 @@ class Made:
     def __init__(self, project: Project, content: dict[str, Any]) -> None:
         self.project = project
         project.overlay(content)
-        project.snakemake("results/main/manifest.json")
-        self.planned = Manifest.read(project.folder / "results/main/manifest.json")
+        project.snakemake("results/main/details/manifest.json")
+        self.planned = Manifest.read(project.folder / "results/main/details/manifest.json")
 
     def make(self, runs: list[PlannedRun]) -> None:
         generator.write_records(runs, self.project.folder / "results/runs", time_s, noise=0.0)
 
     def round(self, number: int) -> Round:
         """The round that a start of snakemake makes, and then its runs: as if each was cut off."""
-        file = f"results/main/repeats/round={number}.json"
+        file = f"results/main/details/repeats/round={number}.json"
         self.project.snakemake(file)
         made = msgspec.json.decode((self.project.folder / file).read_bytes(), type=Round)
         asked = [run for run in self.planned.runs if run.spec.path in made.runs]
@@ -99,7 +99,7 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     before = project.made()
     project.snakemake()
     assert project.made() == before
-    shown = project.table("results/main/tables/search.csv")
+    shown = project.table("results/main/details/conclusions/search.csv")
     best = shown[0]
     assert (best["platform"], best["nodes"], best["place"]) == ("laptop", "2", TAKEN)
     assert {row["why"] for row in shown[1:]} == {
@@ -108,7 +108,7 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     }
     runs = sum(int(row["runs"]) for row in shown)
     assert runs == len(project.records()) < 6 * len(shown)
-    (choice,) = [r for r in project.table("results/main/tables/decision.csv")
+    (choice,) = [r for r in project.table("results/main/details/conclusions/decision.csv")
                  if r["goal"] == "execution_time_s"]  # fmt: skip
     assert (choice["nodes"], choice["support"]) == ("2.0", SUPPORTED)
 

@@ -125,7 +125,7 @@ def test_the_plan_has_the_geometry_of_each_point(
 ) -> None:
     """Among them: eight GPUs, the quota, as 8 x 1 and as 2 x 4; CUDA need not be installed."""
     project.snakemake("plan", config=["config/published.yaml"], profile="slurm", check=False)
-    rows = project.table("results/published/plan.csv")
+    rows = project.table("results/published/details/plan.csv")
     assert len(rows) == 41
     (row,) = [
         row for row in rows

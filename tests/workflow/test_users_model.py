@@ -46,7 +46,7 @@ def test_the_example_has_a_module_and_a_configuration() -> None:
 
 
 def test_runs_of_the_users_model_are_ok_and_learn(example: Project) -> None:
-    rows = example.table("results/quarters/tables/comparison.csv")
+    rows = example.table("results/quarters/comparison.csv")
     assert [(row["model"], row["nodes"], row["status"]) for row in rows] == [
         ("own.quarters:model", "1", "ok"),
         ("own.quarters:model", "2", "ok"),
@@ -80,7 +80,7 @@ def test_runs_of_a_parameters_values_are_recipes_of_their_own_and_changed_code_m
     assert small["parameters"]["parameters"] == {"filters": 4}
     assert small["ranks"][0]["model_parameters"] < large["ranks"][0]["model_parameters"]
     assert small["environment"]["user_code"].keys() == {MODULE}
-    tables = "results/filters/tables"
+    tables = "results/filters"
     (row,) = project.table(f"{tables}/comparison.csv")
     assert (row["recipe"], row["status"], row["speedup"]) == (name, "ok", "1.0")
     assert "Nothing to be done" in project.snakemake(config=configs).stdout

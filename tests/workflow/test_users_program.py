@@ -74,7 +74,7 @@ def test_programs_are_rows_of_the_tables(tmp_path: Path) -> None:
     prepared = (project.folder / "results/datasets").iterdir()
     assert {path.name for path in prepared} == {f"{DATA}.npz", f"{DATA}.json"}
     assert (project.folder / "results/main/partial/report.html").is_file()
-    rows = project.table("results/main/partial/tables/comparison.csv")
+    rows = project.table("results/main/partial/comparison.csv")
     assert [row["status"] for row in rows] == ["ok", "ok", "failed", "ok"]
     for row in rows[:2]:
         assert float(row["execution_time_s"]) > 0 and float(row["speedup"]) > 0

@@ -53,7 +53,7 @@ def test_the_input_of_one_rank_is_not_taken_for_communication(tmp_path: Path) ->
     project.draw_few_plots()
     project.snakemake()
     (record,) = project.records()
-    (row,) = project.table("results/main/tables/attribution.csv")
+    (row,) = project.table("results/main/details/conclusions/attribution.csv")
     assert row["held_back_by"] == "input", row["text"]
     assert "the input is slow:data, slowest on rank 1 on" in row["text"]
     assert float(row["input_share"]) > 0.5

@@ -221,7 +221,7 @@ def snakemake(folder: Path, *arguments: str) -> str:
 
 
 def table(folder: Path, name: str) -> list[dict[str, str]]:
-    with (folder / f"results/added/tables/{name}.csv").open(newline="") as file:
+    with (folder / f"results/added/{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -248,10 +248,10 @@ def test_the_run_used_all_of_them(folder: Path) -> None:
 def test_tables_have_the_metric_and_the_conclusion(folder: Path) -> None:
     (row,) = table(folder, "comparison")
     assert 0 < float(row["train_share"]) < 1
-    tables = folder / "results/added/tables"
-    assert " train_share |" in (tables / "comparison.md").read_text()
-    assert table(folder, "slowest") == [{"platform": "attic", "nodes": "1"}]
-    assert (tables / "slowest.md").read_text().startswith("# The slowest point\n")
+    details = folder / "results/added/details"
+    assert " train_share |" in (details / "comparison.md").read_text()
+    assert table(folder, "details/conclusions/slowest") == [{"platform": "attic", "nodes": "1"}]
+    assert (details / "conclusions/slowest.md").read_text().startswith("# The slowest point\n")
 
 
 def test_the_page_has_plot_conclusion_metric_and_platform(folder: Path) -> None:
@@ -261,12 +261,13 @@ def test_the_page_has_plot_conclusion_metric_and_platform(folder: Path) -> None:
     assert "Where a run takes longest." in page
     assert "share of the training" in page  # among the definitions
     assert "The attic" in page
-    assert "How much of it is training" in (folder / "results/added/plots/share.svg").read_text()
+    plot = folder / "results/added/details/plots/share.svg"
+    assert "How much of it is training" in plot.read_text()
 
 
 def test_the_configuration_has_the_key(folder: Path) -> None:
-    snakemake(folder, "--profile", "profiles/local", "results/added/config.json")
-    config = json.loads((folder / "results/added/config.json").read_text())
+    snakemake(folder, "--profile", "profiles/local", "results/added/details/config.json")
+    config = json.loads((folder / "results/added/details/config.json").read_text())
     assert config["comparison"]["remark"] == "Under the roof."
 
 

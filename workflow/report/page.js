@@ -71,6 +71,29 @@ function activate(DataTable, region) {
   return table;
 }
 
+// A plot shows few lines; readers choose the others.
+function pickLines(figure) {
+  const lines = Map.groupBy(figure.querySelectorAll("[data-line]"), (g) => g.dataset.line);
+  if (!lines.size) return;
+  const picker = document.createElement("details");
+  const summary = document.createElement("summary");
+  summary.textContent = `More lines: ${lines.size}`;
+  picker.className = "picker screen";
+  picker.append(summary);
+  for (const [name, groups] of lines) {
+    const label = document.createElement("label");
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.addEventListener("change", () => {
+      for (const group of groups) group.setAttribute("display", box.checked ? "inline" : "none");
+    });
+    label.style.borderColor = getComputedStyle(groups[0].querySelector("path, use")).stroke;
+    label.append(box, name);
+    picker.append(label);
+  }
+  figure.append(picker);
+}
+
 // On paper everything is shown.
 function showAllInPrint(tables) {
   const lengths = new Map();
@@ -97,6 +120,7 @@ function unfold() {
 
 addEventListener("hashchange", unfold);
 unfold();
+document.querySelectorAll("figure.plot").forEach(pickLines);
 const DataTable = await loadDataTables();
 DataTable.type("figure", {
   order: {

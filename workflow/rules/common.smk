@@ -9,13 +9,12 @@ from pathlib import Path
 
 import msgspec
 from snakemake.utils import update_config
-from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
 from tfscaling.launch.launchers import LAUNCHERS
-from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.metrics import METRICS
 from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
@@ -75,19 +74,18 @@ UMASK, SHELL_UMASK = {
 }[CONFIG.readable_by]
 shell.prefix(f"set -euo pipefail; {SHELL_UMASK}")
 
-#: The study's folder. Runs, benchmarks and datasets are shared by studies.
+#: The study's folder. Runs and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
+DETAILS = f"{RESULTS}/details"
+LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
 MANIFEST = Manifest.of(CONFIG, GRID, STRATEGIES)
-#: The folder of a run below results/runs, and of a point below results/all_reduce.
+#: The folder of a run below results/runs.
 RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
-POINT = os.path.dirname(RUN)
-#: Runs by their folder, in the order in which they start; points and benchmarks by their folders.
+#: Runs by their folder, in the order in which they start.
 RUNS = {run.spec.path: run for run in grid.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
-POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
-BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
-PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
+POINTS = dict.fromkeys(run.spec.point for run in GRID.runs)
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
 USER_CODE = local(sorted({str(f) for r in GRID.runs for f in user_code.of_run(r.spec).files()}))
 #: Name of prepared data → the specification of a run that reads it.
@@ -96,8 +94,6 @@ PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spe
 #: the tables of the study of `compare_with`.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 REFERENCE = local(configuration.reference_files(CONFIG))
-#: Name → title of the plots to draw.
-TITLES = titles(CONFIG.plots, MANIFEST.qualities.values())
 
 
 wildcard_constraints:
@@ -121,21 +117,26 @@ def code_of_tables():
 CODE = code_of_tables()
 
 
-def planned(entries, template, wildcards):
-    """The run, point or benchmark of a job."""
-    path = template.format(**wildcards)
-    if path not in entries:
+def exported(kind, files):
+    """The named outputs `files` if `export` has the kind of files, else none."""
+    return files if kind in CONFIG.export else {}
+
+
+def planned(wildcards):
+    """The specification of the run of a job."""
+    path = RUN.format(**wildcards)
+    if path not in RUNS:
         raise WorkflowError(f"{path} is not in the grid of the configuration")
-    return entries[path]
+    return RUNS[path].spec
 
 
 def point_of(wildcards):
-    """The point of a run or of a benchmark."""
-    return planned(POINTS, POINT, wildcards)
+    """The point of a run."""
+    return planned(wildcards).point
 
 
-#: Nodes, tasks, gres, partition, … of runs and benchmarks, as `platforms.slurm_resources` has them.
-RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS.values(), point_of)
+#: Nodes, tasks, gres, partition, … of runs, as `platforms.slurm_resources` has them.
+RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS, point_of)
 
 
 @platforms.with_signature
@@ -150,7 +151,7 @@ def prepared_dataset(wildcards):
 
     Data that is prepared again reruns only runs that need the new data.
     """
-    spec = planned(RUNS, RUN, wildcards).spec
+    spec = planned(wildcards)
     if spec.dataset is None:
         return []
     file = f"results/datasets/{variants.data_of(spec)}.npz"
@@ -160,9 +161,4 @@ def prepared_dataset(wildcards):
 @platforms.with_signature
 def specification_of_run(wildcards):
     """The run's specification as JSON; a changed value reruns exactly this run."""
-    return run_spec.encode(planned(RUNS, RUN, wildcards).spec)
-
-
-def specification_of_benchmark(wildcards):
-    """The benchmark's specification as JSON, without values that cannot change an all-reduce."""
-    return run_spec.encode(planned(BENCHMARKS, POINT, wildcards))
+    return run_spec.encode(planned(wildcards))

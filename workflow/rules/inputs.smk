@@ -3,7 +3,7 @@
 @functools.cache
 def settle_once():
     contents = {"config.json": CONFIG_TEXT.encode(), "manifest.json": MANIFEST.encode()}
-    JOBS.settle(RERUNS, {f"{STUDY}/{name}": content for name, content in contents.items()})
+    JOBS.settle(RERUNS, {f"{STUDY}/details/{name}": content for name, content in contents.items()})
 
 
 def settle(wildcards):
@@ -49,7 +49,7 @@ def round_of_repeats(number):
 def round_before(wildcards):
     """The file of the round before, none for the first."""
     number = int(wildcards.round) - 1
-    return f"{RESULTS}/repeats/round={number}.json" if number else []
+    return f"{DETAILS}/repeats/round={number}.json" if number else []
 
 
 def parameters_of_dataset(wildcards):
@@ -59,20 +59,11 @@ def parameters_of_dataset(wildcards):
     return msgspec.json.encode(given).decode()
 
 
-def table_of_regressions(wildcards):
-    """The table of slower configurations, if the configuration names another study."""
+def conclusions_of_two_sweeps(wildcards):
+    """The conclusions, if the configuration names another study."""
     if CONFIG.compare_with is None:
         raise WorkflowError("compare_with names no other study: there is nothing to compare with")
-    return f"{RESULTS}/tables/regressions.csv"
-
-
-def records_of_benchmarks(wildcards):
-    """The records of all benchmarks, none unless they are enabled."""
-    return [
-        f"results/all_reduce/{path}/all_reduce.json"
-        for path, spec in BENCHMARKS.items()
-        if CONFIG.is_selected(spec.point.platform)
-    ]
+    return rules.compare.output.conclusions
 
 
 def plan_submission(wildcards):

@@ -2,44 +2,35 @@
 
 
 rule write_report:
-    """Draw all plots, and write the page of the study."""
+    """Write the page of the study, with its plots."""
     input:
-        manifest=f"{RESULTS}/manifest.json",
-        config=f"{RESULTS}/config.json",
+        manifest=f"{DETAILS}/manifest.json",
+        config=f"{DETAILS}/config.json",
         runs=rules.collect.output,
         comparison=rules.compare.output,
         code=CODE,
     output:
+        **exported("svg", {"plots": directory(f"{DETAILS}/plots")}),
         html=report(
             f"{RESULTS}/report.html",
             category="Page",
             caption="../report/page.rst",
             labels=verbatim({"page": CONFIG.comparison.title}),
         ),
-        svg=[
-            report(
-                f"{RESULTS}/plots/{plot}.svg",
-                category="Plots",
-                caption="../report/plot.rst",
-                labels=verbatim({"plot": title}),
-            )
-            for plot, title in TITLES.items()
-        ],
     log:
-        f"{RESULTS}/logs/write_report.log",
+        f"{LOGS}/write_report.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        study=subpath(input.manifest, parent=True),
+        study=subpath(input.manifest, ancestor=2),
         # without a valid run each start writes the page, and so ends with status 1 again
         valid=lambda wildcards: OUTCOME.has_result() or time.time(),
     message:  # Snakemake would list all input files
         "write the page"
     shell:
         r"""
-        python3 "$SCRIPTS/tfscaling" plot --study {params.study:q} >{log:q} 2>&1
-        python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >>{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1
         """
 
 
@@ -48,7 +39,7 @@ rule proposal:
     input:
         page=f"{RESULTS}/report.html",  # all tables exist
     log:
-        f"{RESULTS}/logs/proposal.log",
+        f"{LOGS}/proposal.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -61,7 +52,7 @@ rule proposal:
 rule partial:
     """Make tables, plots and the page of the runs that have finished."""
     log:
-        f"{RESULTS}/logs/partial.log",
+        f"{LOGS}/partial.log",
     localrule: True
     run:
         OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST, str(log))

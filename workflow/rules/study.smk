@@ -7,13 +7,13 @@ rule write_config:
         settle,  # no file
     output:
         config=report(
-            f"{RESULTS}/config.json",
+            f"{DETAILS}/config.json",
             category="Configuration",
             caption="../report/config.rst",
             labels={"study": CONFIG.study},
         ),
     log:
-        f"{RESULTS}/logs/write_config.log",
+        f"{LOGS}/write_config.log",
     localrule: True
     run:
         atomic.write_text(Path(output.config), CONFIG_TEXT)
@@ -24,9 +24,9 @@ rule write_manifest:
     input:
         settle,  # no file
     output:
-        manifest=f"{RESULTS}/manifest.json",
+        manifest=f"{DETAILS}/manifest.json",
     log:
-        f"{RESULTS}/logs/write_manifest.log",
+        f"{LOGS}/write_manifest.log",
     localrule: True
     run:
         MANIFEST.write(Path(output.manifest))
@@ -34,30 +34,30 @@ rule write_manifest:
 
 # In a module these have the module's `prefix`, which Snakemake sets before outputs, as here, but not
 # before other texts: `{prefix}results/{study}` and `{prefix}results`.
-STUDY = os.path.dirname(rules.write_manifest.output.manifest)
+STUDY = os.path.dirname(os.path.dirname(rules.write_manifest.output.manifest))
 ROOT = os.path.dirname(STUDY)
-JOBS = SweepJobs(workflow, RUNS, BENCHMARKS, ROOT)
+JOBS = SweepJobs(workflow, RUNS, ROOT)
 #: Runs of searches that failed too often: their points are eliminated.
 ELIMINATED = retries.given_up(MANIFEST, Path(ROOT, "runs")) if MANIFEST.searches else frozenset()
 #: The snakemake of a job regenerates nothing.
-RERUNS = Reruns(CONFIG, *((RUNS, BENCHMARKS) if workflow.is_main_process else ({}, {})), Path(ROOT))
+RERUNS = Reruns(CONFIG, RUNS if workflow.is_main_process else {}, Path(ROOT))
 
 
 checkpoint assess_repeats:
     """Decide which points need extra repeats in this round."""
     input:
-        manifest=f"{RESULTS}/manifest.json",
+        manifest=f"{DETAILS}/manifest.json",
         records=records_before_round,
         previous=round_before,
     output:
-        runs=f"{RESULTS}/repeats/round={{round}}.json",
+        runs=f"{DETAILS}/repeats/round={{round}}.json",
     log:
-        f"{RESULTS}/logs/assess_repeats/round={{round}}.log",
+        f"{LOGS}/assess_repeats/round={{round}}.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        study=subpath(input.manifest, parent=True),
+        study=subpath(input.manifest, ancestor=2),
     message:  # Snakemake would list all input files
         "round {wildcards.round}: which points need extra repeats"
     shell:

@@ -4,21 +4,21 @@
 rule collect:
     """Collect every planned run into one row: valid, failed, stale and missing ones too."""
     input:
-        manifest=f"{RESULTS}/manifest.json",
+        manifest=f"{DETAILS}/manifest.json",
         records=records_of_runs,
         code=CODE,
         user_code=USER_CODE,  # runs of other code are stale
     output:
-        csv=f"{RESULTS}/tables/runs.csv",
-        parquet=f"{RESULTS}/tables/runs.parquet",
-        epochs=f"{RESULTS}/tables/epochs.csv",
+        **exported("parquet", {"parquet": f"{DETAILS}/runs.parquet"}),
+        csv=f"{RESULTS}/runs.csv",
+        epochs=f"{DETAILS}/epochs.csv",
     log:
-        f"{RESULTS}/logs/collect.log",
+        f"{LOGS}/collect.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        study=subpath(input.manifest, parent=True),
+        study=subpath(input.manifest, ancestor=2),
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
@@ -28,40 +28,30 @@ rule collect:
 rule compare:
     """Compare the points of the grid with the baseline; draw the conclusions that this supports."""
     input:
-        runs=f"{RESULTS}/tables/runs.csv",
-        manifest=f"{RESULTS}/manifest.json",
-        config=f"{RESULTS}/config.json",
+        runs=f"{RESULTS}/runs.csv",
+        manifest=f"{DETAILS}/manifest.json",
+        config=f"{DETAILS}/config.json",
         published=PUBLISHED,
         reference=REFERENCE,
-        benchmarks=records_of_benchmarks,
         code=CODE,
     output:
-        **{name: f"{RESULTS}/tables/{name}.csv" for name in ("comparison", *CONCLUSIONS)},
+        **exported("markdown", {"platforms": directory(f"{DETAILS}/platforms")}),
+        csv=f"{RESULTS}/comparison.csv",
         md=report(
-            f"{RESULTS}/tables/comparison.md",
+            f"{DETAILS}/comparison.md",
             category="Tables",
             caption="../report/comparison.rst",
             labels=verbatim({"table": CONFIG.comparison.title, "format": "md"}),
         ),
-        warnings=f"{RESULTS}/tables/warnings.json",
-        platforms=expand(f"{RESULTS}/tables/platforms/{{platform}}.md", platform=PLATFORMS),
-        pages=[
-            report(
-                f"{RESULTS}/tables/{name}.md",
-                category=conclusion.category,
-                caption="../report/conclusion.rst",
-                labels={"table": conclusion.title, "format": "md"},
-            )
-            for name, conclusion in CONCLUSIONS.items()
-        ],
+        warnings=f"{DETAILS}/warnings.json",
+        conclusions=directory(f"{DETAILS}/conclusions"),  # a file for each that has rows
     log:
-        f"{RESULTS}/logs/compare.log",
+        f"{LOGS}/compare.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        study=subpath(input.manifest, parent=True),
-        captions={each.title: each.caption for each in CONCLUSIONS.values()},
+        study=subpath(input.manifest, ancestor=2),
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
@@ -74,10 +64,10 @@ rule compare:
 rule regressions:
     """Print what is slower than in the study of `compare_with`; end with status 1 if a point is."""
     input:
-        table=table_of_regressions,
+        conclusions=conclusions_of_two_sweeps,
         page=f"{RESULTS}/report.html",
     log:
-        f"{RESULTS}/logs/regressions.log",
+        f"{LOGS}/regressions.log",
     retries: 0
     localrule: True
     conda:

@@ -4,15 +4,15 @@
 rule plan:
     """Plan the runs that are still to do, with their cost."""
     input:
-        config=f"{RESULTS}/config.json",
-        manifest=f"{RESULTS}/manifest.json",
+        config=f"{DETAILS}/config.json",
+        manifest=f"{DETAILS}/manifest.json",
     log:
-        f"{RESULTS}/logs/plan.log",
+        f"{LOGS}/plan.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        study=subpath(input.manifest, parent=True),
+        study=subpath(input.manifest, ancestor=2),
         submission=plan_submission,
     shell:
         r"""

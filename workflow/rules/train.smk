@@ -1,8 +1,8 @@
-"""One job per run, one per all-reduce benchmark. A job leaves its record last, after all checks.
+"""One job per run. A job leaves its record last, after all checks.
 
 Undeclared files in the folder of a job, which stay after a failure: attempt=<n>/ with the logs of
-the ranks and the attempt's record, events.jsonl, steps.csv, failure.json, all_reduce.csv, and
-earlier.run.json while the run is repeated.
+the ranks and the attempt's record, events.jsonl, steps.csv, failure.json, and earlier.run.json
+while the run is repeated.
 """
 
 
@@ -35,36 +35,6 @@ rule train:
         python3 "$SCRIPTS/train.py" \
             --spec /dev/stdin \
             --dataset-file {input.dataset:q} \
-            --record {output.record:q} \
-            --stall-timeout-s {resources.stall_timeout_s} \
-            --latency-wait-s {resources.latency_wait_s} \
-            <<<{params.spec:q} >{log:q} 2>&1
-        """
-
-
-rule benchmark_all_reduce:
-    """Time the all-reduces of one point on all nodes of its job."""
-    input:
-        settle,  # no file
-    output:
-        record=f"results/all_reduce/{POINT}/all_reduce.json",
-    log:
-        f"results/all_reduce/{POINT}/launch.log",
-    conda:
-        "../envs/environment.yaml"
-    resources:
-        **RESOURCES,
-        training_runs=1,  # nothing else on this machine's cores meanwhile
-    params:
-        spec=specification_of_benchmark,
-    message:
-        "time all-reduces of {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "
-        "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
-        "tasks_per_node={wildcards.tasks_per_node} recipe={wildcards.recipe}"
-    shell:
-        r"""
-        python3 "$SCRIPTS/benchmark_all_reduce.py" \
-            --spec /dev/stdin \
             --record {output.record:q} \
             --stall-timeout-s {resources.stall_timeout_s} \
             --latency-wait-s {resources.latency_wait_s} \

@@ -34,7 +34,6 @@ import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.page.html_page import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
-from tfscaling.record.benchmark_record import BenchmarkRecord  # noqa: E402
 from tfscaling.record.metrics import METRICS  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.spec import config, configuration  # noqa: E402
@@ -108,7 +107,6 @@ def schema_files() -> dict[str, str]:
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
     found["overlay"] = of_overlay()
     found["run_record"] = configuration.of(RunRecord)
-    found["benchmark_record"] = configuration.of(BenchmarkRecord)
     found["comparison"] = table_columns.schema(
         "comparison", PointRow.__doc__ or "", described(PointRow)
     )

@@ -14,11 +14,10 @@ from pathlib import Path  # noqa: E402
 
 from tfscaling.launch import rank_process  # noqa: E402
 from tfscaling.launch.user_program import UserProgram  # noqa: E402
-from tfscaling.spec.run_spec import RunSpec  # noqa: E402
 
 
 def main() -> None:
-    parser = rank_process.parser(__doc__, RunSpec)
+    parser = rank_process.parser(__doc__)
     parser.add_argument("--dataset-file", type=Path, help="file of prepare_dataset")
     args = parser.parse_args()
     program = UserProgram(args.spec, args.dataset_file)

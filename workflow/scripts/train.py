@@ -4,15 +4,15 @@
 INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
          specification (--spec)
 OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with every rank's
-         log; after a failure failure.json with the cause, and no run.json; a run that ran out of
-         memory has a run.json that says so
+         log, and more if it did not finish; after a failure failure.json with the cause, and no
+         run.json; a run that ran out of memory has a run.json that says so
 """
 
 import argparse
 import os
 from pathlib import Path
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from tfscaling.files import program_errors
 from tfscaling.launch import attempt as launching
 from tfscaling.launch import (
@@ -21,7 +21,7 @@ from tfscaling.launch import (
     provenance,
     rank_files,
 )
-from tfscaling.launch.attempt import Attempt, Limits
+from tfscaling.launch.attempt import Attempt
 from tfscaling.record import (
     attempts,
     checks,
@@ -32,8 +32,8 @@ from tfscaling.record import (
     run_results,
 )
 from tfscaling.record.attempts import Cause
-from tfscaling.record.run_record import DoesNotFit, Environment, PreparedData
-from tfscaling.spec import user_code
+from tfscaling.record.run_record import DoesNotFit, PreparedData
+from tfscaling.spec import run_spec, user_code
 from tfscaling.spec.run_spec import RunSpec
 
 LAUNCH_S = clock.now()
@@ -42,7 +42,12 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    launching.add_arguments(parser, RunSpec)
+    run_spec.add_argument(parser)
+    what = "fail after this long without a sign of life"
+    parser.add_argument("--stall-timeout-s", type=float, default=600.0, help=what)
+    what = "a shared file system may show the ranks' files this much later"
+    wait_s = rank_files.LATENCY_WAIT_S
+    parser.add_argument("--latency-wait-s", type=float, default=wait_s, help=what)
     what = "file of prepare_dataset; none for a program that has its own data"
     parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
@@ -56,7 +61,6 @@ def main() -> None:
         return
 
     def work(attempt: Attempt) -> Cause | None:
-        limits = Limits(args.stall_timeout_s, args.latency_wait_s)
         code = user_code.of_run(spec).checksums()
         script = "program_rank.py" if spec.recipe.program else "train_rank.py"
         data, arguments = None, []
@@ -66,7 +70,8 @@ def main() -> None:
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
             checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
-        cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
+        waits_s = args.stall_timeout_s, args.latency_wait_s
+        cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, *waits_s)
         cause = cause or finish(args.record, spec, attempt, data, code)
         if cause is not None and cause.kind == "out_of_memory":
             leave_unfit(args.record, spec, attempt, data, code, cause)
@@ -90,7 +95,7 @@ def finish(
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
     checksums of the user code that they were to load.
     """
-    reports = rank_files.reports(attempt.scratch, rank_files.TRAINING)
+    reports = rank_files.reports(attempt.scratch)
     problems = checks.problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
     divergence = problems.pop(checks.FINITE, "")
@@ -103,7 +108,6 @@ def finish(
     ]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
-    origin = provenance.describe(SCRIPTS, LAUNCH_S, code)
     changed = user_code.differences(code, user_code.of_run(spec).checksums())
     unchecked = (
         *checks.unchecked(spec, reports),
@@ -111,7 +115,7 @@ def finish(
     )
     if data and not spec.recipe.program:
         data = run_results.counted(data, reports)
-    environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
+    environment = provenance.describe(SCRIPTS, LAUNCH_S, code, data, unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     # next to the reports: files of an earlier record stay as long as that record
     events.write(attempt.scratch / run_record.EVENTS, merged)
@@ -119,7 +123,7 @@ def finish(
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
     timed = run_results.on_one_clock(rank_events, reports)
-    durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, origin.slurm_job)
+    durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, environment.slurm_job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
@@ -149,10 +153,9 @@ def leave_unfit(
     cause: Cause,
 ) -> None:
     """Write the record of a run that ran out of memory: a result, which no start tries again."""
-    origin = provenance.describe(SCRIPTS, LAUNCH_S, code)
-    environment = Environment(**asdict(origin), dataset=data, unchecked=())
+    environment = provenance.describe(SCRIPTS, LAUNCH_S, code, data)
     is_local = spec.measured.launcher == "local"
-    memory = failures.memory(cause, attempt.scratch, origin.slurm_job, is_local)
+    memory = failures.memory(cause, attempt.scratch, environment.slurm_job, is_local)
     wall_time_s = clock.now() - LAUNCH_S
     record = DoesNotFit.of(
         spec, attempt.number, cause.sentence, environment, wall_time_s=wall_time_s, **memory

@@ -13,12 +13,11 @@ import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from tfscaling.launch import forked_ranks, rank_process  # noqa: E402
-from tfscaling.spec.run_spec import RunSpec  # noqa: E402
 from tfscaling.train import rank  # noqa: E402
 
 
 def main() -> None:
-    parser = rank_process.parser(__doc__, RunSpec)
+    parser = rank_process.parser(__doc__)
     parser.add_argument("--dataset-file", type=Path, required=True, help="file of prepare_dataset")
     args = parser.parse_args()
     rank_process.process(

@@ -21,9 +21,9 @@ TIMES = {(platform, nodes): around(40 / nodes) for platform in ("east", "west") 
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study() -> Study:
     comparison, runs, planned = measured(TIMES)
-    return Study(comparison, runs, planned, benchmarks_dir=tmp_path_factory.mktemp("benchmarks"))
+    return Study(comparison, runs, planned)
 
 
 def test_every_conclusion_is_made_once_in_the_order_of_the_list(study: Study) -> None:

@@ -434,10 +434,16 @@ def test_the_page_as_it_is_read() -> None:
 
 def test_the_stage_writes_the_conclusions_into_the_study(tmp_path: Path) -> None:
     comparison, runs, planned = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
-    study = study_folder(tmp_path, valid_config(), planned, comparison=comparison, runs=runs)
-    data_warnings.write(study.tables / "warnings.json", [])
+    study = study_folder(
+        tmp_path,
+        valid_config((("export",), ["markdown"])),
+        planned,
+        comparison=comparison,
+        runs=runs,
+    )
+    data_warnings.write(study.details / "warnings.json", [])
     stages.analyse(study)
-    assert (study.tables / "decision.md").read_text() == markdown(comparison, runs)
-    table = study.read("decision", ())
+    assert (study.conclusions / "decision.md").read_text() == markdown(comparison, runs)
+    table = study.read("decision")
     assert table["goal"].tolist()[0] == "execution_time_s"
     assert table.set_index("goal").loc["execution_time_s", "nodes"] == 2

@@ -16,6 +16,7 @@ from tfscaling.conclusions.headline import Headline, HeadlineRow
 from tfscaling.spec.config import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.display import value
 from tfscaling.tables.estimates import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -164,11 +165,21 @@ def test_each_recipe_is_a_question_of_its_own_unless_it_is_chosen() -> None:
     assert [found.work for found in headline.headlines(apart)] == [
         "mnist_cnn, weak", "mnist_cnn, large",
     ]  # fmt: skip
-    assert set(headline.table(apart)["badge"]) == {NOT_COMPARED}
+    (row,) = typed(HeadlineRow, headline.table(apart))
+    assert (row.work, row.badge) == ("", NOT_COMPARED)
     together = of_two_recipes(choose=(*POINT_AXES,))
     badge, found = answer(together)
     assert (badge, choice(found).goal) == (SUPPORTED, "time_to_target_s")
     assert found.taken and found.taken["recipe"] == "large" and "large" in text(together)
+
+
+def test_a_question_without_a_choice_has_no_headline_next_to_one_that_has() -> None:
+    """1 and 2 nodes train one recipe, 4 nodes another one."""
+    made = study({("east", n): around(200.0 / n) for n in (1, 2, 4)})
+    for each in (made.comparison, made.runs):
+        each.loc[each["nodes"] == 4, "recipe"] = "large"
+    assert len(headline.headlines(made)) == 2
+    assert [row.work for row in typed(HeadlineRow, headline.table(made))] == ["mnist_cnn, weak"]
 
 
 def test_recipes_are_compared_by_any_goal_among_those_that_keep_the_quality() -> None:
@@ -224,6 +235,24 @@ def test_only_configurations_within_the_limits_are_recommended() -> None:
     limits = {"cost_usd": Limit(at_most=1.2 * usd[1])}
     badge, found = answer(dataclasses.replace(made, question=Question(limits=limits)))
     assert nodes(found.taken) == [1] and badge == SUPPORTED and choice(found).is_only
+    (limit,) = headline.limit_texts(choice(found), limits)
+    assert (limit.missed, limit.undecided, limit.nearest["nodes"]) == (2, 0, 2)
+    assert value("cost_usd", found.taken or {}) in text(made_with(made, limits))
+
+
+def made_with(made: Study, limits: dict[str, Limit]) -> Study:
+    return dataclasses.replace(made, question=Question(limits=limits))
+
+
+def test_each_limit_names_the_nearest_of_those_that_keep_the_other_limits() -> None:
+    """One node is cheap and late, four nodes are in time and too expensive."""
+    made = study({("east", 1): around(40.0), ("east", 2): around(30.0), ("east", 4): around(25.0)})
+    usd = made.comparison.set_index("nodes")["cost_usd"]
+    limits = {"cost_usd": Limit(at_most=usd[1] * 1.1), "execution_time_s": Limit(at_most=28)}
+    _, found = answer(made_with(made, limits))
+    assert found.taken is None
+    given = headline.limit_texts(choice(found), limits)
+    assert [(each.missed, each.nearest["nodes"]) for each in given] == [(2, 4), (2, 1)]
 
 
 def test_where_no_configuration_keeps_the_limits_none_is_recommended() -> None:

@@ -34,10 +34,10 @@ def study_of(times: Times, **facts: Any) -> Study:
 
 def written(study: Study, folder: Path) -> Reference:
     """The study as the reference of another, read from its files."""
-    (folder / "tables").mkdir(parents=True)
-    study.manifest.write(folder / "manifest.json")
-    study.comparison.to_csv(folder / "tables/comparison.csv", index=False)
-    study.runs.to_csv(folder / "tables/runs.csv", index=False)
+    (folder / "details").mkdir(parents=True)
+    study.manifest.write(folder / "details/manifest.json")
+    study.comparison.to_csv(folder / "comparison.csv", index=False)
+    study.runs.to_csv(folder / "runs.csv", index=False)
     return Reference.read(folder)
 
 
@@ -188,7 +188,7 @@ def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_pa
     ]
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "tables/runs.csv"])
+@pytest.mark.parametrize("name", ["details/manifest.json", "runs.csv"])
 def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -> None:
     written(study_of(USUAL), tmp_path)
     (tmp_path / name).unlink()

@@ -16,13 +16,13 @@ HEADER = ("status", "reason", "nodes", "wall_time_s", "lost_time_s", "failed_att
 
 def outcome(study: Path, *rows: tuple[str, str]) -> SweepOutcome:
     """Of runs on two nodes with this status and reason, for half an hour and as long lost."""
-    (study / "tables").mkdir(parents=True)
-    with (study / "tables/runs.csv").open("w", newline="") as file:
+    (study / "details/conclusions").mkdir(parents=True)
+    with (study / "runs.csv").open("w", newline="") as file:
         full = [(status, reason, 2, 1800.0, 1800.0, 3) for status, reason in rows]
         csv.writer(file).writerows([HEADER, *full])
-    (study / "tables/headline.md").write_text("Fastest: 1 node.\n")
+    (study / "details/conclusions/headline.md").write_text("Fastest: 1 node.\n")
     wide = "".join(f" column {number} |" for number in range(20))
-    (study / "tables/comparison.md").write_text(f"# Title\n\n|{wide}\n|{wide}\n")
+    (study / "details/comparison.md").write_text(f"# Title\n\n|{wide}\n|{wide}\n")
     (study / "report.html").write_text("")
     return SweepOutcome(study)
 
@@ -63,5 +63,5 @@ def test_only_files_of_this_start_are_new(tmp_path: Path) -> None:
     found = outcome(tmp_path, ("ok", ""))
     assert not found.has_page() and not found.is_plan_refused()
     os.utime(tmp_path / "report.html", (1, 1))
-    (tmp_path / "plan.csv").write_text("starts\nrefused\n")
+    (tmp_path / "details/plan.csv").write_text("starts\nrefused\n")
     assert found.has_page() and found.is_plan_refused()

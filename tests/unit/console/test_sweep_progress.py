@@ -11,7 +11,7 @@ import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.spec.config import Quality
-from tfscaling.spec.run_spec import JobSpec
+from tfscaling.spec.run_spec import RunSpec
 from told_events import START, event, told
 
 NOW_S = 1000.0
@@ -26,7 +26,7 @@ class Sweep:
         self.folder, self.runs = folder, manifest_of(config).runs
         self.state = SweepProgress(config.study, list)
         self.state.is_remote, self.state.retries = is_remote, 1
-        self.specs: dict[str, JobSpec] = {self.record(n): r.spec for n, r in enumerate(self.runs)}
+        self.specs: dict[str, RunSpec] = {self.record(n): r.spec for n, r in enumerate(self.runs)}
         self.first = self.state.begin(self.specs, self.specs, is_open)
 
     def record(self, number: int) -> str:

@@ -42,7 +42,7 @@ events = args.folder / f"rank-{task['index']}.events.jsonl"
 events.write_text(json.dumps({"event": last, "time_s": 1.0}))
 raise SystemExit(args.word == "bad")
 """
-LIMITS = launching.Limits(600.0, 60.0)
+WAITS_S = (600.0, 60.0)
 
 
 def left_by(attempt: Attempt) -> list[dict[str, Any]]:
@@ -196,7 +196,7 @@ def test_ranks_keep_their_memory_unless_the_user_tunes_glibc(
         monkeypatch.setenv("GLIBC_TUNABLES", here)
     (tmp_path / "rank.py").write_text(RANK)
     attempt = Attempt.begin(tmp_path / "job")
-    assert attempt.run_ranks(tmp_path / "rank.py", [], local_spec(), LIMITS) is None
+    assert attempt.run_ranks(tmp_path / "rank.py", [], local_spec(), *WAITS_S) is None
     (found,) = left_by(attempt)
     if here is None:
         tuned = dict(setting.split("=") for setting in found["tunables"].split(":"))
@@ -236,7 +236,7 @@ def test_local_ranks_take_their_gpus_from_those_that_are_given(
     (tmp_path / "rank.py").write_text(RANK)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", around)
     attempt, spec = Attempt.begin(tmp_path / "job"), on_two_nodes(env=platform_env)
-    assert attempt.run_ranks(tmp_path / "rank.py", [], spec, LIMITS) is None
+    assert attempt.run_ranks(tmp_path / "rank.py", [], spec, *WAITS_S) is None
     assert [found["gpus"] for found in left_by(attempt)] == expected
 
 

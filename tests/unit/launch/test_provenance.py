@@ -13,7 +13,7 @@ import pytest
 from fake_programs import fake_nvidia_smi, listing
 from tfscaling.launch import provenance
 from tfscaling.record.rank_report import COMPARED
-from tfscaling.record.run_record import Origin, SlurmJob
+from tfscaling.record.run_record import Environment, SlurmJob
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
@@ -187,11 +187,13 @@ def test_environment_of_a_record(checkout: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("PATH", "")
     described = provenance.describe(checkout, 1_700_000_000.25, {"own.py": "a1"})
-    assert described == Origin(
+    assert described == Environment(
         launcher_host=socket.gethostname(),
         started="2023-11-14T22:13:20.250+00:00",
         git_commit=None,
         slurm_job=SlurmJob(id="12"),
         slurm_settings=None,
         user_code={"own.py": "a1"},
+        dataset=None,
+        unchecked=(),
     )

@@ -38,6 +38,7 @@ from tfscaling.record.metrics import METRICS, meanings
 from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings
 from tfscaling.tables.display import TextTable
+from tfscaling.tables.rows import EpochRow, columns
 
 GOLDEN = Path(__file__).with_name("golden_page.txt")
 #: The conclusions that every page has.
@@ -258,31 +259,23 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
 def test_the_program_writes_the_page(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
     shown = results(made)
-    concluded = {
-        name: shown.conclusions.get(name, pd.DataFrame(columns=["status"])) for name in CONCLUSIONS
-    }
     plots = (("plots",), dict.fromkeys(PLOTS) | {"speedup": {"title": "My speed-up"}})
-    config = valid_config((("comparison",), {"title": TITLE, "columns": COLUMNS}), plots)
-    tables = {"runs": made.runs, "comparison": made.comparison, **concluded}
+    shown_so = (("comparison",), {"title": TITLE, "columns": COLUMNS})
+    config = valid_config(shown_so, plots, (("export",), ["svg"]))
+    tables = {"runs": made.runs, "comparison": made.comparison, **shown.conclusions}
+    tables["epochs"] = pd.DataFrame(columns=list(columns(EpochRow)))
     study_of_page = study_folder(tmp_path / "results", config, made.planned, **tables)
-    data_warnings.write(study_of_page.tables / "warnings.json", shown.warnings)
-    for name in ("partial/tables/runs.csv", "plots/epochs.svg", "plots/note.txt"):
-        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "results" / name).touch()
-    study_of_page.plot("speedup").write_bytes(SVG)
+    data_warnings.write(study_of_page.details / "warnings.json", shown.warnings)
+    (tmp_path / "results/partial").mkdir()
     write_page.page(study_of_page)
     output = tmp_path / "results" / "report.html"
     assert sorted(path.name for path in output.parent.iterdir()) == [
-        "config.json",
-        "manifest.json",
-        "plots",
+        "comparison.csv",
+        "details",
         "report.html",
-        "tables",
+        "runs.csv",
     ]
-    assert {path.name for path in (output.parent / "plots").iterdir()} == {
-        "note.txt",
-        "speedup.svg",
-    }
+    assert {path.name for path in (study_of_page.details / "plots").iterdir()} == {"speedup.svg"}
     page = Page(output.read_text())
     assert output.stat().st_size < 1_000_000
     assert ["My speed-up" in str(has["aria-label"]) for has, _ in page.all("svg")] == [True]

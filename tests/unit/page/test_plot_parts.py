@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.text import Text
-from plotted import comparison_of, crosses, failed, point, tables_of
+from plotted import comparison_of, crosses, failed, point, points_of, tables_of
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.tables.table_rows import point_of
 
 
 def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:
@@ -30,6 +33,24 @@ def test_series_of_a_platform_share_its_colour_and_differ_in_marker_and_line() -
         assert len({style["color"] for style in styles}) == colours
         assert len({style["marker"] for style in styles}) == 4
         assert len({str(style["linestyle"]) for style in styles}) == 4
+
+
+def test_a_plot_shows_six_lines_and_has_the_others_to_choose(tmp_path: Path) -> None:
+    points = [point(nodes, recipe=f"r{n}") for n in range(9) for nodes in (1, 2)]
+    tables = tables_of(*points)
+    last = point_of({**points[-1], "tasks_per_node": "1"})
+    drawn = PLOTS["execution_time"].draw(replace(tables, first=[last]), "T")
+    assert [label for label in points_of(drawn) if label.startswith("r")] == [
+        *(f"r{n}" for n in range(5)), "r8",
+    ]  # fmt: skip
+    assert [*plot_figure.lines_hidden(drawn)] == ["r5", "r6", "r7"]
+    (tmp_path / "plot.svg").write_text(plot_figure.svg(drawn))
+    hidden = [
+        element.get("data-line")
+        for element in ElementTree.parse(tmp_path / "plot.svg").iter()
+        if element.get("display") == "none"
+    ]
+    assert {*hidden} == {"r5", "r6", "r7"}
 
 
 def test_all_text_is_readable_on_a_phone() -> None:
@@ -104,12 +125,13 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
     assert axes.get_legend_handles_labels()[1] == [f"3 configurations {plot_figure.ABSENT}"]
 
 
-def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> None:
-    for name in ("a.svg", "b.svg"):
+def test_the_same_figure_is_the_same_file_with_text_as_text() -> None:
+    made = []
+    for _ in range(2):
         figure, (axes,) = plot_figure.panels("My title", "nodes", ["y"])
         axes.plot([1, 2], [1, 2], marker="o")
-        plot_figure.save(figure, tmp_path / name)
-    text = (tmp_path / "a.svg").read_text()
-    assert text == (tmp_path / "b.svg").read_text()
+        made.append(plot_figure.svg(figure))
+    text, other = made
+    assert text == other
     assert ">My title</text>" in text
     assert "sans-serif" in text and "<dc:date>" not in text

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,18 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import (
-    SCRIPTS,
     manifest_of,
     raw_config,
     study_folder,
     valid_config,
     write_record,
 )
-from tfscaling.conclusions import projection
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.spec import configuration
 from tfscaling.spec.config import PlotOptions, Quality
+from tfscaling.stages import write_page
 from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
 
 FILES = ("comparison.csv", "epochs.csv", "warnings.json")
@@ -60,7 +58,7 @@ def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path)
 
 def draw(tables: Tables, shown: Mapping[Path, str]) -> None:
     for path, title in shown.items():
-        plot_figure.save(PLOTS[path.stem].draw(tables, title), path)
+        path.write_text(plot_figure.svg(PLOTS[path.stem].draw(tables, title)))
 
 
 def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:
@@ -96,16 +94,14 @@ def test_a_measured_sweep_says_what_its_points_are(tmp_path: Path) -> None:
 def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_path: Path) -> None:
     shown = dict.fromkeys(PLOTS) | {"speedup": {"title": "Mine & yours"}, "epochs": {}}
     study = study_folder(tmp_path / "study", valid_config((("plots",), shown)))
-    tables = tables_in(write_tables(study.tables, TIMES))
-    pd.DataFrame(columns=projection.COLUMNS).to_csv(study.table("projection"), index=False)
-    words = [sys.executable, str(SCRIPTS / "tfscaling"), "plot", "--study", str(study.folder)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert sorted(path.stem for path in study.plot("x").parent.iterdir()) == ["epochs", "speedup"]
-    assert b">Mine &amp; yours</text>" in study.plot("speedup").read_bytes()
-    draw(tables, {tmp_path / "speedup.svg": "Mine & yours"})
-    # in another process
-    assert study.plot("speedup").read_bytes() == (tmp_path / "speedup.svg").read_bytes()
+    comparison, epochs, warnings = write_tables(tmp_path, TIMES)
+    shutil.copy(comparison, study.folder)
+    shutil.copy(epochs, study.details)
+    drawn = {plot.name: plot.svg for plot in write_page.plots(study, data_warnings.read(warnings))}
+    assert sorted(drawn) == ["epochs", "speedup"]
+    assert ">Mine &amp; yours</text>" in drawn["speedup"]
+    draw(tables_in((comparison, epochs, warnings)), {tmp_path / "speedup.svg": "Mine & yours"})
+    assert drawn["speedup"] == (tmp_path / "speedup.svg").read_text()
 
 
 @pytest.mark.parametrize("name", PLOTS)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import all_reduce_records
 import generator
 import pytest
 import searched
@@ -18,7 +17,7 @@ from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.spec import configuration, grid
-from tfscaling.spec.config import AllReduceBenchmark, Config
+from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.stages import write_plan as script
 
@@ -240,47 +239,6 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     assert [(row["devices"], row["gpus"]) for row in shown] == [
         ("CPU", "0"), ("logical", "4 logical"), ("CPU", "–"), ("logical", "–"),
     ]  # fmt: skip
-
-
-# --- benchmarks ---
-
-
-def with_benchmarks(**budget: float) -> Config:
-    enabled = AllReduceBenchmark(enabled=True)
-    return replace(config_of(budget, **PRICE), all_reduce_benchmark=enabled)
-
-
-def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
-    config = with_benchmarks()
-    (row,) = plan_of(config, tmp_path / "runs").benchmarks
-    assert (row.platform, row.duration_s, row.node_hours) == ("cluster", 1800.0, 1.0)
-    assert row.cost_usd == pytest.approx(3.6)
-    entry = manifest_of(config).all_reduce_benchmarks[1]
-    all_reduce_records.write(tmp_path / "all_reduce", entry)
-    assert plan_of(config, tmp_path / "runs").benchmarks == []
-    # the record is of another one
-    other = {"weak": replace(config.recipes["weak"], communication="ring")}
-    config = replace(config, recipes=other)
-    assert len(plan_of(config, tmp_path / "runs").benchmarks) == 1
-    laptop = replace(config.platforms["laptop"], cluster="other")
-    config = replace(
-        config,
-        platforms={**config.platforms, "laptop": laptop},
-        grid=(*config.grid, replace(config.grid[0], platform="laptop", nodes=1)),
-        cluster="other",
-    )
-    assert plan_of(config, tmp_path / "runs").benchmarks == []
-
-
-def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> None:
-    """1.5 node-hours of runs, one more of a benchmark on two nodes."""
-    assert refusal_of(with_benchmarks(node_hours=2.5), tmp_path / "runs") is None
-    config = with_benchmarks(node_hours=2.0)
-    refusal = refusal_of(config, tmp_path / "runs")
-    assert refusal is not None
-    assert "the benchmarks (1)" in refusal and "2.50 node-hours" in refusal
-    text = page(config, tmp_path / "runs", "local")
-    assert "1.000 node-hours and 3.60 US dollars" in text
 
 
 # --- a user's data, once it is prepared ---

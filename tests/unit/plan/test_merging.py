@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import all_reduce_records
 import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
@@ -23,13 +22,12 @@ CONFIG = [
     (("grid", 0, "model"), "net:model"),
     (("grid", 0, "nodes"), [1, 2, 3]),
     (("recipes", "weak", "dataset"), "mnist"),
-    (("all_reduce_benchmark",), {"enabled": True}),
 ]
 
 
 @pytest.fixture
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifest]:
-    """Three runs: the first was made here, the others there, and a benchmark there."""
+    """Three runs: the first was made here, the others there."""
     monkeypatch.chdir(tmp_path)
     run_states.now.cache_clear()
     Path("net.py").write_text("def model(): ...\n")
@@ -72,16 +70,6 @@ def test_runs_are_taken_with_all_files_and_times(manifest: Manifest) -> None:
     assert files(HERE) == {**ours, **theirs}
     again = merging.compare(manifest, HERE, THERE)
     assert (again.taken, again.alike, again.conflicts) == ((), 2, ())
-
-
-def test_a_benchmark_is_taken(manifest: Manifest) -> None:
-    planned = next(each for each in manifest.all_reduce_benchmarks if each.spec)
-    path = all_reduce_records.write(THERE / "all_reduce", planned)
-    merge = merging.compare(manifest, HERE, THERE)
-    assert str(path.parent.relative_to(THERE)) in merge.taken
-    path.write_text(path.read_text()[:-20])
-    (conflict,) = merging.compare(manifest, HERE, THERE).conflicts
-    assert conflict.startswith("all_reduce/") and "not JSON" in conflict
 
 
 def truncated(manifest: Manifest) -> None:
@@ -158,7 +146,7 @@ def test_what_is_not_planned_stays_there(manifest: Manifest) -> None:
 def written(manifest: Manifest, there: Path) -> StudyFolder:
     """The folder of the study, with its manifest."""
     (HERE / "main").mkdir(exist_ok=True)
-    manifest.write(HERE / "main/manifest.json")
+    manifest.write(HERE / "main/details/manifest.json")
     return StudyFolder(HERE / "main", other=there)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import all_reduce_records
 import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
@@ -54,9 +53,8 @@ def reruns(*changes: Any) -> Reruns:
     run_states.now.cache_clear()
     config = valid_config(*CONFIG, *changes)
     manifest = manifest_of(config)
-    benchmarks = {b.point.path: b.spec for b in manifest.all_reduce_benchmarks if b.spec}
     planned = {run.spec.path: run for run in manifest.runs}
-    return Reruns(config, planned, benchmarks, Path("results"))
+    return Reruns(config, planned, Path("results"))
 
 
 STALE = (("rerun",), "stale")
@@ -98,27 +96,6 @@ def test_runs_of_another_cluster_do_not_ask_for_data(runs: list[PlannedRun]) -> 
     assert DATA_FILE in reruns(named, (("cluster",), "here")).outdated
     other = (("platforms", "laptop", "cluster"), "there")
     assert DATA_FILE not in reruns(named, other, (("cluster",), "there")).outdated
-
-
-def test_a_stale_benchmark_is_made_again_only_where_that_is_asked_for() -> None:
-    enabled = (("all_reduce_benchmark",), {"enabled": True})
-    planned = manifest_of(valid_config(*CONFIG, enabled)).all_reduce_benchmarks
-    (of_two,) = [each for each in planned if each.spec]
-    path = all_reduce_records.write(Path("results/all_reduce"), of_two)
-    record = json.loads(path.read_text())
-    record["environment"]["user_code"] = user_code.of_names("net:model").checksums()
-    path.write_text(json.dumps(record))
-    assert str(path) not in reruns(enabled, STALE).outdated
-    Path("net.py").write_text("def model(): return 1\n")
-    assert str(path) in reruns(enabled, STALE).outdated
-    assert reruns(enabled).outdated == frozenset()
-
-    reruns(enabled).keep_earlier({str(path)})
-    path.unlink()
-    assert reruns(enabled).brought_back == frozenset()  # it is of other code
-    Path("net.py").write_text("def model(): ...\n")
-    assert reruns(enabled).brought_back == {str(path)}
-    assert json.loads(path.read_text()) == record
 
 
 def made_again(*runs: PlannedRun) -> None:

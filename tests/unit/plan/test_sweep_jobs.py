@@ -21,21 +21,21 @@ def job(output: str, is_checkpoint: bool = False) -> SimpleNamespace:
     return SimpleNamespace(output=[output], is_checkpoint=is_checkpoint)
 
 
-ROUND = job("results/main/repeats/round=1.json", is_checkpoint=True)
-TABLE = job("results/main/tables/runs.csv")
+ROUND = job("results/main/details/repeats/round=1.json", is_checkpoint=True)
+TABLE = job("results/main/runs.csv")
 
 
 def sweep(*jobs: SimpleNamespace, is_main: bool = True) -> SweepJobs:
     """Of a run and of an extra repeat, which may have to be made."""
     dag = SimpleNamespace(needrun_jobs=lambda: iter(jobs))
     workflow = SimpleNamespace(dag=dag, is_main_process=is_main)
-    return SweepJobs(workflow, {r.spec.path: r for r in (RUN, EXTRA)}, {}, "results")
+    return SweepJobs(workflow, {r.spec.path: r for r in (RUN, EXTRA)}, "results")
 
 
 def test_rounds_to_do_may_ask_for_every_extra_repeat() -> None:
-    assert sweep(TABLE).specs_to_do() == []
-    assert sweep(job(RECORD), TABLE).specs_to_do() == [RUN.spec]
-    assert sweep(ROUND, TABLE).specs_to_do() == [EXTRA.spec]
+    assert sweep(TABLE).records_to_do() == {}
+    assert [*sweep(job(RECORD), TABLE).records_to_do().values()] == [RUN.spec]
+    assert [*sweep(ROUND, TABLE).records_to_do().values()] == [EXTRA.spec]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from generator import training_report
 from msgspec.structs import replace
 from tfscaling.record.energy import use_of_run
 from tfscaling.record.rank_report import GpuUse, ResourceUse, TrainingReport
-from tfscaling.record.run_record import Place
+from tfscaling.record.run_record import Use
+from tfscaling.spec.geometry import Geometry
 
 HALF_KWH = 1_800_000.0
 
@@ -25,26 +26,27 @@ def used(*gpus: str, energy_j: float | None = HALF_KWH, **changes: Any) -> Resou
     return ResourceUse(duration_s=100.0, gpus=of_gpus, **changes)
 
 
-def place(tasks: int, gpus_per_task: int = 0) -> Place:
-    return Place(tasks=tasks, gpus_per_task=gpus_per_task, cpus_per_task=2, replicas=tasks)
+def use_of(ranks: list[TrainingReport], gpus_per_task: int = 0) -> Use:
+    """The use of a run with a node for each rank and two CPUs for each task."""
+    return use_of_run(ranks, Geometry(len(ranks), 1, gpus_per_task), 2)
 
 
 def test_two_ranks_on_a_node_count_its_processors_once() -> None:
     uses = [used(processors_energy_j=HALF_KWH, cpu_s=100.0) for _ in range(4)]
     ranks = [rank(number, f"n{number // 2}", use) for number, use in enumerate(uses)]
-    found = use_of_run(ranks, place(4))
+    found = use_of(ranks)
     assert (found.energy_kwh, found.energy_of) == (1.0, "processors")
     assert found.cpu_busy_share == 0.5
 
 
 def test_ranks_that_share_a_gpu_count_it_once() -> None:
     ranks = [rank(0, "n0", used("a")), rank(1, "n0", used("a")), rank(2, "n1", used("b"))]
-    found = use_of_run(ranks, place(3, 1))
+    found = use_of(ranks, 1)
     assert (found.energy_kwh, found.energy_of, found.gpu_busy_share) == (1.0, "GPUs", 0.5)
 
 
 def test_gpus_and_processors_are_added() -> None:
-    found = use_of_run([rank(0, "n0", used("a", processors_energy_j=HALF_KWH))], place(1, 1))
+    found = use_of([rank(0, "n0", used("a", processors_energy_j=HALF_KWH))], 1)
     assert (found.energy_kwh, found.energy_of) == (1.0, "GPUs and processors")
 
 
@@ -58,15 +60,15 @@ def test_gpus_and_processors_are_added() -> None:
 )
 def test_without_a_gpus_counter_there_is_no_energy(use: ResourceUse | None) -> None:
     first = rank(0, "n0", used("a", processors_energy_j=HALF_KWH))
-    found = use_of_run([first, rank(1, "n1", use)], place(2, 1))
+    found = use_of([first, rank(1, "n1", use)], 1)
     assert (found.energy_kwh, found.energy_of) == (None, "")
 
 
 def test_the_memory_is_that_of_the_largest_rank() -> None:
     ranks = [rank(n, "n0", used(memory_gb=gb)) for n, gb in enumerate((1.0, 3.0, 2.0))]
-    assert use_of_run(ranks, place(3)).rank_memory_gb == 3.0
+    assert use_of(ranks).rank_memory_gb == 3.0
 
 
 def test_processes_as_nodes_share_the_cpus_of_their_machine() -> None:
     ranks = [rank(number, "n0", used(cpu_s=50.0)) for number in range(4)]
-    assert use_of_run(ranks, place(4)).cpu_busy_share == 0.5
+    assert use_of(ranks).cpu_busy_share == 0.5

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import all_reduce_records
 import pytest
 from builders import changed, manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
-from tfscaling.conclusions import communication
 from tfscaling.record import run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import Manifest
@@ -114,25 +112,6 @@ def test_other_parameters_and_other_data_are_stale_as_before(planned: Manifest) 
     change(of_node(planned, 2), dataset={**dataset, "sha256": "b" * 64})
     write_dataset_facts(Path("results/datasets"), dataset["name"], 3, dataset["sha256"])
     assert [status for status, _ in reasons(planned)] == ["stale", "stale", "ok"]
-
-
-def test_a_benchmark_of_earlier_code_is_stale_and_kept_until_it_is_asked_for() -> None:
-    config = valid_config(*CONFIG, (("all_reduce_benchmark",), {"enabled": True}))
-    planned = [each for each in manifest_of(config).all_reduce_benchmarks if each.spec]
-    folder = Path("results/all_reduce")
-    for each in planned:
-        assert each.spec
-        code = user_code.of_names(each.spec.point.model)
-        change(all_reduce_records.write(folder, each), user_code=code.checksums())
-    assert communication.to_do(planned, folder, rerun_stale=True) == []
-    Path("net.py").write_text("def model(): return 1\n")
-    run_states.now.cache_clear()
-    assert planned[0].spec
-    made = communication.read(planned[0].spec, folder)
-    assert (made.status, made.is_kept) == ("stale", True)
-    assert made.reason.startswith("made by other code: net.py (")
-    assert communication.to_do(planned, folder) == []
-    assert communication.to_do(planned, folder, rerun_stale=True) == planned
 
 
 QUEUED = manifest_of(valid_config((("grid", 0, "nodes"), [1, 2, 3, 4]))).runs

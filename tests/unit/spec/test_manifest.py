@@ -26,7 +26,7 @@ def test_one_entry_for_each_run_with_all_that_the_tables_need() -> None:
     assert (first.spec.point.nodes, second.spec.point.nodes) == (1, 2)
     spec = second.spec
     assert (spec.replicas, spec.per_replica_batch_size, spec.global_batch_size) == (2, 64, 128)
-    assert spec.batch_scaling == "weak"
+    assert spec.recipe.batch_scaling == "weak"
     assert second.usd_per_node_hour is None
     assert first.spec.parameters_hash != second.spec.parameters_hash
 
@@ -71,7 +71,6 @@ def test_strategies_that_train_the_same_model_are_named() -> None:
 
 def test_a_manifest_survives_its_way_through_a_file(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]))
-    raw["all_reduce_benchmark"] = {"enabled": True}
     raw["platforms"]["cluster"].update(PRICE, setup=["a"], env={"A": "1"})
     written = manifest_of(configuration.validate(raw))
     written.write(tmp_path / "manifest.json")
@@ -81,9 +80,9 @@ def test_a_manifest_survives_its_way_through_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"schema_version": 1, "runs": []}, "schema_version 1, not 3"),
+        ({"schema_version": 1, "runs": []}, "schema_version 1, not 4"),
         ({"runs": []}, "missing required field `schema_version`"),
-        ({"schema_version": 3, "runs": []}, "missing required field"),
+        ({"schema_version": 4, "runs": []}, "missing required field"),
     ],
 )
 def test_a_manifest_of_another_version_is_refused(

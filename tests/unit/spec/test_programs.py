@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import REGISTRIES, manifest_of, raw_config
+from builders import REGISTRIES, raw_config
 from tfscaling.spec import configuration, grid, run_spec, variants
 from tfscaling.spec.config import OWN_STRATEGY, PROGRAM
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.spec.manifest import OF_PROGRAM, Grid
+from tfscaling.spec.manifest import Grid
 from tfscaling.spec.run_spec import PLACEHOLDERS
 
 RECIPE = {"per_replica_batch_size": 8, "epochs": 2, "program": ["python3", "-m", "x"]}
@@ -172,10 +172,3 @@ def test_another_trainer_leaves_programs_as_they_are(monkeypatch: pytest.MonkeyP
     assert expand({}).runs[0].spec.parameters_hash == before.parameters_hash
     (now, _) = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs
     assert now.spec.parameters_hash != of_trainer.parameters_hash
-
-
-def test_no_all_reduce_is_timed_for_a_program() -> None:
-    raw = raw_config((("recipes", "script"), RECIPE), (("grid",), [BLOCK]))
-    raw["all_reduce_benchmark"] = {"enabled": True}
-    planned = manifest_of(configuration.validate(raw)).all_reduce_benchmarks
-    assert [each.refusal for each in planned] == [OF_PROGRAM, OF_PROGRAM]

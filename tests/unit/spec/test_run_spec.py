@@ -111,7 +111,7 @@ def test_a_specification_survives_the_shell_and_a_file(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     script = f"cat >{shlex.quote(str(path))} <<<{shlex.quote(run_spec.encode(spec))}"
     subprocess.run(["bash", "-c", script], check=True)
-    assert run_spec.read(path, RunSpec) == spec
+    assert run_spec.read(path) == spec
 
 
 def test_the_text_of_a_specification_does_not_depend_on_the_order_of_keys() -> None:
@@ -150,9 +150,9 @@ def test_a_file_that_is_no_specification_is_named(
     path = tmp_path / "spec.json"
     path.write_text(json.dumps({**json.loads(run_spec.encode(spec_of())), **change}))
     with pytest.raises(SpecError, match=f"spec.json: .*{problem}"):
-        run_spec.read(path, RunSpec)
+        run_spec.read(path)
     parser = argparse.ArgumentParser()
-    run_spec.add_argument(parser, RunSpec)
+    run_spec.add_argument(parser)
     with pytest.raises(SystemExit):
         parser.parse_args(["--spec", str(path)])
     assert problem in capsys.readouterr().err

@@ -13,7 +13,7 @@ from builders import MINIMAL, REGISTRIES, raw_config, valid_config
 from tfscaling.spec import grid, run_spec, user_code, variants
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Grid, Manifest
-from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train.strategies import STRATEGIES
 
 Change = tuple[Sequence[str | int], Any]
@@ -185,21 +185,17 @@ def test_prepared_data_is_named_by_what_its_function_takes() -> None:
     assert variants.data_name(spec.dataset, spec.recipe) == "mnist"
 
 
-def test_the_model_gets_its_parameters_in_runs_and_benchmarks() -> None:
-    config = valid_config(
-        *changes({"depth": 18, "size": 2**70}), (("all_reduce_benchmark",), {"enabled": True})
-    )
+def test_model_and_data_get_their_parameters() -> None:
+    config = valid_config(*changes({"depth": 18, "size": 2**70}))
     manifest = Manifest.of(config, grid.expand(config, REGISTRIES), STRATEGIES)
     read = Manifest.read(_written(manifest))
     assert read == manifest
-    planned = [each.spec for each in read.all_reduce_benchmarks if each.spec]
-    assert [spec.model_parameters for spec in planned] == [{"depth": 18}]
-    assert planned[0].parameters["parameters"] == {"depth": 18}
-    assert isinstance(planned[0], BenchmarkSpec)
     assert json.loads(run_spec.encode(read.runs[0].spec))["recipe"]["parameters"] == {
         "depth": 18, "size": 2**70,
     }  # fmt: skip
-    assert user_code.taken("own:data", read.runs[0].spec.recipe.constants) == {"size": 2**70}
+    given = read.runs[0].spec.recipe.constants
+    assert user_code.taken("own:model", given) == {"depth": 18}
+    assert user_code.taken("own:data", given) == {"size": 2**70}
 
 
 def _written(manifest: Manifest) -> Path:

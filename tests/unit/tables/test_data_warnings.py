@@ -12,6 +12,7 @@ import generator
 import pandas as pd
 import pytest
 from builders import changed, manifest_of, raw_config, study_folder, write_failure
+from msgspec.structs import replace
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Config
@@ -93,6 +94,14 @@ def test_nodes_on_one_machine_concern_the_runs_on_several_nodes(tmp_path: Path) 
     (only,) = found(written(config_of(), tmp_path, on_one_machine), tmp_path).values()
     assert (only.kind, only.severity, only.runs) == ("one_machine", SERIOUS, 6)
     assert nodes_of(only) == [2]
+
+
+@pytest.mark.parametrize(("cpus", "is_warned_of"), [(1, False), (2, True)])
+def test_nodes_with_a_core_each_share_none(cpus: int, is_warned_of: bool, tmp_path: Path) -> None:
+    """Two nodes on a machine with three CPUs."""
+    read = frames(written(config_of(), tmp_path, on_one_machine), tmp_path)
+    kinds = [w.kind for w in data_warnings.find(*read, dict.fromkeys(read[1]["platform"], cpus))]
+    assert ("one_machine" in kinds) == is_warned_of
 
 
 def test_machines_that_the_ranks_cannot_tell_are_not_taken_for_one(tmp_path: Path) -> None:
@@ -220,7 +229,7 @@ def outputs(folder: Path) -> dict[str, str]:
 def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, str]:
     """All outputs about these runs."""
     written(config, folder / "runs", *changes)
-    study = study_folder(folder / "out", config)
+    study = study_folder(folder / "out", replace(config, export=("markdown", "svg")))
     for stage in write_page.STAGES:
         stage(study)
     return outputs(folder / "out")
@@ -248,18 +257,16 @@ def test_every_output_has_every_warning_about_its_data(
     warned: tuple[Path, dict[str, str]],
 ) -> None:
     folder, texts = warned
-    warnings = data_warnings.read(folder / "tables" / "warnings.json")
+    warnings = data_warnings.read(folder / "details/warnings.json")
     assert [warning.kind for warning in warnings] == [
         "logical_devices", "one_machine", "shared_machine", "few_runs",
     ]  # fmt: skip
     assert {Path(name).name for name in texts} >= {
         "comparison.md", "laptop.md", "cluster.md",
-        "decision.md", "findings.md", "clouds.md", "published.md", "forecast.md", "methodology.md",
-        "communication.md", "report.html", *(f"{name}.svg" for name in DRAWN),
+        "decision.md", "findings.md", "methodology.md", "report.html",
+        *(f"{name}.svg" for name in DRAWN),
     }  # fmt: skip
-    read = [
-        table_rows.read_table(folder / "tables" / f"{name}.csv") for name in ("comparison", "runs")
-    ]
+    read = [table_rows.read_table(folder / f"{name}.csv") for name in ("comparison", "runs")]
     for name, text in texts.items():
         path, said = Path(name), squeezed(text)
         about = warnings

@@ -73,7 +73,7 @@ from types import SimpleNamespace
 from tfscaling.record import events
 from tfscaling.spec import run_spec
 from tfscaling.train import strategies, rank
-spec = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec)
+spec = run_spec.read(pathlib.Path(sys.argv[1]))
 log = pathlib.Path(sys.argv[2])
 told = events.EventLog(log, 0)
 context = SimpleNamespace(cluster=SimpleNamespace(job=sys.argv[3]), events=told)

@@ -11,8 +11,6 @@ import gc
 TRAINER_VERSION = 7
 #: Version of the measurement of programs, which a change of the trainer does not affect.
 PROGRAM_VERSION = 4
-#: Raised when a change of the benchmark makes earlier ones incomparable: all are rerun.
-BENCHMARK_VERSION = 1
 
 # msgspec 0.21 and 0.22 may free the description of a type twice when Python ends (msgspec#717):
 # what is frozen is not freed

@@ -22,7 +22,6 @@ STAGES = {
     "merge": ("merge", "run"),
     "partial": ("write_page", "partial"),
     "plan": ("write_plan", "run"),
-    "plot": ("write_page", "plots"),
     "proposal": ("write_proposal", "run"),
     "regressions": ("write_tables", "regressions"),
     "report": ("write_page", "page"),

@@ -6,7 +6,6 @@
 #: Modules that other packages may import.
 __all__ = [
     "base",
-    "communication",
     "decision",
     "evidence",
     "projection",

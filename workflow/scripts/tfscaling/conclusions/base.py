@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A conclusion by its name in CONCLUSIONS: files <name>.csv and <name>.md.
+    """A conclusion by its name in CONCLUSIONS: the file <name>.csv, on request <name>.md.
 
-    `title` heads its section of the page, `caption` is the text below it, `category` its place in
-    Snakemake's own report. `module` is a module of this package, with these functions:
+    `title` heads its section of the page, `caption` is the text below it. `module` is a module of
+    this package, with these names:
 
+    - `COLUMNS`: the names of the table's columns
     - `table(study, *tables)`: the data frame; `tables` are the tables of the conclusions in `uses`
     - `as_text(table)`: the table of the page; left out if the page has none
     - `page(table, study)`: <name>.md without the warnings, a heading first; by default `as_text`
@@ -35,13 +36,17 @@ class Conclusion:
     module: str
     title: str
     caption: str
-    category: str = "Tables"
     uses: tuple[str, ...] = ()
 
     def table(self, study: Study, *tables: pd.DataFrame) -> pd.DataFrame:
         """The table of the conclusion."""
         made: pd.DataFrame = self._function("table")(study, *tables)
         return made
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the table's columns."""
+        return list(self._function("COLUMNS"))
 
     def shown(self, table: pd.DataFrame) -> TextTable | None:
         """The table of the page, or None if the page has none."""
@@ -67,33 +72,29 @@ class Conclusion:
 #: Every conclusion by its name, in the order of the report.
 CONCLUSIONS: dict[str, Conclusion] = {
     "headline": Conclusion(
-        "headline", "Headline", "The answer in one sentence, and how sure it is.", "Findings"
+        "headline", "Headline", "The answer in one sentence, and how sure it is."
     ),
     "decision": Conclusion(
         "decision",
         "Recommendation",
         "Which configuration to take for time, cost and quality, where it is shown to be within "
         "the indifference of the best; else the best estimate and how far it may be from the best.",
-        "Findings",
     ),
     "findings": Conclusion(
         "findings",
         "Findings",
         "What the comparison shows, sentence by sentence, and how far the runs support it.",
-        "Findings",
         uses=("clouds",),
     ),
     "search": Conclusion(
         "search_results",
         "The search",
         "Which configurations were eliminated in which round, by what margin and at what cost.",
-        "Findings",
     ),
     "next_steps": Conclusion(
         "next_steps",
         "What to do next",
         "What would make the answer surer or more complete, and what it takes.",
-        "Findings",
         uses=("decision",),
     ),
     "regressions": Conclusion(
@@ -126,12 +127,6 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Time, node-hours and cost of whole trainings, projected from runs that `stop_after_steps` "
         "ended; and what a run of the whole took, where one was made.",
     ),
-    "communication": Conclusion(
-        "communication",
-        "Communication",
-        "Time of an all-reduce of the model's gradient, timed alone, with latency and bandwidth; "
-        "and the measured step compared with computation plus all-reduce, without overlap.",
-    ),
     "attribution": Conclusion(
         "what_holds_back",
         "Bottleneck analysis",
@@ -149,8 +144,6 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Methodology",
         'Rules of Hoefler and Belli, "Scientific Benchmarking of Parallel Computing Systems" '
         "(SC15) and of MLPerf Training, each checked on this data set.",
-        "Method",
-        uses=("communication",),
     ),
 }
 

@@ -46,6 +46,7 @@ from tfscaling.tables.estimates import (
     Samples,
     weakest,
 )
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,
     Row,
@@ -266,6 +267,9 @@ class DecisionRow(msgspec.Struct):
         )
 
 
+COLUMNS = tuple(columns(DecisionRow))
+
+
 def table(study: Study) -> pd.DataFrame:
     """One `DecisionRow` for each choice."""
     return frame(DecisionRow, [DecisionRow.of(choice) for choice in decide(study)])
@@ -288,7 +292,7 @@ def decide(study: Study) -> list[Choice]:
                 choice = _searched(choice, search, rows)
             else:
                 measured, uncovered = study.compared(rows, goal)
-                has_missed = any(each.misses_limit for each in uncovered)
+                has_missed = any(each.missed for each in uncovered)
                 choice = replace(
                     choice,
                     not_covered=tuple(uncovered),

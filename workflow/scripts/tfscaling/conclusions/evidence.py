@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
+from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
@@ -78,14 +79,16 @@ class NotCovered:
     """A planned configuration about which a statement says nothing, and why.
 
     `is_open`: its runs may still change the answer. Not where the runs themselves show that it
-    cannot be recommended: they diverged, or all of them missed the target. `misses_limit`: its runs
-    show that it does not keep a limit of the question.
+    cannot be recommended: they diverged, or all of them missed the target. `missed` are columns
+    with a limit of the question that its runs show it to miss, `undecided` those where they show
+    nothing.
     """
 
     row: Row
     reason: str
     is_open: bool = True
-    misses_limit: bool = False
+    missed: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
 
 
 def not_covered(rows: Sequence[Row], samples: Samples) -> list[NotCovered]:
@@ -187,7 +190,7 @@ def _is_known(row: Row, name: str) -> bool:
 
 def _against(column: str, row: Row, limit: Limit) -> str:
     """`cost 41.2 (39.8–43.1) US dollars, at most 40`."""
-    shown = value(column, row) if is_known(row[column]) else "unknown"
+    shown = value(column, row) if is_known(row[column]) else "not reported"
     bound = "at least" if limit.at_most is None else "at most"
     return f"{metric_of(column, row).title} {shown}, {bound} {limit.value:g}"
 
@@ -289,14 +292,13 @@ class Study(Sweep):
 
     `published_tolerance` is the fraction by which the `published_results` may lie outside the
     measured range. `indifference` is the fraction below which a difference between points does
-    not matter. The all-reduce benchmarks lie below `benchmarks_dir`. `reference` is the study that
-    `compare_with` names; `forecast_nodes` are the numbers of nodes of `forecast`.
+    not matter. `reference` is the study that `compare_with` names; `forecast_nodes` are the numbers
+    of nodes of `forecast`.
     """
 
     manifest: Manifest
     published_results: Sequence[PublishedResult] = ()
     published_tolerance: float = Published().tolerance
-    benchmarks_dir: Path = Path("results/all_reduce")
     reference: Reference | None = None
     forecast_nodes: Sequence[int] = ()
     question: Question = field(default_factory=Question)
@@ -304,25 +306,31 @@ class Study(Sweep):
     def compared(self, rows: Sequence[Row], goal: str) -> tuple[list[Row], list[NotCovered]]:
         """(the configurations of a question that are compared, the others with their reasons).
 
-        Those that are not shown to keep the limits are others.
+        Those that are not shown to keep the limits are others; those that report no quality cannot
+        keep its limit.
         """
         measured, _ = split(rows, self.samples)
         others = not_covered(rows, self.samples)
         error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(self.question.limits))
         kept = []
         for row in measured:
+            limits = self.question.limits_for(goal, row.get("quality_metric"))
             missed: list[str] = []
-            open_: list[str] = []
+            undecided: list[str] = []
             has_diverged = self.samples.statuses(point_of(row))[RunState.DIVERGED] > 0
-            for column, limit in self.question.limits_for(goal, row.get("quality_metric")).items():
-                keeps = keeps_limit(self.samples.measured(point_of(row), column), limit, error)
+            for column, limit in limits.items():
+                values = self.samples.measured(point_of(row), column)
+                keeps = keeps_limit(values, limit, error)
                 if keeps and not has_diverged:
                     continue
-                (missed if keeps is False else open_).append(_against(column, row, limit))
-            if missed or open_:
+                # further runs would not report a quality either
+                is_missed = keeps is False or (column == QUALITY and not len(values))
+                (missed if is_missed else undecided).append(column)
+            if missed or undecided:
                 words = "misses a limit" if missed else "is not shown to keep a limit"
-                reason = f"{words}: {', '.join(missed or open_)}"
-                others.append(NotCovered(row, reason, not missed, bool(missed)))
+                against = [_against(name, row, limits[name]) for name in missed or undecided]
+                reason = f"{words}: {', '.join(against)}"
+                others.append(NotCovered(row, reason, not missed, (*missed,), (*undecided,)))
             else:
                 kept.append(row)
         return kept, others

@@ -35,6 +35,7 @@ from tfscaling.tables.estimates import (
     Samples,
     weakest,
 )
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import Row, frame, is_known, metric_of, point_of, typed
 
 TIME = "execution_time_s"
@@ -59,6 +60,9 @@ class Finding(msgspec.Struct):
     ratio: float = NAN
     low: float = NAN
     high: float = NAN
+
+
+COLUMNS = tuple(columns(Finding))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The headline: the answer of a study in one sentence, and a badge that says how sure it is.
 
-One row per work, from the decision on the question's goal. The console prints it, the page begins
-with it.
+One row per question that has a choice, from the decision on its goal. The console prints it, the
+page begins with it.
 """
 
 from __future__ import annotations
@@ -9,29 +9,47 @@ from __future__ import annotations
 import textwrap
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import search_results
-from tfscaling.conclusions.decision import WITH_QUEUE, Choice, decide
+from tfscaling.conclusions.decision import WITH_QUEUE, Choice, decide, ranked
 from tfscaling.conclusions.evidence import Study, not_covered_text
 from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import TEMPLATES, sentences
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState, words
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec.config import LINE_AXES
+from tfscaling.spec.config import LINE_AXES, Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import GPUS, axis_text, point_name, varying
-from tfscaling.tables.estimates import NOT_COMPARED, Difference
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, frame, point_of, typed
+from tfscaling.tables.display import (
+    GPUS,
+    axis_text,
+    point_name,
+    three_digits,
+    value,
+    varying,
+)
+from tfscaling.tables.estimates import NOT_COMPARED, Difference, median_interval, weakest
+from tfscaling.tables.rows import columns
+from tfscaling.tables.table_rows import (
+    NOT_MEASURED,
+    Row,
+    frame,
+    is_known,
+    metric_of,
+    point_of,
+    typed,
+)
 
 _LINE_WIDTH = 100
 _TIME = "execution_time_s"
+#: What the answer to a question with limits reports, besides its goal and its limits.
+_REPORTED = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
 
 
 #: Goal → the words of its headlines; other goals use the words of time.
@@ -49,7 +67,7 @@ def _words(choice: Choice, has_limits: bool) -> dict[str, str]:
 
 
 class HeadlineRow(msgspec.Struct):
-    """The answer for a work, which is not named where there is only one.
+    """The answer to a question, which is not named where the study has only one.
 
     `badge` is one of estimates.WEAKEST_FIRST, `sure` what that means here.
     """
@@ -58,6 +76,9 @@ class HeadlineRow(msgspec.Struct):
     text: str = "No configuration is to be run."
     sure: str = ""
     badge: str = NOT_MEASURED
+
+
+COLUMNS = tuple(columns(HeadlineRow))
 
 
 @dataclass(frozen=True)
@@ -120,10 +141,37 @@ def _worse(
     return None if found is None or found.ratio is None else found
 
 
+@dataclass(frozen=True)
+class LimitText:
+    """A limit in words, how many configurations it excludes or may exclude, and the nearest one."""
+
+    text: str
+    missed: int
+    undecided: int
+    nearest: Row
+    value: str
+
+
 def table(study: Study) -> pd.DataFrame:
-    """One `HeadlineRow` per work, at least one."""
-    rows = [_row(study, headline) for headline in headlines(study)]
+    """One `HeadlineRow` per question with a choice; a single one where no question has any."""
+    found = headlines(study)
+    with_choice = [each for each in found if _has_choice(study.works[each.work])]
+    if not with_choice and len(found) > 1:
+        return frame(HeadlineRow, [_without_choice(study, found)])
+    rows = [_row(study, headline) for headline in with_choice or found]
     return frame(HeadlineRow, rows or [HeadlineRow()])
+
+
+def _has_choice(rows: Sequence[Row]) -> bool:
+    return sum(row["status"] != "excluded" for row in rows) > 1
+
+
+def _without_choice(study: Study, found: Sequence[Headline]) -> HeadlineRow:
+    """The headline of several questions with one configuration each."""
+    measured = [each for each in found if each.taken is not None]
+    text = sentences("headline_alone", study.points, study.samples, found=found, measured=measured)
+    badges = [each.choice.support for each in measured if each.choice]
+    return HeadlineRow(text=text, badge=weakest(badges) if badges else NOT_MEASURED)
 
 
 def _row(study: Study, headline: Headline) -> HeadlineRow:
@@ -131,13 +179,15 @@ def _row(study: Study, headline: Headline) -> HeadlineRow:
     row, vary, rows = HeadlineRow(), varying(points), choice.compared if choice else ()
     search = study.searches.get(headline.work)
     asked, quality = study.question, points[0].get("quality_metric")
-    has_limits = choice is not None and bool(asked.limits_for(choice.goal, quality))
+    limits = asked.limits_for(choice.goal, quality) if choice else {}
     values = {
         "headline": headline,
         "statuses": _statuses(study, points),
         "search": _search_words(study, search) if search and choice else None,
-        "words": _words(choice, has_limits) if choice else WORDS[_TIME],
-        "has_limits": has_limits,
+        "words": _words(choice, bool(limits)) if choice else WORDS[_TIME],
+        "reported": _reported(study, choice, headline.taken, limits) if choice else "",
+        "limits": limit_texts(choice, limits) if choice else [],
+        "has_limits": bool(limits),
         "with_queue": choice is not None and choice.goal == WITH_QUEUE,
         "other": _other_name(headline, vary),
     }
@@ -152,10 +202,57 @@ def _row(study: Study, headline: Headline) -> HeadlineRow:
             runs=[len(samples.values(point_of(row), choice.goal)) for row in rows],
             few=sum(not samples.has_enough(choice.goal, point_of(row)) for row in rows),
             lacks_times=any(row["runs_timed"] < row["runs"] for row in rows),
-            not_covered=not_covered_text(choice.not_covered, vary),
+            not_covered=not_covered_text(
+                [each for each in choice.not_covered if not each.missed + each.undecided], vary
+            ),
             **values,
         )
     return row
+
+
+def _reported(study: Study, choice: Choice, taken: Row | None, limits: Mapping[str, Limit]) -> str:
+    """Time, goal, price, quality and memory of a point, with the margins to their limits."""
+    if not limits or taken is None:
+        return ""
+    texts = []
+    for name in dict.fromkeys([_TIME, choice.goal, *limits, *_REPORTED]):
+        if name in taken and is_known(taken[name]):
+            interval = median_interval(study.samples.measured(point_of(taken), name))
+            if interval and f"{name}_low" not in taken:
+                taken = {**taken, f"{name}_low": interval[0], f"{name}_high": interval[1]}
+            text = f"{metric_of(name, taken).title} {value(name, taken)}"
+            if limit := limits.get(name):
+                side = "below" if limit.at_least is None else "above"
+                text += f", {three_digits(abs(limit.value - taken[name]))} {side} its limit"
+            texts.append(text)
+    return "; ".join(texts)
+
+
+def limit_texts(choice: Choice, limits: Mapping[str, Limit]) -> list[LimitText]:
+    """Each limit that excludes configurations, or may.
+
+    The nearest has the best median among those that only this limit excludes, if there are any.
+    """
+    found = []
+    others = [each for each in choice.not_covered if each.missed + each.undecided]
+    for name, limit in limits.items():
+        own = [each for each in others if name in each.missed + each.undecided]
+        only = [each for each in own if {*each.missed, *each.undecided} == {name}]
+        near = ranked(name, [each.row for each in only or own])
+        if near:
+            metric = metric_of(name, near[0])
+            side = "at least" if limit.at_most is None else "at most"
+            unit = f" {metric.unit}" if metric.unit else ""
+            found.append(
+                LimitText(
+                    f"{metric.title} {side} {limit.value:g}{unit}",
+                    sum(name in each.missed for each in own),
+                    sum(name in each.undecided for each in own),
+                    near[0],
+                    f"{metric.title} {value(name, near[0])}",
+                )
+            )
+    return found
 
 
 def _other_name(headline: Headline, vary: Sequence[str]) -> str:

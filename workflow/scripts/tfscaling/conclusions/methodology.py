@@ -3,7 +3,8 @@
 Sources: T. Hoefler and R. Belli, "Scientific Benchmarking of Parallel Computing Systems" (SC15);
 MLCommons, "MLPerf Training Rules" (github.com/mlcommons/training_policies), as far as they apply.
 A rule is checked where a data set can break it; what holds for every data set of this workflow is
-tested instead. A rule that these data cannot decide is not applicable.
+tested instead. A rule that needs more runs is not
+followed yet; one that these data cannot decide is not applicable.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.phases import PHASES, TRAINER_PHASES
 from tfscaling.record.rank_report import PACKAGES
-from tfscaling.spec.manifest import NO_ALL_REDUCE, OF_PROGRAM
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable, quality_name, rounded, target_text
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import frame, points_of, rows_of
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+#: More runs decide the rule.
+NOT_YET = "not yet"
 HOEFLER, MLPERF = "Hoefler and Belli, rule", "MLPerf Training"
 #: Runs of a result in image classification.
 MLPERF_RUNS = 5
@@ -48,8 +51,8 @@ SETUP = (
     *("cpu_model", "memory_gb", "python", *PACKAGES),
 )
 
-#: (whether it holds, None if it decides nothing; what it says, "" if nothing).
-Part = tuple[bool | None, str]
+#: (PASS, NOT_YET or FAIL, None if it decides nothing; what it says, "" if nothing).
+Part = tuple[str | None, str]
 #: Whether each row of a table is as a rule asks for.
 Mask = Sequence[bool] | np.ndarray | pd.Series
 
@@ -58,11 +61,10 @@ class Data:
     """The tables and the manifest as the rules look at them.
 
     `valid` are the runs that count, `timed` the ones with times that count, `points` the points
-    with valid runs, `compared` the points with a different point as baseline, `benchmarks` the rows
-    of `communication`.
+    with valid runs, `compared` the points with a different point as baseline.
     """
 
-    def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
+    def __init__(self, study: Study) -> None:
         runs, comparison = study.runs, study.comparison
         self.runs, self.comparison = runs, comparison
         self.platforms = study.manifest.platforms
@@ -76,20 +78,20 @@ class Data:
         #: What was planned for each of `valid`.
         keys = zip(points_of(self.valid), self.valid["repeat"].tolist(), strict=True)
         self.planned: list[RunSpec] = [planned[key] for key in keys]
-        timed = pd.DataFrame({"runs": []}) if communication is None else communication
-        self.benchmarks = timed[timed["runs"] > 0]
 
     @property
     def compared(self) -> pd.DataFrame:
         pairs = enumerate(self.baselines)
         return self.points[[base is not None and base != n for n, base in pairs]]
 
-    def share(self, table: pd.DataFrame, good: Mask, text: str, lack: str) -> Part:
-        """Whether all rows are good: `12 of 14 <text>; 2 <lack>: <platforms>`."""
+    def share(
+        self, table: pd.DataFrame, good: Mask, text: str, lack: str, otherwise: str = FAIL
+    ) -> Part:
+        """PASS if all rows are good, else `otherwise`: `12 of 14 <text>; 2 <lack>: <platforms>`."""
         bad = table["platform"][~np.asarray(good, bool)]
         said = f"{len(table) - len(bad)} of {len(table)} {text}"
         said += f"; {len(bad)} {lack}: {self._counted(bad)}" if len(bad) else ""
-        return (bad.empty, said) if len(table) else (None, "")
+        return (PASS if bad.empty else otherwise, said) if len(table) else (None, "")
 
     def facts(self, names: Iterable[str], table: pd.DataFrame) -> Part:
         """Whether all rows have a value in these columns."""
@@ -153,14 +155,16 @@ def _subsets(data: Data) -> Iterator[Part]:
 @_rule(f"{HOEFLER} 5", "What is not deterministic has an interval.")
 def _intervals(data: Data) -> Iterator[Part]:
     text = f"configurations have {RUNS_FOR_INTERVAL} or more runs and an interval of the time"
-    yield data.share(data.points, known(data.points, LOW, HIGH), text, "have too few for one")
+    yield data.share(
+        data.points, known(data.points, LOW, HIGH), text, "have too few for one", NOT_YET
+    )
 
 
 @_rule(f"{HOEFLER} 7", "Comparisons are statistically sound.")
 def _comparison(data: Data) -> Iterator[Part]:
     compared = known(data.compared, "speedup_low", "speedup_high")
     text = "compared configurations have an interval of the speed-up"
-    yield data.share(data.compared, compared, text, "have too few runs")
+    yield data.share(data.compared, compared, text, "have too few runs", NOT_YET)
 
 
 @_rule(f"{HOEFLER} 7", "Runs do not start in the order of what is studied.")
@@ -182,7 +186,7 @@ def _order(data: Data) -> Iterator[Part]:
         else:
             most = max(sum(rising), sum(falling))
             text = f"{most} of {len(rising)} repeats of {title} in one order of nodes"
-            yield most < len(rising), text
+            yield PASS if most < len(rising) else FAIL, text
 
 
 @_rule(f"{HOEFLER} 9", "Factors and set-up are documented, and alike.")
@@ -194,7 +198,7 @@ def _setup(data: Data) -> Iterator[Part]:
     yield data.facts(("gpus", "gpu_driver"), valid[valid["gpus_per_node"] > 0])
     for fact, rows in runs_table.differences(data.runs).groupby("fact", sort=False):
         titles = ", ".join(str(data.platforms[name].title) for name in rows["platform"])
-        yield False, f"{fact} differs between the runs of {titles}"
+        yield FAIL, f"{fact} differs between the runs of {titles}"
     yield data.share(valid, is_alone, "runs had a machine for each node, alone", "had not")
 
 
@@ -231,12 +235,6 @@ def _bounds(data: Data) -> Iterator[Part]:
     points = data.points
     ideal = known(points, "speedup", "scaling_efficiency")
     yield data.share(points, ideal, "configurations have their ideal speed-up", "have none")
-    timed = data.benchmarks
-    if len(timed):
-        timed = timed[~timed["status"].isin([NO_ALL_REDUCE, OF_PROGRAM])]
-        bounded = known(timed, "step_bound_s", "step_time_over_bound")
-        text = "steps are compared with computation plus all-reduce, measured alone"
-        yield data.share(timed, bounded, text, "do not")
 
 
 @_rule(MLPERF, "The clock stops when the same quality is reached.")
@@ -250,7 +248,9 @@ def _target(data: Data) -> Iterator[Part]:
 @_rule(MLPERF, "Results are of several runs, none dropped.")
 def _repeats(data: Data) -> Iterator[Part]:
     text = f"configurations have {MLPERF_RUNS} or more runs with times"
-    yield data.share(data.points, data.points["runs_timed"] >= MLPERF_RUNS, text, "have fewer")
+    yield data.share(
+        data.points, data.points["runs_timed"] >= MLPERF_RUNS, text, "have fewer", NOT_YET
+    )
     planned = data.comparison.dropna(subset="runs_asked")
     every = planned["runs"] == planned["runs_asked"]
     yield data.share(planned, every, "configurations count all planned runs", "do not")
@@ -273,13 +273,16 @@ class RuleRow(msgspec.Struct):
     evidence: str
 
 
-def table(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
+COLUMNS = tuple(columns(RuleRow))
+
+
+def table(study: Study) -> pd.DataFrame:
     """One `RuleRow` per rule."""
-    data, rows = Data(study, communication), []
+    data, rows = Data(study), []
     for source, text, check in RULES.values():
         parts = [*check(data)] if len(data.points) else [(None, "nothing is measured yet")]
-        holds = [good for good, _ in parts if good is not None]
-        verdict = (PASS if all(holds) else FAIL) if holds else NOT_APPLICABLE
+        found = {verdict for verdict, _ in parts}
+        verdict = next((v for v in (FAIL, NOT_YET, PASS) if v in found), NOT_APPLICABLE)
         evidence = "; ".join(said for _, said in parts if said) or "nothing here can show it"
         rows.append(RuleRow(source, text, verdict, f"{evidence[0].upper()}{evidence[1:]}."))
     return frame(RuleRow, rows)

@@ -22,6 +22,7 @@ from tfscaling.spec import platforms
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.estimates import INCONCLUSIVE, RUNS_FOR_INTERVAL, TOO_FEW
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import frame, is_known, is_projected, point_of, typed
 
 #: Statuses of runs that another start of the sweep makes.
@@ -37,6 +38,9 @@ class Step(msgspec.Struct):
     duration_s: float = 0.0
     node_hours: float = 0.0
     cost_usd: float = NAN
+
+
+COLUMNS = tuple(columns(Step))
 
 
 #: A step, and what its sentence names.

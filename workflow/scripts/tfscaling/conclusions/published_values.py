@@ -35,7 +35,7 @@ _SPREAD = ("median", "min", "max", "low", "high")
 _OF_RESULT = ("cloud", "global_batch_size", "source")
 
 #: The columns of `table`.
-TABLE_COLUMNS = (
+COLUMNS = (
     *POINT_COLUMNS,
     *("cloud", "global_batch_size", "published_execution_time_s", "status", "runs"),
     *("execution_time_s", "execution_time_ratio", "training_runs", "training_runs_diverged"),
@@ -102,7 +102,7 @@ def table(study: Study) -> pd.DataFrame:
         if diverged:
             found["remark"] = f"{diverged} of {len(same)} runs of this training diverged"
         rows.append(found)
-    return pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _finished_runs(

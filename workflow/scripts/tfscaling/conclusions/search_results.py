@@ -29,6 +29,7 @@ from tfscaling.tables.display import (
     rounded,
     varying,
 )
+from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import Row, columns_of, frame, is_known, point_of, rows_of, typed
 
 TAKEN, IN, OUT = "the answer", "not excluded", "excluded"
@@ -81,6 +82,9 @@ class SearchRow(msgspec.Struct):
             Spent(self.runs, self.node_hours, self.cost_usd),
             Spent(self.full_runs, self.full_node_hours, self.full_cost_usd),
         )
+
+
+COLUMNS = tuple(columns(SearchRow))
 
 
 class Spent(NamedTuple):

@@ -112,10 +112,9 @@ def text_table(
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 
-def with_spread(row: Row, name: str, digits: int, ends: tuple[str, str] = ("low", "high")) -> str:
-    """The value of a column, rounded, with the columns of its ends in brackets."""
-    low, high = (row[f"{name}_{end}"] for end in ends)
-    return rounded(row[name], digits, low, high)
+def with_spread(row: Row, name: str, digits: int) -> str:
+    """The value of a column, rounded, with its interval in brackets."""
+    return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])
 
 
 def text_of(value: object) -> str:

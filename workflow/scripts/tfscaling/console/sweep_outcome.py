@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -22,6 +23,8 @@ from tfscaling.spec.manifest import Manifest
 _CANCELLED = "cancelled: "
 #: The end of a stale run's reason, which is printed once, with the complete command.
 _ADVICE = "; make it again"
+#: The plan, in the folder of the study.
+PLAN = "details/plan.csv"
 #: Longer tables are left to the page.
 _ROWS_MAX = 30
 
@@ -53,7 +56,7 @@ class SweepOutcome:
     _files: NewFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        self._files = NewFiles(self.study, "report.html", "plan.csv")
+        self._files = NewFiles(self.study, "report.html", PLAN)
 
     def has_page(self) -> bool:
         """Whether this start wrote the study's page."""
@@ -68,16 +71,17 @@ class SweepOutcome:
         page = folder / "report.html"
         if not page.exists():
             return []
-        rows = list(_rows(folder / "tables/runs.csv"))
-        said = _stopped(rows) or self._without_result(rows) or _lines(folder, "headline.md")
-        table = _table(_lines(folder, "comparison.md"))
+        rows = list(_rows(folder / "runs.csv"))
+        headline = _lines(folder / "details/conclusions/headline.md")
+        said = _stopped(rows) or self._without_result(rows) or headline
+        table = _table(_lines(folder / "details/comparison.md"))
         return [*table, *_spent(rows), *said, f"page: {page}"]
 
     def remove_outdated(self, paths: Iterable[str]) -> None:
         """Remove the files of the study that the next sweep makes again, and no runs or data."""
         for path in map(Path, paths):
             if self.study in path.parents:
-                path.unlink(missing_ok=True)
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def make_partial(
         self, program: Path, config: str, manifest: Manifest, log: str | None = None
@@ -88,17 +92,18 @@ class SweepOutcome:
         Output is copied to `log`. Raises subprocess.CalledProcessError.
         """
         folder = self.study / "partial"
-        folder.mkdir(parents=True, exist_ok=True)
+        details = folder / "details"
+        details.mkdir(parents=True, exist_ok=True)
         # not the outputs of rules: without its memory Snakemake would not notice outdated ones
-        atomic.write_text(folder / "config.json", config)
-        manifest.write(folder / "manifest.json")
+        atomic.write_text(details / "config.json", config)
+        manifest.write(details / "manifest.json")
         command = shlex.join([sys.executable, str(program), "partial", "--study", str(self.study)])
         command += f" 2>&1 | tee {shlex.quote(log)}" if log else ""
         subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
 
     def has_result(self) -> bool:
         """Whether a run of the table of runs counts; True without a table."""
-        rows = _rows(self.study / "tables/runs.csv")  # of large studies only the first are read
+        rows = _rows(self.study / "runs.csv")  # of large studies only the first are read
         first = next(rows, None)
         return first is None or any(
             r["status"] == RunState.OK for r in itertools.chain([first], rows)
@@ -106,11 +111,11 @@ class SweepOutcome:
 
     def is_plan_refused(self) -> bool:
         """Whether this start made a plan with a point that Slurm refuses."""
-        if not self._files.has("plan.csv"):
+        if not self._files.has(PLAN):
             return False
         from tfscaling.plan import costed_plan  # loads pandas
 
-        return any(row["starts"] == costed_plan.REFUSED for row in _rows(self.study / "plan.csv"))
+        return any(row["starts"] == costed_plan.REFUSED for row in _rows(self.study / PLAN))
 
     @staticmethod
     def _without_result(rows: Sequence[dict[str, str]]) -> list[str]:
@@ -133,8 +138,7 @@ def _rows(table: Path) -> Iterator[dict[str, str]]:
             yield from csv.DictReader(file)
 
 
-def _lines(folder: Path, name: str) -> list[str]:
-    table = folder / "tables" / name
+def _lines(table: Path) -> list[str]:
     return table.read_text().splitlines() if table.exists() else []
 
 

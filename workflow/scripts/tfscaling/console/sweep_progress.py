@@ -19,7 +19,7 @@ from tfscaling.record import attempts, events, metrics, run_record, step_estimat
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.config import Quality
-from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 
 #: How scripts begin the message of an error.
 _ERROR = "ERROR: "
@@ -77,13 +77,13 @@ class RunProgress:
 
 @dataclass
 class Job:
-    """A job that Snakemake has started or submitted; `spec` describes its run or benchmark."""
+    """A job that Snakemake has started or submitted; `spec` describes its run."""
 
     text: str
     outputs: tuple[str, ...]
     logs: tuple[str, ...]
     since_s: float
-    spec: JobSpec | None = None
+    spec: RunSpec | None = None
     #: The attempt that is followed, and its progress.
     attempt: int = 0
     progress: RunProgress | None = None
@@ -108,7 +108,7 @@ class Job:
 
     @property
     def record(self) -> Path:
-        """The file that a finished run or benchmark leaves."""
+        """The file that a finished run leaves."""
         return Path(self.outputs[0])
 
     @property
@@ -146,34 +146,29 @@ class SweepProgress:
     retries: int = 0
     #: The executor retries no run that would fail again.
     gives_up: bool = False
-    #: Runs and benchmarks to do, by the files of their records; some only if they are needed.
-    due: dict[str, JobSpec] = field(default_factory=dict)
+    #: Runs to do, by the files of their records; some only if they are needed.
+    due: dict[str, RunSpec] = field(default_factory=dict)
     is_open: bool = False
     is_over: bool = False
     finished: set[str] = field(default_factory=set)
     #: How often the job of a file has failed, and the files whose job is not tried again.
     failures: Counter[str] = field(default_factory=Counter)
     failed: set[str] = field(default_factory=set)
-    #: Lines about failed jobs that are neither a run nor a benchmark, for the end.
+    #: Lines about failed jobs that are no runs, for the end.
     other_failures: list[str] = field(default_factory=list)
     jobs: dict[int, Job] = field(default_factory=dict)
-    _specs: Mapping[str, JobSpec] = field(default_factory=dict)
+    _specs: Mapping[str, RunSpec] = field(default_factory=dict)
     _axes: tuple[str, ...] = ()
 
-    def begin(self, specs: Mapping[str, JobSpec], due: Mapping[str, JobSpec], is_open: bool) -> str:
+    def begin(self, specs: Mapping[str, RunSpec], due: Mapping[str, RunSpec], is_open: bool) -> str:
         """A line about the sweep that starts; "" if it trains nothing.
 
-        `specs` are all runs and benchmarks of the study. `is_open`: of `due` some may prove
-        unnecessary.
+        `specs` are all runs of the study. `is_open`: of `due` some may prove unnecessary.
         """
         self._specs, self.due, self.is_open = specs, dict(due), is_open
         self._axes = text_lines.shown_axes([spec.axes for spec in specs.values()])
-        runs = sum(isinstance(spec, RunSpec) for spec in due.values())
-        parts = [text_lines.count(runs, "run")] * bool(runs)
-        if others := len(due) - runs:
-            parts.append(text_lines.count(others, "all-reduce benchmark"))
         at_most = "at most " * is_open
-        return f"study {self.study}: {at_most}{' and '.join(parts)} to do" * bool(due)
+        return f"study {self.study}: {at_most}{text_lines.count(len(due), 'run')} to do" * bool(due)
 
     def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
         """Lines about an event of Snakemake's log."""
@@ -198,8 +193,7 @@ class SweepProgress:
 
     def status(self, now_s: float) -> str:
         """One line about running jobs, each run in its turn; "" if no job is running."""
-        runs = [job for job in self.jobs.values() if isinstance(job.spec, RunSpec)]
-        runs = [job for job in runs if not job.has_ended]
+        runs = [job for job in self.jobs.values() if job.spec and not job.has_ended]
         started = [job for job in runs if job.progress and job.progress.started_s is not None]
         if started:
             job = min(started, key=lambda job: job.shown_s)
@@ -236,15 +230,14 @@ class SweepProgress:
         if job.spec is None:
             return [f"{job.text}: {result}"] if job.text.startswith("dataset ") else []
         self.finished.add(job.outputs[0])
-        if isinstance(job.spec, RunSpec):
-            try:
-                record = run_record.outcome(job.record)
-                if isinstance(record, DoesNotFit):
-                    result = f"does not fit in memory: {record.reason}"
-                elif record is not None:
-                    result = _result(record, job.spec.recipe.quality)
-            except run_record.RecordError as error:
-                result = str(error)
+        try:
+            record = run_record.outcome(job.record)
+            if isinstance(record, DoesNotFit):
+                result = f"does not fit in memory: {record.reason}"
+            elif record is not None:
+                result = _result(record, job.spec.recipe.quality)
+        except run_record.RecordError as error:
+            result = str(error)
         return [f"{self._count()} {self._named(job)}: {result}"]
 
     def _fail(self, job: Job, message: str) -> list[str]:
@@ -277,7 +270,7 @@ class SweepProgress:
                 lost = f"attempt {job.attempt} was lost; Slurm started attempt {newest}"
                 lines = [f"{self._named(job)}: {lost}"]
             job.begin(newest)
-            if isinstance(job.spec, RunSpec):
+            if job.spec is not None:
                 job.progress = RunProgress(job.spec, attempts.path(folder, newest))
         if job.progress is not None:
             job.progress.update()
@@ -288,8 +281,7 @@ class SweepProgress:
 
     def _named(self, job: Job) -> str:
         assert job.spec is not None
-        kind = "all-reduces of " * isinstance(job.spec, BenchmarkSpec)
-        return kind + text_lines.name(job.spec.axes, self._axes)
+        return text_lines.name(job.spec.axes, self._axes)
 
     def _state(self, run: RunProgress, now_s: float) -> str:
         words = [run.does] if run.loss is None else [run.does, f"loss {run.loss:.3g}"]

@@ -20,7 +20,7 @@ def shown_axes(runs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
 
 
 def name(axes: Mapping[str, object], shown: Iterable[str]) -> str:
-    """A run or benchmark in words: `gpu nodes=4 gpus_per_node=2 repeat=3`."""
+    """A run in words: `gpu nodes=4 gpus_per_node=2 repeat=3`."""
     found = {axis: axes[axis] for axis in shown if axis in axes}
     platform = found.pop("platform")
     return " ".join([str(platform), *(f"{axis}={value}" for axis, value in found.items())])

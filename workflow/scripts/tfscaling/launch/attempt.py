@@ -5,7 +5,6 @@ Used for runs and benchmarks; the caller interprets the reports.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import job_id, restarts
@@ -33,7 +32,7 @@ from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import DoesNotFit, RecordError, RunRecord
 from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import JobSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 
 #: The launcher's own output, as the rules have it.
 LOG = "launch.log"
@@ -85,10 +84,17 @@ class Attempt:
         return attempts.path(self.folder, self.number)
 
     def run_ranks(
-        self, script: Path, arguments: Sequence[str], spec: JobSpec, limits: Limits
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        spec: RunSpec,
+        stall_timeout_s: float,
+        latency_wait_s: float,
     ) -> Cause | None:
         """Run `script` on all ranks until they have ended and their files are here.
 
+        Ranks are ended after `stall_timeout_s` without a sign of life. A shared file system may
+        show their files `latency_wait_s` later.
         Its arguments are `--spec FILE --folder FOLDER` and then `arguments`. Returns the cause of a
         failure, or None. Raises rank_files.IncompleteError if files do not come.
         """
@@ -96,22 +102,22 @@ class Attempt:
         atomic.write_text(specification, run_spec.encode(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         command = [sys.executable, str(script), *words]
-        cause = self._start(command, spec, limits.stall_timeout_s)
+        cause = self._start(command, spec, stall_timeout_s)
         if cause is None:
             ranks = range(spec.geometry.tasks)
-            rank_files.wait(self.scratch, ranks, limits.latency_wait_s)
+            rank_files.wait(self.scratch, ranks, latency_wait_s)
         return cause
 
-    def _start(self, command: Sequence[str], spec: JobSpec, stall_timeout_s: float) -> Cause | None:
+    def _start(self, command: Sequence[str], spec: RunSpec, stall_timeout_s: float) -> Cause | None:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
             time_source = stack.enter_context(clock.served(own_host))
             own: dict[str, str] = {}
-            if spec.loads_tensorflow and _TUNABLES not in os.environ:
+            is_of_program = bool(spec.recipe.program)
+            if not is_of_program and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
-            is_of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
             if is_of_program and not is_local and slurm_job.signals_children_alone():
                 own[user_program.PASSES_ON] = "1"
             request = Request(
@@ -124,7 +130,7 @@ class Attempt:
                 setup=settings.setup,
                 env={**own, **settings.env, clock.VARIABLE: time_source},
                 mpi=settings.mpi if spec.by_mpi else None,
-                forks=spec.loads_tensorflow,
+                forks=not is_of_program,
                 held=stack,
             )
             try:
@@ -132,13 +138,13 @@ class Attempt:
             except ClusterError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
-            grace_s = supervisor.CHECKPOINT_GRACE_S if spec.writes_checkpoints else None
+            grace_s = supervisor.CHECKPOINT_GRACE_S if spec.recipe.writes_checkpoints else None
             cause = supervisor.Supervisor(
                 commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
             ).run()
             return None if cause is None else failures.without_gpus(cause, self.scratch)
 
-    def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
+    def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
         """Print the cause, leave failure.json with it, and end with exit status 1."""
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
@@ -161,31 +167,7 @@ class Attempt:
         sys.exit(1)
 
 
-class Limits(NamedTuple):
-    """How long the launcher waits for its ranks."""
-
-    stall_timeout_s: float
-    latency_wait_s: float
-
-
-def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
-    """Add the flags of all launchers of ranks: the specification, the limits of waiting."""
-    run_spec.add_argument(parser, kind)
-    parser.add_argument(
-        "--stall-timeout-s",
-        type=float,
-        default=600.0,
-        help="fail after this long without a sign of life",
-    )
-    parser.add_argument(
-        "--latency-wait-s",
-        type=float,
-        default=rank_files.LATENCY_WAIT_S,
-        help="a shared file system may show the ranks' files this much later",
-    )
-
-
-def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) -> None:
+def run(folder: Path, spec: RunSpec, work: Callable[[Attempt], Cause | None]) -> None:
     """Run an attempt at the job: `work`, which returns the cause if it failed.
 
     Whatever goes wrong, a signal included, failure.json has the cause, and the exit status is 1.
@@ -212,12 +194,14 @@ def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) ->
 def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) -> None:
     """Move the files of a finished attempt to the job's folder, last the record to `path`.
 
-    The backup of an earlier record is removed. Raises OSError.
+    The backup of an earlier record is removed, and files that nobody needs. Raises OSError.
     """
     for name in names:
         attempts.publish(attempt / name, path.with_name(name))
     attempts.publish(attempt / attempts.RECORD, path)
     attempts.drop_backup(path)
+    if names:  # else the record has no measurement: what is left shows why
+        attempts.tidy(attempt)
 
 
 def bring_back(
@@ -243,7 +227,8 @@ def bring_back(
     if _is_stale(spec, record, dataset_file):
         return None
     attempts.reopen(attempt)
-    publish_record(attempt, path, _OF_RUN if isinstance(record, RunRecord) else ())
+    # an attempt that was tidied has its files in the run's folder already
+    publish_record(attempt, path, [name for name in _OF_RUN if (attempt / name).exists()])
     for folder in (attempt, path.parent):
         (folder / run_record.FAILURE).unlink(missing_ok=True)
     return begun[-1]
@@ -272,7 +257,7 @@ def _is_stale(spec: RunSpec, record: RunRecord | DoesNotFit, dataset_file: Path 
     return dataset_file is not None and any(run_states.other_data(data, dataset_file.parent))
 
 
-def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
+def _tell_of_restart(attempt: Attempt, spec: RunSpec) -> None:
     """Leave a cause in the attempt before, if its launcher had no time to, as without power.
 
     Slurm has started the job again, and gives no reason.
@@ -281,7 +266,7 @@ def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
         return
     try:
-        earlier = run_spec.read(last / attempts.SPEC, type(spec))
+        earlier = run_spec.read(last / attempts.SPEC)
     except run_spec.SpecError:  # it had not begun
         return
     times_s = [path.stat().st_mtime for path in last.iterdir()]

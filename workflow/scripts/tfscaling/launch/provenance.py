@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tfscaling.cluster.gpu_allocation import NvidiaSmiError, listed_gpus
 from tfscaling.launch import slurm_job
 from tfscaling.record.rank_report import PACKAGES, HostFacts
-from tfscaling.record.run_record import Origin
+from tfscaling.record.run_record import Environment, PreparedData
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
 #: Control groups of version 1 have about 2 ** 63 bytes without a limit.
@@ -26,19 +26,27 @@ _NO_LIMIT = 2**60
 _OWN_PACKAGES = Path("own/requirements.txt")
 
 
-def describe(source: Path, started_s: float, user_code: dict[str, str]) -> Origin:
-    """Host, start, commit of the checkout at `source`, Slurm, checksums of user code."""
+def describe(
+    source: Path,
+    started_s: float,
+    user_code: dict[str, str],
+    dataset: PreparedData | None = None,
+    unchecked: tuple[str, ...] = (),
+) -> Environment:
+    """Host, start, commit of the checkout at `source`, Slurm, checksums of user code, data."""
     job = slurm_job.describe(os.environ)
     if job is not None:
         job = replace(job, consumed_energy_j=slurm_job.consumed_energy_j(os.environ))
     started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
-    return Origin(
+    return Environment(
         launcher_host=socket.gethostname(),
         started=started.isoformat(timespec="milliseconds"),
         git_commit=git_commit(source),
         slurm_job=job,
         slurm_settings=slurm_job.settings(os.environ),
         user_code=user_code,
+        dataset=dataset,
+        unchecked=unchecked,
     )
 
 

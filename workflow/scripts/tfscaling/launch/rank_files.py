@@ -8,16 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from tfscaling.files import strict_json
 from tfscaling.record import events, run_record
 from tfscaling.record.events import Event
-from tfscaling.record.rank_report import BenchmarkReport, Rank, RankReport
-
-_R = TypeVar("_R", bound=Rank)
+from tfscaling.record.rank_report import RankReport
 
 #: How long a shared file system may take to show a file, as profiles/slurm's latency-wait has it.
 LATENCY_WAIT_S = 60.0
@@ -68,14 +65,12 @@ def rank_events(folder: Path) -> dict[int, list[Event]]:
     return {rank: lines for rank, lines in sorted(found.items()) if lines}
 
 
-#: Reports of the ranks of a run and a benchmark.
-TRAINING: msgspec.json.Decoder[RankReport] = msgspec.json.Decoder(RankReport)
-BENCHMARK = msgspec.json.Decoder(BenchmarkReport)
+_REPORT: msgspec.json.Decoder[RankReport] = msgspec.json.Decoder(RankReport)
 
 
-def reports(folder: Path, kind: msgspec.json.Decoder[_R]) -> list[_R]:
+def reports(folder: Path) -> list[RankReport]:
     """The reports of all ranks, in their order. Raises RecordError if one is broken."""
-    found = (run_record.decoded(path, kind, 0) for path in folder.glob("rank-*.json"))
+    found = (run_record.decoded(path, _REPORT, 0) for path in folder.glob("rank-*.json"))
     return sorted((r for r in found if r is not None), key=lambda report: report.rank)
 
 

@@ -29,7 +29,7 @@ from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Rank, RankClock
 from tfscaling.record.run_record import write_json
 from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import JobSpec
+from tfscaling.spec.run_spec import RunSpec
 
 #: Ranks of other hosts may still import TensorFlow.
 _OTHERS_S = 10.0
@@ -88,19 +88,19 @@ class WorkFailedError(Exception):
         self.name, self.status = name, status
 
 
-def parser(description: str, kind: type[JobSpec]) -> argparse.ArgumentParser:
+def parser(description: str) -> argparse.ArgumentParser:
     """The parser of the flags that `Attempt.run_ranks` gives to programs of ranks.
 
     The first line of `description`, the program's docstring, is shown.
     """
     made = argparse.ArgumentParser(description=description.splitlines()[0])
-    run_spec.add_argument(made, kind)
+    run_spec.add_argument(made)
     made.add_argument("--folder", type=Path, required=True, help="where to leave the report")
     return made
 
 
 def process(
-    spec: JobSpec,
+    spec: RunSpec,
     folder: Path,
     started_s: float,
     work: Callable[[RankContext], Rank],
@@ -171,12 +171,12 @@ def _end_alone(events: EventLog) -> None:
     os._exit(1)
 
 
-def on_gpus(spec: JobSpec) -> bool:
+def on_gpus(spec: RunSpec) -> bool:
     """Whether ranks compute on GPUs, and not on parts of the CPU."""
     return spec.point.gpus_per_node > 0 and spec.measured.devices == "physical"
 
 
-def let_others_tell(spec: JobSpec) -> None:
+def let_others_tell(spec: RunSpec) -> None:
     """Wait before this rank fails: srun ends the others with it, which may have their GPUs."""
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
         time.sleep(_OTHERS_S)

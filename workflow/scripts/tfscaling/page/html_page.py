@@ -239,8 +239,14 @@ def _badge(support: str, sure: str) -> str:
     return sure if support == TOO_FEW else f"{support}: {sure[0].lower()}{sure[1:]}"
 
 
+def _of_headlines(decision: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
+    """The choices of the questions that have a headline."""
+    is_named = decision["work"].isin(headline["work"])
+    return decision[is_named] if decision["work"].nunique() > 1 else decision
+
+
 def choices(decision: pd.DataFrame) -> list[Group]:
-    """The choice for each goal that was measured, by work."""
+    """The choice for each goal that was measured, by question."""
     shown = decision[decision["support"] != NOT_MEASURED]
     works = [(str(work), own) for work, own in shown.groupby("work", sort=False)]
     return [
@@ -375,7 +381,7 @@ class Plot:
 
     name: str
     title: str
-    svg: bytes
+    svg: str
 
 
 @dataclass(frozen=True)
@@ -421,10 +427,11 @@ def render(
         "time_plot": plots.pop(TIME_PLOT, None),
         "plots": list(plots.values()),
         "glossary": GLOSSARY,
+        "any_valid": bool((runs["status"] == "ok").any()),
         "summary": summary(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": choices(decision),
+        "works": choices(_of_headlines(decision, headline)),
         "topics": topics(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
@@ -471,7 +478,7 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
 
 def _plot(plot: Plot) -> dict[str, str]:
     name = f"Plot: {plot.title}. Its values are in the table “Comparison”."
-    return {"title": plot.title, "svg": inline(plot.svg.decode(), plot.name, name)}
+    return {"title": plot.title, "svg": inline(plot.svg, plot.name, name)}
 
 
 def inline(svg: str, name: str, label: str) -> str:

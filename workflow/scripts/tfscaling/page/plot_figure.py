@@ -9,17 +9,17 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from tfscaling.files import atomic
 from tfscaling.record.metrics import METRICS
 from tfscaling.spec.config import LINE_AXES, POINT_AXES
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import axis_text, count, value
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.rows import PointRow
@@ -52,23 +52,29 @@ LINESTYLES: tuple[LineStyle, ...] = (
 class Tables:
     """What plots are drawn from: comparison.csv, epochs.csv, and published.csv, which may be empty.
 
-    `footnotes` are at the foot of every plot, before its own notes.
+    `footnotes` are at the foot of every plot, before its own notes. The lines of the points in
+    `first` are shown where a plot cannot show all lines.
     """
 
     comparison: pd.DataFrame
     epochs: pd.DataFrame
     published: pd.DataFrame
     footnotes: Sequence[str] = ()
+    first: Sequence[Point] = ()
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line: `rows` are its points by nodes, those without a valid run too."""
+    """One line: `rows` are its points by nodes, those without a valid run too.
+
+    A line that is not `is_shown` is hidden until a reader of the page chooses it.
+    """
 
     key: tuple[str, ...]
     label: str
     style: Style
     rows: pd.DataFrame
+    is_shown: bool = True
 
 
 def values(rows: pd.DataFrame, name: str) -> np.ndarray:
@@ -133,25 +139,66 @@ def varying(table: pd.DataFrame) -> list[str]:
     return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
 
 
-def series(table: pd.DataFrame) -> list[Series]:
-    """All lines over the nodes, in the order of the table."""
+#: Lines that a plot shows at once.
+LINES_MAX = 6
+
+
+def hidden(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> set[Hashable]:
+    """The keys of the lines that are too many for a plot; those in `first` are shown before."""
+    known = set(keys)
+    ordered = dict.fromkeys([*(key for key in first if key in known), *keys])
+    return {*[*ordered][LINES_MAX:]}
+
+
+def series(table: pd.DataFrame, first: Sequence[Point] = ()) -> list[Series]:
+    """All lines over the nodes in the order of the table, hidden ones last."""
     titles, colours, shown = platform_titles(table), colour_numbers(table), varying(table)
+    groups = {
+        tuple(map(str, keys)): rows
+        for keys, rows in table.groupby([*LINE_AXES], sort=False, dropna=False)
+    }
+    have = [key for key, rows in groups.items() if len(measured(rows))]
+    more = hidden(have, [tuple(str(getattr(each, axis)) for axis in LINE_AXES) for each in first])
     counts: dict[str, int] = {}
     lines = []
-    for keys, rows in table.groupby([*LINE_AXES], sort=False, dropna=False):
-        point = dict(zip(LINE_AXES, keys, strict=True))
-        name = str(point["platform"])
+    for key in sorted(groups, key=more.__contains__):
+        name = key[LINE_AXES.index("platform")]
         number = counts[name] = counts.get(name, -1) + 1
-        texts = [axis_text(axis, rows.iloc[0]) for axis in LINE_AXES if axis in shown]
+        texts = [axis_text(axis, groups[key].iloc[0]) for axis in LINE_AXES if axis in shown]
         lines.append(
             Series(
-                tuple(map(str, keys)),
+                key,
                 line_label(titles, name, texts),
                 point_style(colours[name], number, len(colours) == 1),
-                rows.sort_values("nodes"),
+                groups[key].sort_values("nodes"),
+                key not in more,
             )
         )
     return lines
+
+
+@contextmanager
+def drawn(axes: Any, label: str, is_shown: bool) -> Iterator[None]:
+    """Hide what is drawn in the context, but for readers who choose the line by its label."""
+    before, containers = set(axes.get_children()), len(axes.containers)
+    yield
+    if is_shown:
+        return
+    for artist in set(axes.get_children()) - before:
+        artist.set_gid(f"{_MORE}{label}\t{artist.get_gid() or ''}")
+        artist.set_label("_")
+    for container in axes.containers[containers:]:
+        container.set_label("_")
+
+
+def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
+    """Label → artists of each hidden line."""
+    found: dict[str, list[Any]] = {}
+    for artist in figure.findobj():
+        before, _, rest = (artist.get_gid() or "").partition(_MORE)
+        if rest and not before:
+            found.setdefault(rest.partition("\t")[0], []).append(artist)
+    return found
 
 
 def line_label(titles: Mapping[str, str], platform: str, texts: Sequence[str]) -> str:
@@ -200,6 +247,8 @@ _INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
 _RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
 #: How a text begins that is shown where the pointer rests on an artist: it is the artist's gid.
 _TIP = "tip: "
+#: The gid of an artist of a hidden line begins with it, the label and a tab.
+_MORE = "more: "
 _LINE_INCHES = 0.178
 _LEGEND: Style = {"fontsize": FONT_SIZE, "frameon": False, "loc": "upper left", "borderpad": 0.0}
 #: Characters in a line of the legend, of the notes, of a title.
@@ -358,9 +407,11 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
     texts = [wrapped(label, _LEGEND_COLUMNS) for _, label in entries]
     rows = -(-len(texts) // columns)
     lines = sum(text.count("\n") + 1 for text in texts) if columns == 1 else rows
+    more = len(lines_hidden(figure))
+    hint = [f"{count(more, 'more line')}: to choose on the page"] * bool(more)
     below = [
         line
-        for note in [*notes, *tables.footnotes]
+        for note in [*notes, *hint, *tables.footnotes]
         for line in wrapped(note, _NOTE_COLUMNS).split("\n")
     ]
     legend_inches = _LINE_INCHES * lines + 0.12 if texts else 0.0
@@ -390,19 +441,26 @@ def wrapped(text: str, width: int) -> str:
     )
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a whole; the same figure gives the same SVG, whose text is text."""
+def svg(figure: Figure) -> str:
+    """The figure as SVG, whose text is text; the same figure gives the same SVG."""
     import matplotlib
 
     style = {"svg.fonttype": "none", "svg.hashsalt": "tfscaling"}
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with matplotlib.rc_context(style), io.StringIO() as file:
         figure.savefig(file, format="svg", metadata=metadata)
-        text = file.getvalue()
-    with atomic.whole(path) as temporary:
-        temporary.write_text(_with_tips(text), encoding="utf-8")
+        return _with_tips(file.getvalue())
 
 
 def _with_tips(svg: str) -> str:
-    """The texts of `tip` as titles of their elements, which browsers show at the pointer."""
-    return re.sub(rf'<g id="{_TIP}([^"]*)">', r'<g class="tip"><title>\1</title>', svg)
+    """The texts of `tip` as titles of their elements, which browsers show at the pointer.
+
+    Elements of hidden lines are not displayed, and have the label of the line as `data-line`.
+    """
+    # a tab in an attribute is written as a character reference, or as it is
+    svg = re.sub(
+        rf'<g id="{_MORE}([^"]*?)(?:\t|&#0*9;|&#x0*9;)',
+        r'<g data-line="\1" display="none" id="',
+        svg,
+    )
+    return re.sub(rf'id="{_TIP}([^"]*)">', r'class="tip"><title>\1</title>', svg)

@@ -16,6 +16,7 @@ from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import axis_text, with_unit
 from tfscaling.tables.estimates import pareto_set
 from tfscaling.tables.rows import Cells, PointRow
@@ -37,6 +38,7 @@ class _Panel:
     label: str
     table: pd.DataFrame
     points: pd.DataFrame
+    first: Sequence[Point]
 
     @property
     def is_cost(self) -> bool:
@@ -56,14 +58,15 @@ def quality_time(tables: Tables, title: str) -> Figure:
         metric = of_quality(quality)
         rows = table[table["quality_metric"] == quality.metric]
         label = with_unit(metric.title, metric.unit)
-        panels.append(_Panel(QUALITY, metric, label, rows, table))
+        panels.append(_Panel(QUALITY, metric, label, rows, table, tables.first))
     return _against_time(tables, title, panels)
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
     """Cost of a run over execution time, with the Pareto sets."""
     table, metric = tables.comparison, METRICS["cost_usd"]
-    panel = _Panel("cost_usd", metric, "cost of one run (US dollars)", table, table)
+    label = "cost of one run (US dollars)"
+    panel = _Panel("cost_usd", metric, label, table, table, tables.first)
     return _against_time(tables, title, [panel])
 
 
@@ -93,11 +96,12 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
     shown = table[known & (values(table, _TIME) > 0)]
     axes.set(xscale="log", xmargin=0.08, ymargin=0.08)
-    for line in plot_figure.series(panel.points):
+    for line in plot_figure.series(panel.points, panel.first):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
-            plot_figure.points(axes, rows, _TIME, name, line.label, style)
+            with plot_figure.drawn(axes, line.label, line.is_shown):
+                plot_figure.points(axes, rows, _TIME, name, line.label, style)
     _pareto_lines(axes, panel, shown, named)
     if not len(shown):
         missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
@@ -177,8 +181,6 @@ def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
 
 #: How the title of a metric of held-out examples begins.
 HELD_OUT_TITLE = "test "
-#: With more points than this the lines are thin and the legend names only the platforms.
-MANY = 12
 _PUBLISHED: Style = {
     **{"color": "black", "marker": "o", "linestyle": "none", "markerfacecolor": "none"},
     **{"markersize": 4, "markeredgewidth": 0.8, "zorder": 3},
@@ -228,7 +230,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     labels = [learned.label for learned in shown_of]
     figure, panels = plot_figure.panels(title, "global batch (examples)", labels)
     some_absent = len(plot_figure.absent(table)) > 0
-    lines = plot_figure.series(table)
+    lines = plot_figure.series(table, tables.first)
     if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
         lines = plot_figure.series(table.assign(recipe="any"))
     for axes, learned in zip(panels, shown_of, strict=True):
@@ -239,7 +241,8 @@ def loss_quality(tables: Tables, title: str) -> Figure:
             rows = rows.sort_values(batch)
             if len(rows):
                 style = {**line.style, "linewidth": 1}
-                plot_figure.points(axes, rows, batch, name, line.label, style)
+                with plot_figure.drawn(axes, line.label, line.is_shown):
+                    plot_figure.points(axes, rows, batch, name, line.label, style)
         known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
         if known.any():
             axes.plot(
@@ -271,7 +274,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     shown_of = _learned(table)
     labels = [learned.label.removeprefix(HELD_OUT_TITLE) for learned in shown_of]
     figure, panels = plot_figure.panels(title, "epoch", labels)
-    lines = _lines(table, measured)
+    lines = _lines(tables, measured)
     repeated = evaluated = False
     for axes, learned in zip(panels, shown_of, strict=True):
         name = learned.in_training
@@ -281,19 +284,18 @@ def epochs(tables: Tables, title: str) -> Figure:
             style, rows = line.style, line.rows
             by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
             middle = by_epoch.median()
-            axes.plot(middle.index, middle, label=line.label, **style)
-            if by_epoch.count().max() > 1:
-                repeated = True
-                ends = by_epoch.min(), by_epoch.max()
-                alpha = 0.06 if len(lines) > MANY else 0.15
-                axes.fill_between(
-                    middle.index, *ends, color=style["color"], alpha=alpha, linewidth=0
-                )
             held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
-            if learned.held_out != name and not (marks := held_out.median().dropna()).empty:
-                evaluated = True
-                hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
-                axes.plot(marks.index, marks, **style | hollow)
+            with plot_figure.drawn(axes, line.label, line.is_shown):
+                axes.plot(middle.index, middle, label=line.label, **style)
+                if by_epoch.count().max() > 1:
+                    repeated = True
+                    ends = by_epoch.min(), by_epoch.max()
+                    band = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+                    axes.fill_between(middle.index, *ends, **band)
+                if learned.held_out != name and not (marks := held_out.median().dropna()).empty:
+                    evaluated = True
+                    hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
+                    axes.plot(marks.index, marks, **style | hollow)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if not lines:
             axes.set_xticks([])
@@ -304,45 +306,41 @@ def epochs(tables: Tables, title: str) -> Figure:
     notes = ["lines: median over the repeats; bands: their range"] if repeated else []
     if evaluated:
         notes.append("hollow: on held-out examples after the epoch")
-    if len(lines) > MANY:
-        notes.append(f"{len(lines)} configurations, one line each")
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A point over its epochs; without a label it is not in the legend."""
+    """A point over its epochs; `is_shown` as in plot_figure.Series."""
 
-    label: str | None
+    label: str
     style: Style
     quality: str | None
     rows: pd.DataFrame
+    is_shown: bool
 
 
-def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
-    """The line of each point that has epochs, in the order of the table."""
+def _lines(tables: Tables, measured: pd.DataFrame) -> list[_Line]:
+    """The line of each point that has epochs, in the order of the table, hidden ones last."""
+    table = tables.comparison
     colours, titles = plot_figure.colour_numbers(table), plot_figure.platform_titles(table)
     vary = plot_figure.varying(table)
     by_axes = measured.groupby([*POINT_AXES], sort=False)
-    groups = [(points_of(rows)[0], rows) for _, rows in by_axes]
-    many = len(groups) > MANY
+    groups = {points_of(rows)[0]: rows for _, rows in by_axes}
+    more = plot_figure.hidden([*groups], tables.first)
     points = {point_of(row): row for row in typed(PointRow, table)}
     counts: dict[str, int] = {}
     lines = []
-    for key, rows in groups:
+    for key in sorted(groups, key=more.__contains__):
         point = points[key]
         name = point.platform
         number = counts[name] = counts.get(name, -1) + 1
-        style = plot_figure.point_style(colours[name], number, len(colours) == 1 and not many)
+        style = plot_figure.point_style(colours[name], number, len(colours) == 1)
         texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
-        label: str | None = plot_figure.line_label(titles, name, texts)
-        if many:
-            style |= {"linewidth": 0.7, "linestyle": "-", "marker": ".", "markersize": 3}
-            label = titles[name] if number == 0 else None
-        else:
-            style |= {"linewidth": 1.3}
-        lines.append(_Line(label, style, point.quality_metric, rows))
+        style |= {"linewidth": 1.3}
+        label = plot_figure.line_label(titles, name, texts)
+        lines.append(_Line(label, style, point.quality_metric, groups[key], key not in more))
     return lines
 
 

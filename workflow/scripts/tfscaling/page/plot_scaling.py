@@ -58,10 +58,11 @@ def _over_nodes(tables: Tables, title: str, label: str, name: str) -> _Drawn:
     """The lines of a metric over the nodes, and crosses for the points without a run."""
     figure, (axes,) = plot_figure.panels(title, "nodes", [label])
     lines = []
-    for line in plot_figure.series(tables.comparison):
+    for line in plot_figure.series(tables.comparison, tables.first):
         rows = line.rows[np.isfinite(values(line.rows, name))]
         if len(rows):
-            plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
+            with plot_figure.drawn(axes, line.label, line.is_shown):
+                plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
             lines.append((line, rows))
     plot_figure.value_axis(axes, values(tables.comparison, "nodes"))
     has_absent = plot_figure.mark_absent(axes, tables.comparison, "nodes")
@@ -76,14 +77,17 @@ def execution_time(tables: Tables, title: str) -> Figure:
     for line, rows in lines:
         if len(rows) > 1:
             ideal = values(rows, time)[0] * values(rows, "replicas")[0] / values(rows, "replicas")
-            axes.plot(rows["nodes"], ideal, **{**_THIN, "color": line.style["color"], "alpha": 0.5})
+            style = {**_THIN, "color": line.style["color"], "alpha": 0.5}
+            with plot_figure.drawn(axes, line.label, line.is_shown):
+                axes.plot(rows["nodes"], ideal, **style)
     hollow = {"linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8, "markersize": 5}
     any_published = False
-    for line in plot_figure.series(table):
+    for line in plot_figure.series(table, tables.first):
         known = line.rows[values(line.rows, f"published_{time}") > 0]
         if len(known):
             any_published = True
-            axes.plot(known["nodes"], known[f"published_{time}"], **{**line.style, **hollow})
+            with plot_figure.drawn(axes, line.label, line.is_shown):
+                axes.plot(known["nodes"], known[f"published_{time}"], **{**line.style, **hollow})
     if any(len(rows) > 1 for _, rows in lines):
         axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured configuration")
     if any_published:

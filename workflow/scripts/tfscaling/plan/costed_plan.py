@@ -16,14 +16,14 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.record import attempts, benchmark_record, run_record, step_estimates
+from tfscaling.record import attempts, run_record, step_estimates
 from tfscaling.record.attempts import Spent
 from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import POINT_AXES, Budget, Config, Recipe
 from tfscaling.spec.configuration import Sources, problem
-from tfscaling.spec.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
+from tfscaling.spec.manifest import Excluded, Manifest, PlannedRun
 from tfscaling.spec.run_spec import Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import one_line
@@ -102,15 +102,6 @@ def of_other_work(rows: Iterable[CostedRow], recipes: Mapping[str, Recipe]) -> l
     return [name for name, own in shapes.items() if len(own) > 1]
 
 
-class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An all-reduce benchmark that is still to do."""
-
-    platform: str
-    duration_s: float
-    node_hours: float
-    cost_usd: float | None
-
-
 #: Of the file: what is to do first.
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PointRow.__struct_fields__)))
 
@@ -148,15 +139,14 @@ class Plan:
     """`rows`: the runs still to do, extra repeats included, and the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    `benchmarks` still to do are no rows of the plan, nor are runs that a search no longer needs.
-    `stale` runs of other code or data are rerun only with `rerun: stale`. `spent` is what was
-    paid for so far, failed attempts at any of the runs included.
+    Runs that a search no longer needs are no rows of the plan. `stale` runs of other code or data
+    are rerun only with `rerun: stale`. `spent` is what was paid for so far, failed attempts at any
+    of the runs included.
     """
 
     rows: list[PlanRow]
     finished: int
     elsewhere: int
-    benchmarks: list[BenchmarkRow] = field(default_factory=list)
     stale: int = 0
     spent: Spent = field(default_factory=Spent)
     searches: list[SearchCost] = field(default_factory=list)
@@ -172,8 +162,8 @@ class Plan:
         return [row for row in self.rows if row.feasibility == IF_NEEDED]
 
 
-def total(runs: Sequence[PlanRow | BenchmarkRow]) -> Total:
-    """Sums over rows of runs, or of benchmarks."""
+def total(runs: Sequence[PlanRow]) -> Total:
+    """Sums over rows of runs."""
     return Total(
         len(runs),
         sum(row.node_hours or 0.0 for row in runs),
@@ -198,7 +188,6 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     is to do if `rerun: stale` asks for it.
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
-    from tfscaling.conclusions import communication  # loads SciPy
 
     def is_selected(point: Point) -> bool:
         return config.is_selected(point.platform)
@@ -229,15 +218,12 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         rows.append(_row(run, f"{status}: {one_line(reason)}", estimates[point]))
     finished = len(selected) - len(rows) - kept - unneeded
     rows += [_excluded_row(out, config) for out in planned.excluded if is_selected(out.point)]
-    folder = benchmark_record.folder_beside(runs_dir)
-    benchmarks = communication.to_do(planned.all_reduce_benchmarks, folder, config.rerun == "stale")
     due = {run.spec.point: run for run in planned.runs} if searches else {}
     takes = {p: estimates.get(p) or _estimate(due[p], config, runs_dir) for p in searched}
     return Plan(
         rows,
         finished,
         len(planned.runs) - len(selected),
-        [_benchmark_row(each, config) for each in benchmarks if is_selected(each.point)],
         kept,
         attempts.spent(table.to_dict("records")),
         [_cost_of(search, due, takes) for search in searches],
@@ -249,18 +235,6 @@ def _estimate(
 ) -> Estimate:
     limit_s = 60.0 * config.platforms[run.spec.point.platform].runtime_min
     return estimate(run.spec, runs_dir, limit_s, short)
-
-
-def _benchmark_row(benchmark: PlannedBenchmark, config: Config) -> BenchmarkRow:
-    """The row of a benchmark, the platform's time limit as its duration."""
-    platform, nodes = benchmark.point.platform, benchmark.point.nodes
-    limit_s = 60.0 * config.platforms[platform].runtime_min
-    return BenchmarkRow(
-        platform=platform,
-        duration_s=limit_s,
-        node_hours=nodes * limit_s / 3600.0,
-        cost_usd=platforms.run_cost_usd(benchmark.usd_per_node_hour, nodes, limit_s),
-    )
 
 
 def _row(run: PlannedRun, reason: str, estimated: Estimate) -> PlanRow:
@@ -395,18 +369,12 @@ def budget_refusal(
     if config.budget == Budget():
         return None
     made = make(config, planned, runs_dir)
-    return next(iter(budget_problems(config, made.runs, made.benchmarks, sources)), None)
+    return next(iter(budget_problems(config, made.runs, sources)), None)
 
 
-def budget_problems(
-    config: Config,
-    runs: Sequence[PlanRow],
-    benchmarks: Sequence[BenchmarkRow] = (),
-    sources: Sources = (),
-) -> list[str]:
+def budget_problems(config: Config, runs: Sequence[PlanRow], sources: Sources = ()) -> list[str]:
     """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
-    sums, budget = total([*runs, *benchmarks]), config.budget
-    more = f" and the benchmarks ({len(benchmarks)})" if benchmarks else ""
+    sums, budget = total(runs), config.budget
     found = []
     if budget.usd is not None and sums.unpriced:
         name = sums.unpriced[0]
@@ -422,7 +390,7 @@ def budget_problems(
             continue
         estimated = math.ceil(round(100 * value, 6)) / 100
         reason = (
-            f"the {len(runs)} runs{more} still to do are estimated at {estimated:.2f} {unit} "
+            f"the {len(runs)} runs still to do are estimated at {estimated:.2f} {unit} "
             f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
             "budget, or fewer runs in the grid"
         )

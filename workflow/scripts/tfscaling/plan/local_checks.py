@@ -20,7 +20,7 @@ import msgspec
 
 from tfscaling.spec import user_code
 from tfscaling.spec.config import Config
-from tfscaling.spec.run_spec import JobSpec, ModelToCheck, RunSpec
+from tfscaling.spec.run_spec import ModelToCheck, RunSpec
 
 #: TensorFlow does without GPUs if this library cannot be loaded.
 _LIBRARY = "cudnn"
@@ -75,7 +75,7 @@ _LOAD = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI"
 _TIMEOUT_S = 60.0
 
 
-def mpi_problem(specs: Iterable[JobSpec], config: Config) -> str:
+def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     """Why the ranks of these jobs could not use MPI, or "".
 
     Nothing is said of platforms that have a `setup`, which may load a module, or an `env`, which

@@ -1,4 +1,4 @@
-"""Outputs to regenerate although they exist: stale runs and benchmarks, data of changed code.
+"""Outputs to regenerate although they exist: stale runs, data of changed code.
 
 And records that count again without a new run: records of runs whose repetition failed.
 """
@@ -14,21 +14,18 @@ from tfscaling.record import attempts, prepared_data, run_record, run_states
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
-from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
-
-OK, STALE = run_states.RunState.OK, run_states.RunState.STALE
+from tfscaling.spec.run_spec import RunSpec
 
 
 @dataclass(frozen=True)
 class Reruns:
-    """Decides for the runs and benchmarks of a grid, by their folders, and the folder `results`.
+    """Decides for the runs of a grid, by their folders, and the folder `results`.
 
     Records and code are read once, when they are first needed.
     """
 
     config: Config
     runs: Mapping[str, PlannedRun]
-    benchmarks: Mapping[str, BenchmarkSpec]
     results: Path
 
     @functools.cached_property
@@ -37,10 +34,7 @@ class Reruns:
         changed = self.runs_of_changed_data
         data = {f"datasets/{variants.data_of(self.runs[path].spec)}.npz" for path in changed}
         records = {f"runs/{path}/{run_record.RECORD}" for path in self._stale_runs}
-        stale = self.benchmarks if self._makes_stale else ()
-        made = {path: self._benchmark(path) for path in stale}
-        benchmarks = {str(r) for path, r in made.items() if self._status(path, r) == STALE}
-        return frozenset({f"{self.results}/{file}" for file in data | records} | benchmarks)
+        return frozenset(f"{self.results}/{file}" for file in data | records)
 
     @functools.cached_property
     def brought_back(self) -> frozenset[str]:
@@ -52,7 +46,6 @@ class Reruns:
         specs = [run.spec for run in self.runs.values()]
         folders = run_states.to_bring_back(specs, self.results / "runs")
         records = [self.results / "runs" / path / run_record.RECORD for path in folders]
-        records += [self._benchmark(p) for p in self.benchmarks if self._is_to_bring_back(p)]
         for record in records:
             attempts.restore_backup(record)
         return frozenset(map(str, records))
@@ -67,34 +60,11 @@ class Reruns:
         Records of extra repeats are kept: which of them are to do is known after other runs.
         """
         for path, run in self.runs.items():
-            may_be_to_do = run.is_conditional and bool(to_do)
-            self._keep(self.results / "runs" / path / run_record.RECORD, to_do, may_be_to_do)
-        for path in self.benchmarks:
-            self._keep(self._benchmark(path), to_do)
-
-    @staticmethod
-    def _keep(record: Path, to_do: Collection[str], may_be_to_do: bool = False) -> None:
-        if may_be_to_do or str(record) in to_do:
-            attempts.keep_backup(record)
-        elif record.exists():
-            attempts.drop_backup(record)
-
-    def _benchmark(self, path: str) -> Path:
-        from tfscaling.record import benchmark_record  # not for each dry-run
-
-        return self.results / "all_reduce" / path / benchmark_record.RECORD
-
-    def _is_to_bring_back(self, path: str) -> bool:
-        record = self._benchmark(path)
-        kept = attempts.backup_of(record)
-        return not record.exists() and kept.exists() and self._status(path, kept) == OK
-
-    def _status(self, path: str, record: Path) -> str:
-        """The status of a benchmark by this record."""
-        from tfscaling.conclusions import communication  # loads pandas
-
-        folder = self.results / "all_reduce"
-        return communication.read(self.benchmarks[path], folder, record.name).status
+            record = self.results / "runs" / path / run_record.RECORD
+            if (run.is_conditional and to_do) or str(record) in to_do:
+                attempts.keep_backup(record)
+            elif record.exists():
+                attempts.drop_backup(record)
 
     @functools.cached_property
     def runs_of_changed_data(self) -> frozenset[str]:
@@ -103,14 +73,10 @@ class Reruns:
         to_do = self._stale_runs | run_states.to_make(due, self.results / "runs")
         return to_do & {spec.path for spec in due}
 
-    @property
-    def _makes_stale(self) -> bool:
-        return self.config.rerun == "stale"
-
     @functools.cached_property
     def _stale_runs(self) -> frozenset[str]:
         """Folders of the stale runs to repeat, none unless `rerun: stale` asks for it."""
-        if not self._makes_stale:
+        if self.config.rerun != "stale":
             return frozenset()
         specs = [run.spec for run in self.runs.values()]
         return frozenset(run_states.stale(specs, self.results / "runs"))

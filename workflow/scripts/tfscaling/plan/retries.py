@@ -18,7 +18,7 @@ from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
 from tfscaling.spec import run_spec
 from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.run_spec import JobSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 
 #: Exceptions that another attempt may not meet, also in a user's code.
 _MAY_PASS = {
@@ -108,10 +108,10 @@ _CLOCKS_S = 60.0
 class SlurmSweep:
     """Records, failures and attempts of a study: the plugin's protocol `Sweep`.
 
-    `specs` are runs and benchmarks by the files of their records.
+    `specs` are runs by the files of their records.
     """
 
-    specs: Mapping[str, JobSpec]
+    specs: Mapping[str, RunSpec]
     runs_dir: Path
 
     def is_finished(self, output: Path, number: str) -> bool:
@@ -137,7 +137,7 @@ class SlurmSweep:
             return
         text = f"Slurm's job {number} ended as {state}, and its launcher left no report"
         with contextlib.suppress(OSError):  # a full disk, which the console has reported
-            if state == "OUT_OF_MEMORY" and isinstance(spec, RunSpec):
+            if state == "OUT_OF_MEMORY":
                 folder.mkdir(parents=True, exist_ok=True)
                 run_record.write_json(output, _unfit(spec, last, number, text))
                 return
@@ -183,11 +183,10 @@ class SlurmSweep:
 
     def note(self, words: Mapping[Path, str]) -> None:
         """Write the notes for the tables."""
-        runs = [spec for spec in self.specs.values() if isinstance(spec, RunSpec)]
-        named = {file: spec.path for file, spec in self.specs.items() if isinstance(spec, RunSpec)}
-        found = {named[str(file)]: said for file, said in words.items() if str(file) in named}
+        runs = self.specs
+        found = {runs[str(file)].path: said for file, said in words.items() if str(file) in runs}
         with contextlib.suppress(OSError):  # a full disk must not end the sweep
-            run_states.write_queue_notes(self.runs_dir, runs, found)
+            run_states.write_queue_notes(self.runs_dir, runs.values(), found)
 
 
 def _unfit(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotFit:

@@ -25,7 +25,7 @@ from tfscaling.spec import platforms
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.platforms import Resource
-from tfscaling.spec.run_spec import BenchmarkSpec, JobSpec
+from tfscaling.spec.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from tfscaling.plan.costed_plan import PointRow  # loads pandas
@@ -50,7 +50,7 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class SweepJobs:
-    """The jobs of a study's runs and benchmarks, which are given by their folders.
+    """The jobs of a study's runs, which are given by their folders.
 
     `workflow` is Snakemake's, `results` the folder of results as its jobs name it. What jobs there
     are is known when all rules are read; the snakemake of a job knows that job alone.
@@ -58,18 +58,12 @@ class SweepJobs:
 
     workflow: Any
     runs: Mapping[str, PlannedRun]
-    benchmarks: Mapping[str, BenchmarkSpec]
     results: str
 
     @functools.cached_property
-    def specs(self) -> dict[str, JobSpec]:
-        """Specifications of all runs and benchmarks by the files of their records."""
-        from tfscaling.record import benchmark_record  # not for each dry-run and each job
-
-        found: dict[str, JobSpec] = {self.record(path): r.spec for path, r in self.runs.items()}
-        for path, spec in self.benchmarks.items():
-            found[f"{self.results}/all_reduce/{path}/{benchmark_record.RECORD}"] = spec
-        return found
+    def specs(self) -> dict[str, RunSpec]:
+        """Specifications of all runs by the files of their records."""
+        return {self.record(path): run.spec for path, run in self.runs.items()}
 
     def record(self, path: str) -> str:
         """The file of the record of the run with this folder."""
@@ -107,8 +101,8 @@ class SweepJobs:
         """The files to make or to regenerate."""
         return [str(path) for job in self.to_do() for path in job.output]
 
-    def records_to_do(self) -> dict[str, JobSpec]:
-        """Runs and benchmarks to do, and extra repeats that may follow, by their records' files."""
+    def records_to_do(self) -> dict[str, RunSpec]:
+        """Runs to do, and extra repeats that may follow, by their records' files."""
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
         if self.may_repeat():
             for path, run in self.runs.items():
@@ -116,16 +110,12 @@ class SweepJobs:
                     found[self.record(path)] = run.spec
         return found
 
-    def specs_to_do(self) -> list[JobSpec]:
-        """Runs and benchmarks to do, and extra repeats that may follow."""
-        return list(self.records_to_do().values())
-
     def may_repeat(self) -> bool:
         """Whether rounds to do may ask for extra repeats."""
         return any(job.is_checkpoint for job in self.to_do())
 
     def starts_runs(self) -> bool:
-        """Whether jobs to do are, or may lead to, runs or benchmarks; never so in a job itself."""
+        """Whether jobs to do are, or may lead to, runs; never so in a job itself."""
         if not self.workflow.is_main_process:
             return False
         return any(

@@ -16,7 +16,6 @@ from tfscaling.spec import grid, user_code, variants
 from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
 from tfscaling.spec.configuration import Sources, problem
 from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.spec.run_spec import RunSpec
 
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (
@@ -91,7 +90,7 @@ class SweepStart:
         for job in self.jobs.to_do():
             output = str(next(iter(job.output), ""))
             spec = self.jobs.specs.get(output)
-            if not isinstance(spec, RunSpec) or not Path(output).exists():
+            if spec is None or not Path(output).exists():
                 continue
             made_again = self.jobs.workflow.dag.reason(job).updated_input_run & set(job.input)
             if made_again and spec.path not in self.reruns.runs_of_changed_data:
@@ -108,10 +107,9 @@ class SweepStart:
 
         if self.jobs.workflow.deployment_settings.deployment_method:
             return
-        due = self.jobs.specs_to_do()
-        runs = [spec for spec in due if isinstance(spec, RunSpec)]
+        runs = self.jobs.records_to_do().values()
         yield local_checks.cuda_problem(runs, self.config)
-        yield local_checks.mpi_problem(due, self.config)
+        yield local_checks.mpi_problem(runs, self.config)
         if self.config.check_models:
             outcome = local_checks.check(runs, Path(self.jobs.results))
             if outcome.warning:
@@ -130,7 +128,7 @@ class SweepStart:
                 f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
                 "of the first one; leave it out"
             )
-        points = dict.fromkeys(spec.point for spec in self.jobs.specs_to_do())
+        points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
         how = sweep_jobs.describe(self.jobs.workflow, self.rule)
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
@@ -142,7 +140,7 @@ class SweepStart:
         """Why nobody would see that jobs end, or ""."""
         from tfscaling.plan import preflight
 
-        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        used = {spec.point.platform for spec in self.jobs.records_to_do().values()}
         several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
         settings = self.jobs.workflow.executor_settings
         option = f"--{self.jobs.workflow.executor_plugin.name}-status-command"
@@ -165,7 +163,7 @@ class SweepStart:
         from tfscaling.plan.retries import SlurmSweep
 
         sweep = SlurmSweep(self.jobs.specs, self._runs_dir)
-        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        used = {spec.point.platform for spec in self.jobs.records_to_do().values()}
         platforms = [self.config.platforms[name] for name in used]
         # None: the cluster of this machine
         clusters = {None, *(each.cluster for each in platforms if each.multi_cluster)}

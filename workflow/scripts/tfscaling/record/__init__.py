@@ -1,4 +1,4 @@
-"""Measurements: events and reports of ranks, their checks, records of runs and benchmarks.
+"""Measurements: events and reports of ranks, their checks, records of runs.
 
 Everything that a job writes and the tables read, with the list of metrics.
 """
@@ -6,7 +6,6 @@ Everything that a job writes and the tables read, with the list of metrics.
 #: Modules that other packages may import.
 __all__ = [
     "attempts",
-    "benchmark_record",
     "checks",
     "clock",
     "crashes",

@@ -79,6 +79,17 @@ def reopen(attempt: Path) -> None:
     (attempt / _OUTBOX).mkdir(exist_ok=True)
 
 
+def tidy(attempt: Path) -> None:
+    """Delete the files of a finished attempt that its record has or that only its launcher needed.
+
+    The ranks' logs, a program's files, and the record itself stay.
+    """
+    for file in attempt.iterdir():
+        is_log = file.name.startswith("rank-") and file.suffix == ".log"
+        if file.is_file() and not is_log and file.name not in (RECORD, run_record.FAILURE):
+            file.unlink(missing_ok=True)
+
+
 def backup_of(path: Path) -> Path:
     """The backup of an output while it is regenerated.
 

@@ -16,7 +16,6 @@ from msgspec import UNSET
 
 from tfscaling.record import run_results
 from tfscaling.record.rank_report import (
-    BenchmarkedRank,
     ProgramReport,
     Rank,
     RankReport,
@@ -24,7 +23,7 @@ from tfscaling.record.rank_report import (
     TrainingReport,
 )
 from tfscaling.record.run_record import PreparedData
-from tfscaling.spec.run_spec import JobSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 
 
 class Check(NamedTuple):
@@ -71,12 +70,12 @@ def _as_planned(
     return problem
 
 
-def _tasks(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _tasks(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     ranks, expected = sorted(r.rank for r in reports), list(range(spec.geometry.tasks))
     return None if ranks == expected else f"requested ranks {expected}, got {ranks}"
 
 
-def _nodes(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _nodes(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     if spec.measured.launcher == "local":
         return None  # all "nodes" are this machine, as the record shows
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
@@ -87,12 +86,12 @@ def _nodes(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     return None
 
 
-def _jobs(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     jobs = Counter(r.job for r in reports)
     return None if jobs == spec.jobs else f"requested jobs {spec.jobs}, got {dict(jobs)}"
 
 
-def _devices(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """What TensorFlow computes on; of workers of a coordinator as the coordinator sees them."""
     kind = "GPU" if _on_gpus(spec) else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
@@ -108,11 +107,11 @@ def _devices(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     return f"requested devices {list(expected)} on each worker, got {wrong}" if wrong else None
 
 
-def _on_gpus(spec: JobSpec) -> bool:
+def _on_gpus(spec: RunSpec) -> bool:
     return spec.geometry.gpus_per_task > 0 and spec.measured.devices == "physical"
 
 
-def _gpu_type(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     gpu_type = spec.measured.gpu_type
     if not _on_gpus(spec) or not gpu_type:
         return None
@@ -138,7 +137,7 @@ def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
     return models
 
 
-def _gpu_sharing(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Each physical GPU is used by one rank only, wherever its ranks run."""
     if not _on_gpus(spec):
         return None
@@ -164,7 +163,7 @@ def _gpus_of(report: Rank) -> list[str]:
     return gpus
 
 
-def _gpus(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Also with logical devices: a rank without its GPUs would go unnoticed there."""
     if spec.measured.launcher == "local":
         return None  # inside a Slurm job its processes share all the job's GPUs
@@ -180,7 +179,7 @@ def _gpus(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     )
 
 
-def _cpus(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     if spec.measured.launcher == "local":
         return None  # processes on one machine share its CPUs
     least = spec.cpus_per_task
@@ -192,7 +191,7 @@ def _cpus(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     return text if quotas else None
 
 
-def _threads(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     wrong = [r for r in reports if r.intra_op_threads != spec.threads(r.cpus)]
     if not wrong:
         return None
@@ -200,15 +199,15 @@ def _threads(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     return f"planned threads {planned}, got { ({r.rank: r.intra_op_threads for r in wrong}) }"
 
 
-def _replicas(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
-    """As the ranks that made a strategy have it: those that trained or timed all-reduces."""
-    replicas = {r.rank: r.replicas for r in reports if isinstance(r, TrainedRank | BenchmarkedRank)}
+def _replicas(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """As the ranks that made a strategy have it."""
+    replicas = {r.rank: r.replicas for r in reports if isinstance(r, TrainedRank)}
     if not replicas:
         return f"requested replicas {spec.replicas}, no rank made a strategy"
     return _differing("replicas", spec.replicas, replicas)
 
 
-def _packages(_: JobSpec, reports: Sequence[Rank]) -> str | None:
+def _packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
     versions = {r.rank: r.host_facts.packages for r in reports}
     for name in dict.fromkeys(name for packages in versions.values() for name in packages):
         of_ranks = {rank: packages.get(name) for rank, packages in versions.items()}
@@ -451,14 +450,9 @@ def names_of(spec: RunSpec) -> tuple[str, ...]:
     return (*_place_checks(spec), *(PROGRAM_CHECKS if spec.recipe.program else TRAINING_CHECKS))
 
 
-def _place_checks(spec: JobSpec) -> dict[str, Check]:
-    of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
+def _place_checks(spec: RunSpec) -> dict[str, Check]:
+    of_program = bool(spec.recipe.program)
     return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
-
-
-def place_problems(spec: JobSpec, reports: Sequence[Rank]) -> dict[str, str]:
-    """Each check of places and devices that the ranks fail, and what is wrong."""
-    return _problems(_place_checks(spec), spec, reports)
 
 
 def problems(
@@ -468,7 +462,7 @@ def problems(
 
     `data` is what the ranks were to read; None for a user program that has its own.
     """
-    found = place_problems(spec, reports)
+    found = _problems(_place_checks(spec), spec, reports)
     if spec.recipe.program or data is None:
         return found | _problems(PROGRAM_CHECKS, spec, run_results.of_programs(reports))
     return found | _problems(TRAINING_CHECKS, spec, run_results.trained(reports), data)
@@ -479,7 +473,7 @@ def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
     return {name: wrong for name, wrong in found.items() if wrong}
 
 
-def unchecked(spec: JobSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
+def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
     """What the checks could not compare with the request."""
     texts, gpu_type = [], spec.measured.gpu_type
     if _on_gpus(spec) and gpu_type:

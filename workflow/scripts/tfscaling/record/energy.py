@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from tfscaling.record.metrics import JOULES_PER_KWH
 from tfscaling.record.rank_report import GpuUse, Rank, ResourceUse
-from tfscaling.record.run_record import Place, Use
+from tfscaling.record.run_record import Use
+from tfscaling.spec.geometry import Geometry
 
 
-def use_of_run(reports: Sequence[Rank], place: Place) -> Use:
+def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) -> Use:
     """The run's energy, and the shares of time for which its GPUs and CPUs were busy.
 
     Ranks of a node read the same counters of its processors, and may share GPUs.
@@ -28,16 +29,16 @@ def use_of_run(reports: Sequence[Rank], place: Place) -> Use:
             known = gpus.get(gpu.uuid, gpu)
             gpus[gpu.uuid] = max(known, gpu, key=lambda each: each.energy_j or 0.0)
     energies_j = {"processors": _sum([node.processors_energy_j for node in nodes.values()])}
-    if place.gpus_per_task:
+    if geometry.gpus_per_task:
         of_workers = [
             use for report, use in zip(reports, uses, strict=True) if report.job == "worker"
         ]
-        has_all = all(len(use.gpus) >= place.gpus_per_task for use in of_workers)
+        has_all = all(len(use.gpus) >= geometry.gpus_per_task for use in of_workers)
         gpus_j = _sum([gpu.energy_j for gpu in gpus.values()]) if has_all else None
         # processors alone would be a small part of the energy
         energies_j = {"GPUs": gpus_j, **(energies_j if gpus_j is not None else {})}
     known_j = {name: energy_j for name, energy_j in energies_j.items() if energy_j is not None}
-    cpus = place.tasks * place.cpus_per_task
+    cpus = geometry.tasks * cpus_per_task
     if all(cpus_online.values()):  # processes as nodes share the CPUs of their machine
         cpus = min(cpus, sum(filter(None, cpus_online.values())))
     duration_s = max(use.duration_s for use in uses)

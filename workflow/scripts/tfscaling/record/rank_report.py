@@ -1,4 +1,4 @@
-"""What the ranks of a run or a benchmark report, each in a separate file.
+"""What the ranks of a run report, each in a separate file.
 
 `Rank` is what any rank got; the classes below it add what its kind of work gave. Records keep the
 ranks without their raw measurements (`summary`), which are in separate files.
@@ -6,7 +6,7 @@ ranks without their raw measurements (`summary`), which are in separate files.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -390,38 +390,6 @@ class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_f
 
 #: The report of a rank of a training run.
 RankReport = TrainingReport | ServerReport | ProgramReport
-
-
-class TimedPayload(msgspec.Struct, frozen=True, kw_only=True):
-    """How all-reduces of a payload were timed."""
-
-    payload: Literal["gradient", "sweep"]
-    """The model's gradient as its list of tensors, or one float32 tensor."""
-    bytes: Positive
-    tensors: Positive
-    all_reduces_per_call: Positive
-    """All-reduces one after the other in one call of a compiled function."""
-
-
-class AllReduces(TimedPayload, frozen=True, kw_only=True):
-    """A rank's times of one payload."""
-
-    durations_s: tuple[float, ...]
-    """Of one all-reduce in each repetition."""
-
-
-class BenchmarkedRank(Rank, frozen=True, kw_only=True):
-    """A rank that timed all-reduces."""
-
-    replicas: int
-
-
-class BenchmarkReport(
-    BenchmarkedRank, frozen=True, kw_only=True, tag="benchmark", tag_field="kind"
-):
-    """The report of a rank of an all-reduce benchmark."""
-
-    all_reduces: tuple[AllReduces, ...]
 
 
 def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:

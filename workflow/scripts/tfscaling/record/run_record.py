@@ -29,7 +29,7 @@ from tfscaling.record.rank_report import (
     Share,
     summary,
 )
-from tfscaling.spec.run_spec import JobSpec, Point, RunSpec, Value
+from tfscaling.spec.run_spec import Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
@@ -57,18 +57,13 @@ class RunAxes(Point, frozen=True, kw_only=True):
         return summary(self, Point)
 
 
-class Place(Part, frozen=True, kw_only=True):
-    """What follows from axes and parameters about ranks and devices."""
+class Derived(Part, frozen=True, kw_only=True):
+    """What follows from axes and parameters."""
 
     tasks: Positive
     gpus_per_task: FromZero
     cpus_per_task: Positive
     replicas: Positive
-
-
-class Derived(Place, frozen=True, kw_only=True):
-    """What follows from axes and parameters."""
-
     per_replica_batch_size: Examples
     global_batch_size: Examples
     steps_per_epoch: Positive | None
@@ -239,8 +234,8 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often it had been started again by then."""
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """On which host, when and from which code a job of ranks was made."""
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """On which host, when and from which code and data the run was made."""
 
     launcher_host: str
     git_commit: str | None
@@ -251,11 +246,6 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     user_code: UserCode = {}
     """File of user code, relative to the project folder → SHA-256 of its code without comments;
     installed package → its version. Empty for the workflow's own models and datasets."""
-
-
-class Environment(Origin, frozen=True, kw_only=True):
-    """Where the run was made."""
-
     dataset: PreparedData | None
     """Null for a user's program that has its own data."""
     unchecked: tuple[str, ...]
@@ -576,16 +566,6 @@ def checked(record: _R, where: str) -> _R:
     except msgspec.ValidationError as error:
         raise RecordError(f"{where}: {_place(error)}") from error
     return record
-
-
-def place_of(spec: JobSpec) -> Place:
-    """What follows from the specification about ranks and devices."""
-    return Place(
-        tasks=spec.geometry.tasks,
-        gpus_per_task=spec.geometry.gpus_per_task,
-        cpus_per_task=spec.cpus_per_task,
-        replicas=spec.replicas,
-    )
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:

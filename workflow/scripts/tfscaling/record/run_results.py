@@ -553,7 +553,10 @@ def build(
         trainer_version=spec.trainer_version,
         axes=RunAxes(**msgspec.structs.asdict(spec.point), repeat=spec.repeat),
         derived=Derived(
-            **msgspec.structs.asdict(run_record.place_of(spec)),
+            tasks=spec.geometry.tasks,
+            gpus_per_task=spec.geometry.gpus_per_task,
+            cpus_per_task=spec.cpus_per_task,
+            replicas=spec.replicas,
             per_replica_batch_size=spec.per_replica_batch_size,
             global_batch_size=spec.global_batch_size,
             steps_per_epoch=steps,
@@ -570,7 +573,7 @@ def build(
         warnings=warnings(spec, reports),
         validity=validity,
         short_run=step_estimates.short_run(spec, trained(reports)),
-        use=energy.use_of_run(reports, run_record.place_of(spec)),
+        use=energy.use_of_run(reports, spec.geometry, spec.cpus_per_task),
     )
     return run_record.checked(record, run_record.RECORD)
 

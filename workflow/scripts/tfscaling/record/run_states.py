@@ -1,4 +1,4 @@
-"""The state of a planned run or benchmark: whether it counts, or why it does not.
+"""The state of a planned run: whether it counts, or why it does not.
 
 A run is stale if its record was made with other parameters, by other user code or from other data
 than planned now; it is in no median. A change of user code reruns nothing by itself. Slurm's

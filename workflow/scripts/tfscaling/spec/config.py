@@ -151,10 +151,9 @@ class Search(Keys, frozen=True, kw_only=True):
     """
 
     basis: Literal["every configuration once", "lines are smooth"] = "every configuration once"
-    """With `every configuration once`, each configuration has a run before anything is decided.
-    With `lines are smooth`, a configuration is also left out without a run, if configurations that
-    differ from it in their nodes alone show that it is behind: you take it that none is far faster
-    than they suggest."""
+    """With `every configuration once`, each one has a run before a decision. With `lines are
+    smooth`, one whose line shows that it is behind gets no run: no configuration may be far off its
+    line."""
     repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
     """A configuration gets at most this many runs."""
 
@@ -591,23 +590,6 @@ class Budget(Keys, frozen=True, kw_only=True):
     """The same for nodes times hours. null sets no budget."""
 
 
-class AllReduceBenchmark(Keys, frozen=True, kw_only=True):
-    """All-reduces are timed alone at each configuration that trains by them."""
-
-    enabled: bool = False
-    """If true, each configuration with two or more replicas that trains by all-reduce gets one more
-    job."""
-    sizes_bytes: Annotated[
-        tuple[Annotated[int, Meta(ge=4, le=17_179_869_184, multiple_of=4)], ...],
-        _ONCE,
-        number("bytes"),
-    ] = (4, 64, 1024, 16384, 65536, 262144, 1048576, 4194304, 16777216)
-    """Latency and bandwidth come from one float32 tensor of each of these sizes, multiples of 4;
-    the model's gradient is always timed as well."""
-    repetitions: Annotated[int, Meta(ge=1, le=1_000_000)] = 20
-    """Each size is timed this many times, after two untimed calls."""
-
-
 class Baseline(Keys, frozen=True, kw_only=True):
     """Omitted axes are as in each configuration, or with the fewest replicas."""
 
@@ -765,7 +747,7 @@ class Config(Keys, frozen=True, kw_only=True):
     """The configuration is merged from config/config.yaml, config/platforms.yaml and overlays."""
 
     study: Name = "main"
-    """Tables, plots, page and plan are in `results/<study>/`."""
+    """Page, tables and plan are in `results/<study>/`."""
     grid: Annotated[tuple[Block, ...], Meta(min_length=1)]
     """What to run: a list of blocks, each the product of its axes."""
     search: Search | None = None
@@ -791,8 +773,6 @@ class Config(Keys, frozen=True, kw_only=True):
     """Who may read the files of runs and tables, within your umask."""
     budget: Budget = Budget()
     """A sweep with a higher estimate of its remaining runs is refused."""
-    all_reduce_benchmark: AllReduceBenchmark = AllReduceBenchmark()
-    """All-reduces are timed alone for each configuration that uses them."""
     comparison: Comparison = Comparison()
     """These keys set what the comparison shows."""
     question: Question = Question()
@@ -808,6 +788,8 @@ class Config(Keys, frozen=True, kw_only=True):
     is compared with the same one there. A relative path starts where snakemake runs."""
     plots: dict[str, PlotOptions | None] = {}
     """Each entry is a plot to draw, by its name; null draws none."""
+    export: tuple[Literal["markdown", "parquet", "svg"], ...] = ()
+    """More files in `details/`: tables as Markdown, `runs.parquet`, the plots."""
 
     def search_of(self, block: Block) -> Search | None:
         """The search that makes the runs of a block, if one does."""

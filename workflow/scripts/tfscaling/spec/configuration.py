@@ -38,12 +38,14 @@ COMMAND_LINE = "--config"
 #: Where the workflow looks for its configuration, in the folder in which snakemake runs.
 CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 #: Folders below results that all studies share: no study has their name.
-SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
+SHARED_FOLDERS = ("datasets", "logs", "runs")
 #: What is read of the study that `compare_with` names, below its folder.
-REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
+REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
 #: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
 REMOVED = {
     "gradient_noise_scale": "this key was removed, without a replacement; delete it",
+    "all_reduce_benchmark": "this key was removed; delete it. A recipe's `attribution: true` "
+    "measures how much of a step is communication",
     "log_folder": "this key was removed with `observe: tensorboard`; use `events` or `output`",
     **dict.fromkeys(
         ("node_check", "node_check_factor"),

@@ -6,23 +6,19 @@ the existing records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
-from tfscaling.spec import user_code
-from tfscaling.spec.config import Config, Limit, ParameterValue, Platform, Quality, Search
+from tfscaling.spec.config import Config, Limit, Platform, Quality, Search
 from tfscaling.spec.registries import Strategy
-from tfscaling.spec.run_spec import BenchmarkSpec, Point, RunSpec
+from tfscaling.spec.run_spec import Point, RunSpec
 
-SCHEMA_VERSION = 3
-#: Why a point has no all-reduce benchmark.
-SINGLE, NO_ALL_REDUCE, OF_PROGRAM = "single replica", "no all-reduce", "program"
+SCHEMA_VERSION = 4
 
 
 class ManifestError(InputError):
@@ -87,18 +83,6 @@ class Grid(NamedTuple):
     searches: tuple[PlannedSearch, ...] = ()
 
 
-class PlannedBenchmark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The all-reduce benchmark of a point, or why it has none."""
-
-    point: Point
-    replicas: int
-    usd_per_node_hour: float | None
-    refusal: str | None
-    """Why there is nothing to time, or null."""
-    spec: BenchmarkSpec | None
-    """Null where there is a refusal."""
-
-
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that is planned."""
 
@@ -114,7 +98,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
     searches: tuple[PlannedSearch, ...] = ()
-    all_reduce_benchmarks: tuple[PlannedBenchmark, ...]
 
     @classmethod
     def of(cls, config: Config, grid: Grid, strategies: Mapping[str, Strategy]) -> Manifest:
@@ -132,7 +115,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             runs=grid.runs,
             excluded=grid.excluded,
             searches=grid.searches,
-            all_reduce_benchmarks=_benchmarks(config, grid.runs, strategies),
         )
 
     @property
@@ -173,45 +155,3 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class _Version(msgspec.Struct):
     schema_version: int
-
-
-def _model_parameters(spec: RunSpec) -> dict[str, ParameterValue]:
-    model, given = spec.point.model, spec.recipe.constants
-    return user_code.taken(model, given) if user_code.is_reference(model) else {}
-
-
-def _benchmarks(
-    config: Config, runs: Iterable[PlannedRun], strategies: Mapping[str, Strategy]
-) -> tuple[PlannedBenchmark, ...]:
-    """One for each point; none if benchmarks are not enabled."""
-    options = config.all_reduce_benchmark
-    benchmarks: dict[Point, PlannedBenchmark] = {}
-    for run in runs if options.enabled else ():
-        spec = run.spec
-        if spec.point in benchmarks:
-            continue
-        refusal = SINGLE if spec.replicas < 2 else None
-        if strategies[spec.point.strategy].coordinated:
-            refusal = NO_ALL_REDUCE
-        if spec.recipe.program:
-            refusal = OF_PROGRAM
-        benchmark = BenchmarkSpec(
-            point=spec.point,
-            measured=spec.measured,
-            precision=spec.recipe.precision,
-            communication=spec.recipe.communication,
-            sizes_bytes=options.sizes_bytes,
-            repetitions=options.repetitions,
-            model_parameters=_model_parameters(spec),
-            benchmark_version=BENCHMARK_VERSION,
-            replicas=spec.replicas,
-            jobs=spec.jobs,
-        )
-        benchmarks[spec.point] = PlannedBenchmark(
-            point=spec.point,
-            replicas=spec.replicas,
-            usd_per_node_hour=run.usd_per_node_hour,
-            refusal=refusal,
-            spec=None if refusal else benchmark,
-        )
-    return tuple(benchmarks.values())

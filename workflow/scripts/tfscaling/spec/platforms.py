@@ -227,7 +227,7 @@ def resource_functions(
     def function(name: str) -> ResourceFunction:
         return with_signature(lambda wildcards: resources_of(point_of(wildcards)).get(name))
 
-    jobs = [resources_of(point) for point in dict.fromkeys(points)]
+    jobs = list(map(resources_of, points))
     functions: dict[str, Resource | ResourceFunction] = {}
     for name in dict.fromkeys(name for resources in jobs for name in resources):
         values = {resources.get(name) for resources in jobs}

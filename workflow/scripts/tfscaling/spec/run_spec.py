@@ -13,12 +13,12 @@ import json
 import string
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import NODEFAULT, Meta
 
-from tfscaling import BENCHMARK_VERSION, PROGRAM_VERSION, TRAINER_VERSION
+from tfscaling import PROGRAM_VERSION, TRAINER_VERSION
 from tfscaling.files import strict_json
 from tfscaling.files.program_errors import InputError
 from tfscaling.spec.config import (
@@ -79,31 +79,31 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Geometry(self.nodes, self.tasks_per_node, self.gpus_per_node)
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """What the ranks of a job are to do at a point; a run and a benchmark have it in common."""
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """One run: its point, its repeat, how it is made, and the sizes that follow from these."""
 
     point: Point
-    measured: Annotated[Measured, Meta(description="Keys of the platform that can change the job.")]
+    measured: Annotated[Measured, Meta(description="Keys of the platform that can change the run.")]
     replicas: Annotated[int, Meta(ge=1, description="Copies of the model that train together.")]
     jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
-
-    #: The field with the version of the code that the ranks must have.
-    VERSION: ClassVar[str]
-
-    @property
-    def version_here(self) -> int:
-        """What that field has in a specification that this code makes."""
-        raise NotImplementedError
+    repeat: int
+    recipe: Recipe
+    dataset: str | None
+    """The recipe's dataset, or else the model's own; null for programs without."""
+    seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
+    trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
+    per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
+    global_batch_size: Annotated[int, Meta(ge=1, description="Examples per step of all replicas.")]
 
     @property
     def axes(self) -> dict[str, str | int]:
-        """Axis → value, in the order of the result folders."""
-        return self.point.axes
+        """Axis → value, in the order of the result folders; the last is the repeat."""
+        return {**self.point.axes, "repeat": self.repeat}
 
     @property
     def path(self) -> str:
-        """The folder of the job's results, below the folder of all jobs of its kind."""
-        return self.point.path
+        """The run's folder below results/runs."""
+        return f"{self.point.path}/repeat={self.repeat}"
 
     @property
     def geometry(self) -> Geometry:
@@ -129,68 +129,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.point.strategy == MPI_STRATEGY
 
     @property
-    def loads_tensorflow(self) -> bool:
-        """Whether the ranks are processes of the workflow's own that compute with TensorFlow."""
-        return True
-
-    @property
-    def writes_checkpoints(self) -> bool:
-        """Whether its ranks write checkpoints, also when they are asked to end."""
-        return False
-
-    @property
     def parameters(self) -> dict[str, Value]:
-        """All that can change the job, flat, as its record holds it."""
-        raise NotImplementedError
-
-    @functools.cached_property
-    def parameters_hash(self) -> str:
-        """Of axes and parameters: `parameters_hash`."""
-        return parameters_hash(self.axes, self.parameters)
-
-
-class RunSpec(JobSpec, frozen=True, kw_only=True):
-    """One run: its point, its repeat, how it is made, and the sizes that follow from these."""
-
-    repeat: int
-    recipe: Recipe
-    dataset: str | None
-    """The recipe's dataset, or else the model's own; null for programs without."""
-    seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
-    trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
-    per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
-    global_batch_size: Annotated[int, Meta(ge=1, description="Examples per step of all replicas.")]
-
-    VERSION = "trainer_version"
-
-    @property
-    def version_here(self) -> int:
-        return trainer_version(self.recipe)
-
-    @property
-    def axes(self) -> dict[str, str | int]:
-        """Axis → value, in the order of the result folders; the last is the repeat."""
-        return {**self.point.axes, "repeat": self.repeat}
-
-    @property
-    def path(self) -> str:
-        """The run's folder below results/runs."""
-        return f"{self.point.path}/repeat={self.repeat}"
-
-    @property
-    def loads_tensorflow(self) -> bool:
-        return not self.recipe.program
-
-    @property
-    def writes_checkpoints(self) -> bool:
-        return self.recipe.writes_checkpoints
-
-    @property
-    def batch_scaling(self) -> Literal["strong", "weak"]:
-        return self.recipe.batch_scaling
-
-    @property
-    def parameters(self) -> dict[str, Value]:
+        """All that can change the run, flat, as its record holds it."""
         return {
             **flat(self.recipe),
             "dataset": self.dataset,
@@ -198,6 +138,11 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
             "seed": self.seed,
             "trainer_version": self.trainer_version,
         }
+
+    @functools.cached_property
+    def parameters_hash(self) -> str:
+        """Of axes and parameters: `parameters_hash`."""
+        return parameters_hash(self.axes, self.parameters)
 
     def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
         """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own.
@@ -228,41 +173,9 @@ def _word(value: Value) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
-    """The all-reduce benchmark of a point: what of it can change the time of an all-reduce."""
-
-    precision: str
-    communication: str
-    sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
-    repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
-    model_parameters: dict[str, ParameterValue] = {}
-    """What the user's function of the model is given."""
-    benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
-
-    VERSION = "benchmark_version"
-
-    @property
-    def version_here(self) -> int:
-        return BENCHMARK_VERSION
-
-    @property
-    def parameters(self) -> dict[str, Value]:
-        return {
-            "precision": self.precision,
-            "communication": self.communication,
-            **flat(self.measured),
-            "sizes_bytes": list(self.sizes_bytes),
-            "repetitions": self.repetitions,
-            **({"parameters": self.model_parameters} if self.model_parameters else {}),
-            "benchmark_version": self.benchmark_version,
-        }
-
-
 class SpecError(InputError):
     """A file is no specification of this version."""
 
-
-_S = TypeVar("_S", bound=JobSpec)
 
 #: Keys that cannot change a run, only how the tables show it.
 NO_PARAMETERS = frozenset({"quality", "compare_resumed"})
@@ -278,7 +191,7 @@ _ALWAYS = frozenset(
 )
 
 
-def encode(spec: JobSpec) -> str:
+def encode(spec: RunSpec) -> str:
     """The specification as JSON, the same text for equal ones.
 
     What `flat` leaves out is left out here, too: what does not change a run's hash must not change
@@ -292,26 +205,26 @@ def encode(spec: JobSpec) -> str:
     return written.decode()
 
 
-def read(path: Path, kind: type[_S]) -> _S:
+def read(path: Path) -> RunSpec:
     """The specification in a file, or in what a pipe gives.
 
     Raises SpecError with the file and what is wrong, as a version that is not this code's.
     """
     try:
-        spec = msgspec.json.decode(path.read_bytes(), type=kind)
+        spec = msgspec.json.decode(path.read_bytes(), type=RunSpec)
     except (OSError, msgspec.DecodeError) as error:
         raise SpecError(f"{path}: {error}") from error
-    if (asked := getattr(spec, kind.VERSION)) != spec.version_here:
-        raise SpecError(f"{path}: {kind.VERSION} {asked}, this is {spec.version_here}")
+    if spec.trainer_version != (here := trainer_version(spec.recipe)):
+        raise SpecError(f"{path}: trainer_version {spec.trainer_version}, this is {here}")
     return spec
 
 
-def add_argument(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
+def add_argument(parser: argparse.ArgumentParser) -> None:
     """Add `--spec FILE`, whose value is the specification in the file."""
 
-    def specification(name: str) -> JobSpec:
+    def specification(name: str) -> RunSpec:
         try:
-            return read(Path(name), kind)
+            return read(Path(name))
         except SpecError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -335,7 +248,7 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
 
 
 @functools.cache
-def _defaults(kind: type[Recipe | Measured | JobSpec]) -> dict[str, object]:
+def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
     """Field → its default; msgspec.NODEFAULT of fields that have none."""
     return {
         field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()

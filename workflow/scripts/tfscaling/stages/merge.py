@@ -1,7 +1,7 @@
 """Take another cluster's results into these: all of what is planned here, or nothing.
 
 INPUTS   manifest.json, the run records; the other project, or its folder of results (--from)
-OUTPUTS  the folders of runs and benchmarks that are not here yet; the next start makes the tables
+OUTPUTS  the folders of runs that are not here yet; the next start makes the tables
 
 A record is taken if it is complete, and made with the planned parameters, the same data and the
 same user code. Nothing here is overwritten: a run that both have, measured twice, is a conflict.
@@ -18,15 +18,12 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfscaling.conclusions import communication
 from tfscaling.console import text_lines
-from tfscaling.record import benchmark_record, run_record, run_states
+from tfscaling.record import run_record, run_states
 from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.run_spec import BenchmarkSpec, RunSpec
+from tfscaling.spec.run_spec import RunSpec
 from tfscaling.stages.study_folder import StudyFolder
-
-RUNS, BENCHMARKS = "runs", "all_reduce"
 
 
 @dataclass(frozen=True)
@@ -70,31 +67,23 @@ class _Found:
 def compare(manifest: Manifest, here: Path, there: Path) -> Merge:
     """The results in `there` that are merged into `here`, for what the manifest plans.
 
-    Both are folders of results, with `runs`, `datasets` and `all_reduce`. User code is read from
+    Both are folders of results, with `runs` and `datasets`. User code is read from
     the working directory.
     """
-    specs: dict[str, RunSpec | BenchmarkSpec] = {
-        f"{RUNS}/{run.spec.path}": run.spec for run in manifest.runs
-    }
-    benchmarks = [each.spec for each in manifest.all_reduce_benchmarks if each.spec]
-    specs |= {f"{BENCHMARKS}/{spec.path}": spec for spec in benchmarks}
     offered: list[_Found] = []
     alike = 0
     records_here: list[RunRecord | DoesNotFit | None] = []
-    for folder, spec in specs.items():
-        name = run_record.RECORD if isinstance(spec, RunSpec) else benchmark_record.RECORD
+    for run in manifest.runs:
+        folder, name = f"runs/{run.spec.path}", run_record.RECORD
         mine, others = here / folder / name, there / folder / name
-        if mine.exists() and isinstance(spec, RunSpec):
+        if mine.exists():
             with contextlib.suppress(run_record.RecordError):
                 records_here.append(run_record.outcome(mine))
         if mine.exists() and others.exists() and mine.read_bytes() == others.read_bytes():
             alike += 1
         elif others.exists():
             problem = _in_the_way(here / folder, name) or _no_plain_files(there / folder)
-            if isinstance(spec, RunSpec):
-                offered.append(_run(spec, folder, there, problem))
-            else:
-                offered.append(_benchmark(spec, folder, there, problem))
+            offered.append(_run(run.spec, folder, there, problem))
     offered = _without_other_data(offered, records_here, here)
     taken = [found for found in offered if not found.problem]
     return Merge(
@@ -131,13 +120,6 @@ def _run(spec: RunSpec, folder: str, there: Path, problem: str) -> _Found:
         return _Found(folder, "its record is of another run; the folder was moved")
     other = run_states.other_parameters(spec, record) or run_states.other_code(spec, record)
     return _Found(folder, other or problem, record)
-
-
-def _benchmark(spec: BenchmarkSpec, folder: str, there: Path, problem: str) -> _Found:
-    found = communication.read(spec, there / BENCHMARKS)
-    if found.record is None:
-        return _Found(folder, found.reason)
-    return _Found(folder, problem)
 
 
 def _in_the_way(folder: Path, record: str) -> str:

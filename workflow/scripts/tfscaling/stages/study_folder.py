@@ -1,16 +1,16 @@
-"""The folder of a study, results/<study>: configuration, manifest, tables, plots, page."""
+"""The folder of a study, results/<study>: page, two tables, and the folder `details`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
+from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import program_errors
-from tfscaling.record import benchmark_record
 from tfscaling.spec.config import POINT_AXES, Config
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import table_rows
@@ -18,7 +18,7 @@ from tfscaling.tables import table_rows
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The files of a study; config.json and manifest.json are in `folder`.
+    """The files of a study; config.json and manifest.json are in `details`.
 
     `results` holds the records that studies share, by default the folder above. `round` is the
     round of extra repeats to assess, `other` the results to merge. Reading raises InputError and
@@ -32,11 +32,11 @@ class StudyFolder:
 
     @cached_property
     def config(self) -> Config:
-        return program_errors.read_json(self.folder / "config.json", Config)
+        return program_errors.read_json(self.details / "config.json", Config)
 
     @cached_property
     def manifest(self) -> Manifest:
-        return Manifest.read(self.folder / "manifest.json")
+        return Manifest.read(self.details / "manifest.json")
 
     @property
     def runs_dir(self) -> Path:
@@ -44,21 +44,33 @@ class StudyFolder:
         return (self.results or self.folder.parent) / "runs"
 
     @property
-    def benchmarks_dir(self) -> Path:
-        """The folder of all benchmark records."""
-        return benchmark_record.folder_beside(self.runs_dir)
+    def details(self) -> Path:
+        """The folder of all that few readers open."""
+        return self.folder / "details"
 
     @property
-    def tables(self) -> Path:
-        return self.folder / "tables"
+    def conclusions(self) -> Path:
+        """The folder of the tables of conclusions."""
+        return self.details / "conclusions"
+
+    def emptied(self, name: str, is_needed: bool = True) -> Path:
+        """A folder in `details` without the files of an earlier start, which exists if needed."""
+        folder = self.details / name
+        shutil.rmtree(folder, ignore_errors=True)
+        if is_needed:
+            folder.mkdir()
+        return folder
 
     def table(self, name: str) -> Path:
         """The CSV file of a table or conclusion."""
-        return self.tables / f"{name}.csv"
+        if name in CONCLUSIONS:
+            return self.conclusions / f"{name}.csv"
+        return (self.details if name == "epochs" else self.folder) / f"{name}.csv"
 
-    def plot(self, name: str) -> Path:
-        return self.folder / "plots" / f"{name}.svg"
-
-    def read(self, name: str, axes: Sequence[str] = POINT_AXES) -> pd.DataFrame:
-        """A table; the columns `axes` are read as texts and whole numbers."""
-        return table_rows.read_table(self.table(name), axes)
+    def read(self, name: str) -> pd.DataFrame:
+        """A table; a conclusion without a file has its columns and no rows."""
+        if name not in CONCLUSIONS:
+            return table_rows.read_table(self.table(name), POINT_AXES)
+        if self.table(name).exists():
+            return table_rows.read_table(self.table(name))
+        return pd.DataFrame(columns=CONCLUSIONS[name].columns)

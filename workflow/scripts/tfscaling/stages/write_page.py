@@ -1,37 +1,69 @@
 """Plots and the page of a study; tables, plots and page of finished runs alone.
 
-INPUTS   config.json, manifest.json, tables/*.csv, tables/warnings.json
-OUTPUTS  plots/<plot>.svg, with the warnings at its foot; report.html, which loads nothing from the
-         network; all of this and the tables below partial/
+INPUTS   config.json, manifest.json, the tables and conclusions, warnings.json
+OUTPUTS  report.html, which loads nothing from the network, with the plots and the warnings at their
+         feet; on request (`export`) details/plots/<plot>.svg; this and the tables below partial/
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from itertools import chain
 
 from tfscaling.conclusions import projection
 from tfscaling.conclusions.base import CONCLUSIONS
+from tfscaling.conclusions.decision import ranked
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.spec.config import LINE_AXES
+from tfscaling.spec.run_spec import Point
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
+from tfscaling.tables.data_warnings import DataWarning
+from tfscaling.tables.table_rows import point_of, rows_of
 
 
-def plots(study: StudyFolder) -> None:
-    """Draw the plots of the configuration, one SVG each."""
+def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
+    """The plots of the configuration that show anything."""
+    comparison = study.read("comparison")
     tables = Tables(
-        projection.with_intervals(study.read("comparison"), study.read("projection")),
+        projection.with_intervals(comparison, study.read("projection")),
         study.read("epochs"),
-        study.read("published", ()),
-        data_warnings.footnotes(data_warnings.read(study.tables / "warnings.json")),
+        study.read("published"),
+        data_warnings.footnotes(warnings),
+        lines_first(study),
     )
-    (study.folder / "plots").mkdir(exist_ok=True)
-    for name, title in titles_of(study).items():
-        plot_figure.save(PLOTS[name].draw(tables, title), study.plot(name))
+    return [
+        Plot(name, title, plot_figure.svg(PLOTS[name].draw(tables, title)))
+        for name, title in titles_of(study).items()
+        if PLOTS[name].is_measured(comparison)
+    ]
+
+
+def lines_first(study: StudyFolder) -> list[Point]:
+    """Points whose lines plots show first: recommended, next best and baseline, then by rank."""
+    if len(study.read("comparison")) <= plot_figure.LINES_MAX:
+        return []
+    evidence, goal = write_tables.evidence_of(study), study.config.question.goal
+    chosen = [row for row in rows_of(study.read("decision")) if row["goal"] == goal]
+    taken = [point_of(row) for row in chosen if row["platform"] is not None]
+    by_rank = [
+        [point_of(row) for row in ranked(goal, evidence.compared(rows, goal)[0])]
+        for rows in evidence.works.values()
+    ]
+    lines = {_line_of(point) for point in taken}
+    next_best = (next((p for p in own if _line_of(p) not in lines), None) for own in by_rank)
+    baselines = (point_of(row) for row in evidence.points if row["speedup"] == 1)
+    return [*taken, *filter(None, next_best), *baselines, *chain(*by_rank)]
+
+
+def _line_of(point: Point) -> tuple[object, ...]:
+    return tuple(getattr(point, axis) for axis in LINE_AXES)
 
 
 def titles_of(study: StudyFolder) -> dict[str, str]:
@@ -40,40 +72,34 @@ def titles_of(study: StudyFolder) -> dict[str, str]:
 
 
 def page(study: StudyFolder) -> None:
-    """Write the page; remove the folder `partial` and plots that the page does not show."""
-    comparison, shown = study.read("comparison"), titles_of(study)
+    """Write the page, on request its plots as files, and remove the folder `partial`."""
+    warnings = data_warnings.read(study.details / "warnings.json")
     results = Results(
         study.manifest,
         study.read("runs"),
-        comparison,
-        data_warnings.read(study.tables / "warnings.json"),
-        {name: study.read(name, ()) for name in CONCLUSIONS},
-        [
-            Plot(name, title, study.plot(name).read_bytes())
-            for name, title in shown.items()
-            if PLOTS[name].is_measured(comparison)
-        ],
+        study.read("comparison"),
+        warnings,
+        {name: study.read(name) for name in CONCLUSIONS},
+        plots(study, warnings),
     )
     text = study.config.comparison
     html = render(results, text.title, text.columns, study.folder)
     atomic.write_text(study.folder / "report.html", html)
+    is_needed = "svg" in study.config.export
+    folder = study.emptied("plots", is_needed)
+    for plot in results.plots if is_needed else ():
+        atomic.write_text(folder / f"{plot.name}.svg", plot.svg)
     shutil.rmtree(study.folder / "partial", ignore_errors=True)
-    for path in (study.folder / "plots").glob("*.svg"):
-        if path.stem not in shown:
-            path.unlink()
 
 
 #: The stages that make a page from the run records, in this order.
-STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, plots, page)
+STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, page)
 
 
 def partial(study: StudyFolder) -> None:
     """Run these stages with the records that exist, in the folder `partial` of the study."""
     made = StudyFolder(study.folder / "partial", study.results or study.folder.parent)
-    for name in ("tables", "plots"):  # of platforms and plots that no longer exist
-        shutil.rmtree(made.folder / name, ignore_errors=True)
     (made.folder / "report.html").unlink(missing_ok=True)
-    made.tables.mkdir()
     for stage in STAGES:
         stage(made)
-    print(f"tables, plots and report of what has finished: {made.folder}")
+    print(f"tables and report of what has finished: {made.folder}")

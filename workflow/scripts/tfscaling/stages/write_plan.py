@@ -2,9 +2,10 @@
 
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
-OUTPUTS  plan.csv: one row per configuration with runs still to do and per excluded one, with the
-         answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses, then the
-         configurations, the sbatch lines, the sums and the budget; repeats/round=<n>.json
+OUTPUTS  in details/: plan.csv: one row per configuration with runs still to do and per excluded
+         one, with the answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses,
+         then the configurations, the sbatch lines, the sums and the budget;
+         repeats/round=<n>.json
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ def run(study: StudyFolder) -> None:
         points = [refused(row) if row.point in without else row for row in points]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
-    table_rows.write_csv(table, study.folder / "plan.csv")
+    table_rows.write_csv(table, study.details / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
-    atomic.write_text(study.folder / "plan.md", text)
+    atomic.write_text(study.details / "plan.md", text)
     print(text)
 
 
@@ -264,11 +265,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
     if unpriced := costed_plan.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
-    if made.benchmarks:
-        number, hours, dollars, _ = sums(costed_plan.total(made.benchmarks))
-        more = f"{number} benchmarks to do, at most {hours} node-hours and {dollars} US dollars"
-        found.append(f"Not in the sums, but in the budget: {more} ({costed_plan.TIME_LIMIT}).")
-    if problems := costed_plan.budget_problems(config, made.runs, made.benchmarks):
+    if problems := costed_plan.budget_problems(config, made.runs):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]
@@ -298,4 +295,4 @@ def assess_repeats(study: StudyFolder) -> None:
 
 
 def file_of_round(study: StudyFolder, number: int) -> Path:
-    return study.folder / "repeats" / f"round={number}.json"
+    return study.details / "repeats" / f"round={number}.json"

@@ -1,6 +1,6 @@
 """Scaling evidence for an application for compute time.
 
-INPUTS   config.json, manifest.json, tables/{comparison,runs,epochs,decision}.csv
+INPUTS   config.json, manifest.json, the tables and the decision
 OUTPUTS  proposal/proposal.md with its plots as PNG; with pandoc also proposal.tex and proposal.docx
 """
 
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +19,7 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.evidence import work_name, works_of
 from tfscaling.files import atomic
-from tfscaling.page.plot_figure import Tables
+from tfscaling.page.plot_figure import Tables, lines_hidden
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.spec.config import POINT_AXES, Config
 from tfscaling.spec.run_spec import Point
@@ -89,9 +90,11 @@ def run(study: StudyFolder) -> None:
         raise SystemExit("no run has a time yet: there is no scaling to report")
     folder.mkdir(exist_ok=True)
     plots = [name for name in PLOTTED if PLOTS[name].is_measured(comparison)]
-    tables = Tables(comparison, study.read("epochs"), study.read("published", ()))
+    tables = Tables(comparison, study.read("epochs"), study.read("published"))
     for name in plots:
         figure = PLOTS[name].draw(tables, PLOTS[name].title)
+        for artist in chain(*lines_hidden(figure).values()):
+            artist.set_visible(False)
         with atomic.whole(folder / f"{name}.png") as temporary:
             # both plots on one page
             figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (320, 320)})

@@ -1,17 +1,16 @@
 """Tables, conclusions and regressions of a study.
 
-INPUTS   config.json, manifest.json, the run and benchmark records, published results and another
+INPUTS   config.json, manifest.json, the run records, published results and another
          study if configured
-OUTPUTS  tables/runs.{csv,parquet}, tables/epochs.csv; tables/comparison.{csv,md},
-         tables/platforms/*.md;
-         tables/warnings.json: what must be known before any number is read;
-         tables/<conclusion>.{csv,md} of each conclusion
+OUTPUTS  runs.csv, comparison.csv; in details/:
+         epochs.csv, comparison.md; warnings.json: limits on what the numbers mean;
+         conclusions/headline.md, and conclusions/<name>.csv of each conclusion with rows;
+         on request (`export`) runs.parquet, conclusions/<name>.md and platforms/*.md
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Container
 from pathlib import Path
 
 import pandas as pd
@@ -33,13 +32,19 @@ from tfscaling.tables import (
 )
 from tfscaling.tables.table_rows import rows_of
 
+#: The value of `export` that adds tables to read as text.
+MARKDOWN = "markdown"
+
 
 def collect(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
     manifest = study.manifest
     runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
     table_rows.write_csv(runs, study.table("runs"))
-    table_rows.write_parquet(runs, study.tables / "runs.parquet")
+    parquet = study.details / "runs.parquet"
+    parquet.unlink(missing_ok=True)
+    if "parquet" in study.config.export:
+        table_rows.write_parquet(runs, parquet)
     table_rows.write_csv(epochs, study.table("epochs"))
     print("\n".join(told(runs)))
 
@@ -66,48 +71,49 @@ def told(runs: pd.DataFrame) -> list[str]:
 
 
 def compare(study: StudyFolder) -> None:
-    """Write the comparison, the tables of the platforms and the warnings."""
+    """Write the comparison and the warnings; on request the tables of the platforms."""
     shown, runs = study.config.comparison, study.read("runs")
     published = published_results.read(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
     table_rows.write_csv(table, study.table("comparison"))
-    warnings = data_warnings.find(table, runs)
-    data_warnings.write(study.tables / "warnings.json", warnings)
+    warnings = data_warnings.find(table, runs, _cpus_per_node(study))
+    data_warnings.write(study.details / "warnings.json", warnings)
     points = comparison.as_text(table, shown.title, shown.columns)
     texts = [warning.text for warning in warnings]
     page = display.with_warnings(display.markdown(points), texts)
-    atomic.write_text(study.tables / "comparison.md", page)
+    atomic.write_text(study.details / "comparison.md", page)
     write_platforms(study, table, runs)
 
 
 def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame) -> None:
-    """Write each platform's table with its warnings; remove the tables of earlier platforms."""
-    folder = study.tables / "platforms"
-    folder.mkdir(exist_ok=True)
-    for name, platform in study.manifest.platforms.items():
+    """Write each platform's table with its warnings, if that is requested."""
+    is_needed = MARKDOWN in study.config.export
+    folder = study.emptied("platforms", is_needed)
+    for name, platform in study.manifest.platforms.items() if is_needed else ():
         parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
         page = "\n".join([f"# {platform.title}\n", *parts])
-        own = (frame[frame["platform"] == name] for frame in (table, runs))
-        texts = [warning.text for warning in data_warnings.find(*own)]
+        points, own = (frame[frame["platform"] == name] for frame in (table, runs))
+        found = data_warnings.find(points, own, _cpus_per_node(study))
+        texts = [warning.text for warning in found]
         atomic.write_text(folder / f"{name}.md", display.with_warnings(page, texts))
-    remove_others(folder, study.manifest.platforms)
 
 
-def remove_others(folder: Path, platforms: Container[str]) -> None:
-    """Remove the tables of platforms that the grid had before."""
-    for path in folder.glob("*.md"):
-        if path.stem not in platforms:
-            path.unlink()
+def _cpus_per_node(study: StudyFolder) -> dict[str, int]:
+    return {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
 
 
 def analyse(study: StudyFolder) -> None:
-    """Write each conclusion: its table, and its page, which begins with the warnings."""
-    warnings = data_warnings.read(study.tables / "warnings.json")
+    """Write the table of each conclusion with rows; on request its page, after the warnings."""
+    warnings = data_warnings.read(study.details / "warnings.json")
     evidence = evidence_of(study)
+    study.emptied("conclusions")
     for name, table in tables(evidence):
+        if table.empty:
+            continue
         table_rows.write_csv(table, study.table(name))
-        page = CONCLUSIONS[name].page(table, evidence, warnings)
-        atomic.write_text(study.tables / f"{name}.md", page)
+        if name == "headline" or MARKDOWN in study.config.export:
+            page = CONCLUSIONS[name].page(table, evidence, warnings)
+            atomic.write_text(study.conclusions / f"{name}.md", page)
 
 
 def evidence_of(study: StudyFolder) -> Study:
@@ -119,7 +125,6 @@ def evidence_of(study: StudyFolder) -> Study:
         study.manifest,
         published_results.read(config.published.path),
         config.published.tolerance,
-        study.benchmarks_dir,
         Reference.read(Path(config.compare_with)) if config.compare_with else None,
         config.forecast.nodes,
         config.question,

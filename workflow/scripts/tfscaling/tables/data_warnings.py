@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -64,8 +65,10 @@ class Found(NamedTuple):
 class Tables:
     """The table of points and the table of runs as the rules read them."""
 
-    def __init__(self, comparison: pd.DataFrame, runs: pd.DataFrame) -> None:
-        self.runs = runs
+    def __init__(
+        self, comparison: pd.DataFrame, runs: pd.DataFrame, cpus_per_node: Mapping[str, int]
+    ) -> None:
+        self.runs, self._cpus_per_node = runs, cpus_per_node
         rows = table_rows.typed(PointRow, comparison)
         self.points: dict[Point, PointRow] = {point_of(row): row for row in rows}
         self.planned = {p: row for p, row in self.points.items() if row.status != "excluded"}
@@ -92,6 +95,11 @@ class Tables:
         counted = _counted(len(some), len(every), "run")
         at = self._at(points, self.planned, "configuration")
         return Found(points, len(some), {"of": counted, "at": at, **named})
+
+    def shares_cores(self, run: RunRow) -> bool:
+        """Whether the simulated nodes of a run took more CPUs than the machine has."""
+        cpus = self._cpus_per_node.get(run.platform)
+        return cpus is None or not is_known(run.cpus_online) or run.nodes * cpus > run.cpus_online
 
     def title(self, platform: str) -> str:
         titles = {row.platform: row.platform_title for row in self.points.values()}
@@ -138,7 +146,11 @@ def _diverged(tables: Tables) -> Found:
 def _one_machine(tables: Tables) -> Found:
     """With the local launcher, or on a virtual cluster, whose nodes are processes."""
     several = [run for run in tables.ended if run.nodes > 1 and machines_of(run.machines)]
-    runs = [run for run in several if len(machines_of(run.machines)) < run.nodes]
+    runs = [
+        run
+        for run in several
+        if len(machines_of(run.machines)) < run.nodes and tables.shares_cores(run)
+    ]
     machines = {machine for run in runs for machine in machines_of(run.machines)}
     cpus = {f"{run.cpus_online}" for run in runs if is_known(run.cpus_online)}
     with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
@@ -276,9 +288,18 @@ RULES: dict[str, tuple[str, Callable[[Tables], Found | Iterable[Found]]]] = {
 TEXTS = Path(__file__).with_suffix(".toml")
 
 
-def find(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[DataWarning]:
-    """The warnings of these points and runs, serious ones first."""
-    tables, texts = Tables(comparison, runs), tomllib.loads(TEXTS.read_text(encoding="utf-8"))
+def find(
+    comparison: pd.DataFrame,
+    runs: pd.DataFrame,
+    cpus_per_node: Mapping[str, int] = types.MappingProxyType({}),
+) -> list[DataWarning]:
+    """The warnings of these points and runs, serious ones first.
+
+    Nodes that one machine simulates are warned of where the machine had fewer CPUs than they take
+    together, or where `cpus_per_node` lacks their platform.
+    """
+    tables = Tables(comparison, runs, cpus_per_node)
+    texts = tomllib.loads(TEXTS.read_text(encoding="utf-8"))
     warnings = []
     for kind, (severity, rule) in RULES.items():
         every = rule(tables)

@@ -417,7 +417,7 @@ _END_COLUMNS = _ends()
 
 
 class PointRow(PointMetrics, TypedRow):
-    """One row of results/<study>/tables/comparison.csv - a configuration of the grid over all its
+    """One row of results/<study>/comparison.csv - a configuration of the grid over all its
     runs.
 
     An empty cell is null; unit "" is a pure number or a text. Metrics are medians over the valid

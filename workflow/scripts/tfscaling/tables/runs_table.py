@@ -358,7 +358,7 @@ def _planned_row(run: PlannedRun, status: RunState, reason: str) -> RunRow:
         replicas=spec.replicas,
         per_replica_batch_size=spec.per_replica_batch_size,
         global_batch_size=spec.global_batch_size,
-        batch_scaling=spec.batch_scaling,
+        batch_scaling=spec.recipe.batch_scaling,
         quality_metric=compared_by.metric,
         quality_direction=compared_by.better,
         quality_unit=compared_by.unit,

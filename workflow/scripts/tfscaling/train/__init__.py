@@ -5,7 +5,6 @@ TensorFlow is imported inside functions only: names are known without it.
 
 #: Modules that other packages may import.
 __all__ = [
-    "all_reduce_timing",
     "models",
     "rank",
     "strategies",

@@ -30,7 +30,7 @@ from tfscaling.record.rank_report import (
     TrainingReport,
 )
 from tfscaling.spec import user_code, variants
-from tfscaling.spec.run_spec import JobSpec, ModelToCheck, RunSpec
+from tfscaling.spec.run_spec import ModelToCheck, RunSpec
 from tfscaling.train import models, own_step, parameter_server, strategies, user_model
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import AllReduceLoop
@@ -46,7 +46,7 @@ _FILE_BYTES_MAX = 1 << 28
 _FIRST_PORT = 20000
 
 
-def prepare(context: RankContext, spec: JobSpec) -> list[str]:
+def prepare(context: RankContext, spec: RunSpec) -> list[str]:
     """Load TensorFlow and take this rank's devices; returns their names."""
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
@@ -99,7 +99,7 @@ def _hidden(*names: str) -> Iterator[None]:
             del sys.modules[name]
 
 
-def place_of(context: RankContext, spec: JobSpec, used: Sequence[str]) -> Rank:
+def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
     """What the rank got, its clock aside; `used` are the devices of its replicas.
 
     To be called after the work: to ask the driver takes time that is no phase of a training.
