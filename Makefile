@@ -83,7 +83,7 @@ setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFl
 
 # for machines without internet, where `make setup WHEELHOUSE=DIR` takes all from it
 wheelhouse: setup #- wheelhouse.tar: packages and data of CONFIG for machines without internet
-	@provision/closed/wheelhouse.py make wheelhouse --locks $(LOCKS) \
+	@provision/closed/wheelhouse.py make wheelhouse --locks $(LOCKS) $(OWN:%=--own %) \
 	    --config $(or $(CONFIG),config/config.yaml config/demo.yaml) \
 	    $(if $(TARGET_PYTHON),--python $(TARGET_PYTHON)) $(if $(TARGET_GLIBC),--glibc $(TARGET_GLIBC)) \
 	    $(if $(TARGET_MACHINE),--machine $(TARGET_MACHINE))
@@ -174,7 +174,7 @@ cluster-down: #- remove it
 .venv/.installed$(CUDA): $(LOCKS) $(PLUGINS) $(OWN)
 	@echo "the environment: the packages of requirements.txt into .venv"
 	@set -e; python=$$(provision/find-python $(PYTHON)); \
-	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS);) \
+	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS) $(OWN:%=--own %);) \
 	(while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT; \
 	$$python -m venv .venv; \
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \

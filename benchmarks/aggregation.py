@@ -132,7 +132,7 @@ def make(folder: Path, runs: int) -> None:
     import generator
     import msgspec
     from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
-    from tfscaling.spec import configuration, grid, manifest
+    from tfscaling.spec import configuration, grid
     from tfscaling.spec.registries import Registries
     from tfscaling.train.models import MODELS
     from tfscaling.train.strategies import STRATEGIES
@@ -155,8 +155,7 @@ def make(folder: Path, runs: int) -> None:
     raw = {"grid": [block], "recipes": recipes, "platforms": platforms}
     raw |= {"comparison": shown, "published": published}
     config = configuration.validate(raw)
-    expanded = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
-    made = manifest.Manifest.of(config, expanded, STRATEGIES)
+    made = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
     (folder / "study/details").mkdir(parents=True)
     (folder / "study/details/config.json").write_bytes(msgspec.json.encode(config))
     made.write(folder / "study/details/manifest.json")

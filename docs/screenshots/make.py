@@ -22,7 +22,6 @@ import pandas as pd  # noqa: E402
 from snakemake.utils import update_config  # noqa: E402
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
 from tfscaling.spec import config_files, configuration, grid  # noqa: E402
-from tfscaling.spec.manifest import Manifest  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
 from tfscaling.stages import write_page  # noqa: E402
 from tfscaling.stages import write_tables as stages  # noqa: E402
@@ -71,14 +70,13 @@ def make(name: str, folder: Path) -> Path:
         update_config(raw, config_files.read(path))
     raw["grid"] = config_files.read(PAGES[name])["grid"]
     config = configuration.validate(raw)
-    planned = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
+    manifest = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)
     kept = {"runs": runs_table.RUN_COLUMNS, "epochs": runs_table.EPOCH_COLUMNS}
     for table, columns in kept.items():  # columns that are newer than the file are empty
         texts = pd.read_csv(HERE / name / f"{table}.csv", dtype=str, keep_default_na=False)
         texts.reindex(columns=list(columns)).to_csv(study.table(table), index=False)
-    manifest = Manifest.of(config, planned, STRATEGIES)
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
     manifest.write(study.details / "manifest.json")
     for stage in (stages.compare, stages.analyse, write_page.page):

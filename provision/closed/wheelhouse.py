@@ -111,14 +111,25 @@ def sha256(path: Path) -> str:
 # --- make -------------------------------------------------------------------------------------
 
 
-def make(folder: Path, locks: Sequence[Path], target: Target, configs: Sequence[Path]) -> Manifest:
-    """Fill the folder anew; it is finished once it has its manifest."""
+def make(
+    folder: Path,
+    locks: Sequence[Path],
+    target: Target,
+    configs: Sequence[Path],
+    own: Sequence[Path] = (),
+) -> Manifest:
+    """Fill the folder anew; it is finished once it has its manifest.
+
+    `own` are requirements that users wrote, without hashes: the locks set their versions.
+    """
     if folder.exists() and any(folder.iterdir()) and not (folder / MANIFEST).exists():
         raise WheelhouseError(f"{folder} has other files and no {MANIFEST}: name another FOLDER")
     datasets = dict.fromkeys(file for config in configs for file in prepared(config))
     shutil.rmtree(folder, ignore_errors=True)
     (folder / DATASETS).mkdir(parents=True)
     glibc = download(locks, target, folder / WHEELS)
+    if own:
+        glibc = max(glibc, download_own(own, locks, target, folder / WHEELS), key=version)
     for file in datasets:
         copy = shutil.copytree if file.is_dir() else shutil.copy2
         copy(file, folder / DATASETS / file.name)
@@ -127,7 +138,10 @@ def make(folder: Path, locks: Sequence[Path], target: Target, configs: Sequence[
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = Manifest(
         dataclasses.replace(target, glibc=glibc),
-        {lock.name: sha256(lock) for lock in locks},
+        {
+            **{lock.name: sha256(lock) for lock in locks},
+            **{str(file): sha256(file) for file in own},
+        },
         {str(path.relative_to(folder)): sha256(path) for path in files},
     )
     manifest.write(folder)
@@ -158,6 +172,25 @@ def download(locks: Sequence[Path], target: Target, wheels: Path) -> str:
                 f"glibc {target.glibc}, only its source: take another TARGET_PYTHON or TARGET_GLIBC"
             )
     return "{}.{}".format(*needed)
+
+
+def download_own(own: Sequence[Path], locks: Sequence[Path], target: Target, wheels: Path) -> str:
+    """The packages that users list, with what they need; returns the glibc of their wheels."""
+    locked = [package for lock in locks for package in packages(lock.read_text(), target)]
+    before = {path.name for path in wheels.iterdir()}
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as versions:
+        versions.write("".join(f"{package.requirement.split()[0]}\n" for package in locked))
+        versions.flush()
+        command = [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+            *("--only-binary=:all:", "--constraint", versions.name, "--dest", str(wheels)),
+            *(word for file in own for word in ("--requirement", str(file))),
+            *("--implementation", "cp", "--python-version", target.python),
+            *(f"--platform={tag}" for tag in target.platforms()),
+        ]
+        run(command, f"the packages of {own[0]} cannot be downloaded")
+    added = [path.name for path in wheels.iterdir() if path.name not in before]
+    return "{}.{}".format(*max(map(glibc_of, added), default=(0, 0)))
 
 
 @dataclass(frozen=True)
@@ -224,8 +257,8 @@ def run(command: Sequence[str], complaint: str) -> str:
 # --- check and take ---------------------------------------------------------------------------
 
 
-def check(folder: Path, locks: Sequence[Path]) -> None:
-    """Raise WheelhouseError unless the wheels of these locks are there, and are for this Python."""
+def check(folder: Path, locks: Sequence[Path], own_files: Sequence[Path] = ()) -> None:
+    """Raise WheelhouseError unless the wheels of these files are there, and are for this Python."""
     manifest, own = Manifest.read(folder), own_target()
     target = manifest.target
     if own.python != target.python:
@@ -246,6 +279,11 @@ def check(folder: Path, locks: Sequence[Path]) -> None:
             raise WheelhouseError(
                 f"{folder} was made {'of another' if lock.name in manifest.locks else 'without'} "
                 f"{lock.name}: with internet, in this version of the project, make wheelhouse{cuda}"
+            )
+    for file in own_files:
+        if manifest.locks.get(str(file)) != sha256(file):
+            raise WheelhouseError(
+                f"{folder} was made without this {file}: with internet, make wheelhouse"
             )
     check_files(folder, manifest, WHEELS)
 
@@ -294,6 +332,7 @@ def main() -> None:
     checker = verbs.add_parser("check", help="whether set-up can use it, before it begins")
     for verb in (maker, checker):
         verb.add_argument("--locks", type=Path, nargs="+", required=True)
+        verb.add_argument("--own", type=Path, nargs="*", default=[], help="own requirements")
     taker = verbs.add_parser("take", help="put its datasets in results/datasets")
     for verb in (maker, checker, taker):
         verb.add_argument("folder", type=Path)
@@ -301,9 +340,10 @@ def main() -> None:
     try:
         if args.verb == "make":
             target = Target(args.python, args.machine, args.glibc)
-            print(described(args.folder, make(args.folder, args.locks, target, args.config)))
+            made = make(args.folder, args.locks, target, args.config, args.own)
+            print(described(args.folder, made))
         elif args.verb == "check":
-            check(args.folder, args.locks)
+            check(args.folder, args.locks, args.own)
         else:
             for path in take(args.folder):
                 print(f"{path}: from {args.folder}")

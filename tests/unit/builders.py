@@ -41,9 +41,9 @@ REGISTRIES = Registries(
 
 def manifest_of(config: Config) -> manifests.Manifest:
     """The manifest of a configuration, whose question can be answered."""
-    expanded = grid.expand(config, REGISTRIES)
-    grid.check_question(config, expanded)
-    return manifests.Manifest.of(config, expanded, STRATEGIES)
+    planned = grid.expand(config, REGISTRIES)
+    grid.check_question(config, planned)
+    return planned
 
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -73,6 +73,7 @@ def measured(
                 "quality": accuracy,
             }
             row["cost_usd"] = run_cost_usd(run.usd_per_node_hour, spec.point.nodes, time)
+            row["node_hours"] = spec.point.nodes * time / 3600
         else:
             row |= {"status": "failed", "reason": "rank 1 died"}
         rows.append(row)

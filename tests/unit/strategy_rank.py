@@ -149,7 +149,7 @@ def main() -> None:
     if name == "mirrored":
         found |= lively_training(strategy, batch)
     if len(own.jobs["worker"]) == 2 and isinstance(trainer, Trainer):
-        found["accumulated"] = accumulated(strategy, batch)
+        found["all_reduces"] = all_reduces_in_a_step(strategy, batch)
         found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
         found["attribution"] = attributed(trainer, events)
     spec.end()
@@ -194,23 +194,11 @@ def lively_training(strategy: Any, batch: int) -> dict[str, Any]:
     return {"uninterrupted": outcome, "moments": {"trained": trained, "evaluated": moments()}}
 
 
-def accumulated(strategy: Any, batch: int) -> dict[str, Any]:
-    """What a training gave that computes a batch in parts, and the all-reduces of a step."""
-    spec = training_spec(
-        batch, accumulate_steps=4, steps_per_execution=1, evaluation_interval_epochs=None
-    )
-    trainer = Trainer(strategy, small_model, synthetic_arrays(), spec)
-    result = trainer.train(EventLog(Path(os.devnull), 0), lambda _: None)
-    return {
-        "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
-        "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
-        "all_reduces": all_reduces_in_a_step(trainer),
-    }
-
-
-def all_reduces_in_a_step(trainer: Trainer) -> int:
+def all_reduces_in_a_step(strategy: Any, batch: int) -> int:
     import tensorflow as tf
 
+    spec = training_spec(batch, steps_per_execution=1)
+    trainer = Trainer(strategy, small_model, synthetic_arrays(), spec)
     order = tf.constant(trainer.order.of_epoch(1, 1))
     step = trainer._execute.get_concrete_function(
         order, tf.constant(0), tf.constant(1), *trainer.train_data

@@ -17,6 +17,7 @@ from tfscaling.record.run_record import PreparedData
 from tfscaling.spec import configuration, grid, user_code
 from tfscaling.spec.config import CROSS_ENTROPY, Recipe
 from tfscaling.spec.configuration import ConfigError
+from tfscaling.spec.manifest import Manifest
 
 MODULE = """
 import numpy as np
@@ -106,10 +107,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def expand(model: Any, dataset: str | None) -> grid.Grid:
+def expand(model: Any, dataset: str | None) -> Manifest:
     raw = raw_config((("grid", 0, "model"), model), (("recipes", "weak", "dataset"), dataset))
     sources = [("config.yaml", raw)]
-    return grid.accept(raw, REGISTRIES, sources).grid
+    return grid.accept(raw, REGISTRIES, sources)[1]
 
 
 def test_parameters_tell_a_users_model_and_its_loss_apart() -> None:

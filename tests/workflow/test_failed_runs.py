@@ -35,12 +35,12 @@ def names(project: Project) -> list[str]:
     return sorted(path.name for path in (project.folder / "results/main").iterdir())
 
 
-def with_ending_point(**changes: Any) -> dict[str, Any]:
+def with_ending_point() -> dict[str, Any]:
     """The finished sweep's configuration with one more point, which fails."""
     content = copy.deepcopy(SWEEP)
     content["recipes"]["bad"] = BAD
     content["platforms"]["ending"] = ENDING
-    content["grid"].append({**ENDING_POINT, **changes})
+    content["grid"].append(dict(ENDING_POINT))
     return content
 
 
@@ -104,10 +104,11 @@ def test_after_a_failure_the_sweep_before_it_is_there_again_without_a_run(copied
     assert (names(copied), copied.table()) == before
 
 
-def test_before_a_round_of_extra_repeats_too(copied: Project) -> None:
+def test_before_a_round_of_larger_batches_too(copied: Project) -> None:
     """The tables' inputs are not known yet when the sweep fails."""
-    until = {"relative_interval": 0.05, "repeats_max": 7}
-    copied.overlay(with_ending_point(repeat_until=until))
+    content = with_ending_point()
+    content["recipes"]["bad"] = {**BAD, "per_replica_batch_size": {"from": 32, "to": 64}}
+    copied.overlay(content)
     assert copied.snakemake(check=False).returncode != 0
     assert names(copied) == ["details", "partial"]
     assert not (copied.folder / "results/main/runs.csv").exists()

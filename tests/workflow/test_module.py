@@ -11,6 +11,7 @@ import generator
 import pytest
 import yaml
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
+from tfscaling.spec import variants
 from tfscaling.spec.manifest import Manifest
 
 LAPTOP = {"launcher": "local", "devices": "logical", "nodes_max": 2, "cpus_per_node": 2}
@@ -20,13 +21,17 @@ OWN: dict[str, Any] = {
     "recipes": {"own": QUICK},
     "plots": {},
 }
-#: The same study below a prefix, with published results, plots and rounds of extra repeats.
+#: The same study below a prefix, with published results, plots and a round for a larger batch.
 OTHER: dict[str, Any] = {
     "grid": [
-        {**POINT, "recipe": "other", "repeats": 6,
-         "repeat_until": {"relative_interval": 0.05, "repeats_max": 7}},
+        {**POINT, "recipe": "other", "repeats": 1},
     ],
-    "recipes": {"other": {**QUICK, "learning_rate": 0.005}},
+    "recipes": {
+        "other": {
+            **QUICK, "learning_rate": 0.005,
+            "per_replica_batch_size": {"from": 32, "to": 64},
+        },
+    },
     "platforms": {"laptop": LAPTOP},
     "published": {"path": "resources/published_results.csv"},
     "plots": {"execution_time": {}},
@@ -34,7 +39,7 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 TABLES = (
     *("runs.csv", "comparison.csv", "details/comparison.md"),
-    *("details/conclusions/decision.csv", "details/conclusions/findings.csv"),
+    *("details/conclusions/decision.csv", "details/conclusions/methodology.csv"),
 )
 MODULE = """
 import yaml
@@ -99,11 +104,11 @@ def both(new_project: Callable[[str], Project]) -> Both:
 
 @pytest.fixture(scope="module")
 def swept(both: Both) -> Both:
-    """After the module's sweep: six runs are made up, the extra repeat is trained."""
+    """After the module's sweep: the run of the small batch is made up, the other is trained."""
     shutil.copytree(both.own / "datasets", both.other / "datasets")
     both.make(str((both.other / "main/details/manifest.json").relative_to(both.folder)))
     planned = Manifest.read(both.other / "main/details/manifest.json")
-    first = [run for run in planned.runs if not run.extra_repeat]
+    first = [run for run in planned.runs if not run.is_conditional]
     generator.write_records(first, both.other / "runs", lambda spec: 10.0 + spec.repeat, noise=0.0)
     before = files(both.own)
     both.make("tfs_all")
@@ -120,12 +125,13 @@ def test_a_dry_run_of_the_module_writes_nothing(target: str, both: Both) -> None
 
 def test_each_sweep_has_its_own_runs_in_its_tables(swept: Both) -> None:
     (own,) = swept.table("results/main/comparison.csv")
-    (other,) = swept.table("other/results/main/comparison.csv")
+    others = swept.table("other/results/main/comparison.csv")
     assert (own["recipe"], own["status"], own["runs"]) == ("own", "ok", "1")
-    assert (other["recipe"], other["status"], other["runs"]) == ("other", "ok", "7")
+    assert [(other["status"], other["runs"]) for other in others] == [("ok", "1")] * 2
+    assert {variants.base(other["recipe"]) for other in others} == {"other"}
     records = {row["record"] for row in swept.table("other/results/main/runs.csv")}
     assert all(record.startswith("other/results/runs/") for record in records)
-    assert len(records) == 7
+    assert len(records) == 2
 
 
 def test_everything_of_the_module_is_below_its_prefix(swept: Both) -> None:
@@ -177,8 +183,8 @@ def test_plan_and_partial_tables_of_the_module_are_below_its_prefix(swept: Both)
     swept.make("tfs_partial")
     assert files(swept.own) == before
     assert (swept.other / "main/details/plan.md").exists()
-    (row,) = swept.table("other/results/main/partial/comparison.csv")
-    assert (row["recipe"], row["runs"]) == ("other", "7")
+    rows = swept.table("other/results/main/partial/comparison.csv")
+    assert [row["runs"] for row in rows] == ["1", "1"]
 
 
 def test_after_a_failure_the_module_removes_its_own_tables_only(

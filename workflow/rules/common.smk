@@ -19,7 +19,6 @@ from tfscaling.record.metrics import METRICS
 from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
-from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.registries import Registries
 from tfscaling.plan import retries, sweep_jobs
 from tfscaling.plan.reruns import Reruns
@@ -58,7 +57,7 @@ REGISTRIES = Registries(
 )
 try:
     SOURCES = config_sources()
-    CONFIG, GRID = grid.accept(merged_configuration(), REGISTRIES, SOURCES)
+    CONFIG, MANIFEST = grid.accept(merged_configuration(), REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
@@ -79,17 +78,16 @@ RESULTS = f"results/{CONFIG.study}"
 DETAILS = f"{RESULTS}/details"
 LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
-MANIFEST = Manifest.of(CONFIG, GRID, STRATEGIES)
 #: The folder of a run below results/runs.
 RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
 #: Runs by their folder, in the order in which they start.
-RUNS = {run.spec.path: run for run in grid.randomised(GRID.runs, CONFIG.seed)}
+RUNS = {run.spec.path: run for run in grid.randomised(MANIFEST.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
-POINTS = dict.fromkeys(run.spec.point for run in GRID.runs)
+POINTS = dict.fromkeys(run.spec.point for run in MANIFEST.runs)
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
-USER_CODE = local(sorted({str(f) for r in GRID.runs for f in user_code.of_run(r.spec).files()}))
+USER_CODE = local(sorted({str(f) for r in MANIFEST.runs for f in user_code.of_run(r.spec).files()}))
 #: Name of prepared data → the specification of a run that reads it.
-PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}
+PREPARED = {variants.data_of(run.spec): run.spec for run in MANIFEST.runs if run.spec.dataset}
 #: Files outside of `results`, to which a module's `prefix` does not apply: published results, and
 #: the tables of the study of `compare_with`.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []

@@ -1,4 +1,4 @@
-"""The configuration and the planned runs as files, and batches of extra repeats."""
+"""The configuration and the planned runs as files, and rounds of further runs."""
 
 
 rule write_config:
@@ -44,7 +44,7 @@ RERUNS = Reruns(CONFIG, RUNS if workflow.is_main_process else {}, Path(ROOT))
 
 
 checkpoint assess_repeats:
-    """Decide which points need extra repeats in this round."""
+    """Decide which runs of searches and larger batches this round makes."""
     input:
         manifest=f"{DETAILS}/manifest.json",
         records=records_before_round,
@@ -59,7 +59,7 @@ checkpoint assess_repeats:
     params:
         study=subpath(input.manifest, ancestor=2),
     message:  # Snakemake would list all input files
-        "round {wildcards.round}: which points need extra repeats"
+        "round {wildcards.round}: which runs of searches and larger batches follow"
     shell:
         r"""
         python3 "$SCRIPTS/tfscaling" assess-repeats --study {params.study:q} --round {wildcards.round} \

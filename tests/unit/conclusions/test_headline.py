@@ -211,7 +211,9 @@ def test_axes_that_are_not_chosen_are_questions_of_their_own() -> None:
     }
 
 
-@pytest.mark.parametrize(("goal", "taken"), [("cost_usd", 1), ("execution_time_s", 2)])
+@pytest.mark.parametrize(
+    ("goal", "taken"), [("cost_usd", 1), ("node_hours", 1), ("execution_time_s", 2)]
+)
 def test_the_headline_is_about_the_goal_that_is_asked_for(goal: Any, taken: int) -> None:
     """Two nodes are faster, and more expensive."""
     made = study({("east", 1): around(30.0), ("east", 2): around(20.0)})

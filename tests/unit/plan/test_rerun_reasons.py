@@ -20,8 +20,7 @@ from tfscaling.tables import runs_table
 
 CONFIG = [
     (("grid", 0, "model"), "net:model"),
-    (("grid", 0, "repeats"), 1),
-    (("grid", 0, "repeat_until"), {"relative_interval": 0.1, "repeats_max": 2}),
+    (("search",), {"repeats_max": 2}),
     (("recipes", "weak", "dataset"), "data:data"),
 ]
 DATA = "data:data"

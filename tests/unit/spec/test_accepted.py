@@ -140,4 +140,4 @@ def test_what_could_only_fail_later_is_refused(changes: list[Change], key: str) 
     ],
 )
 def test_what_means_something_is_accepted(changes: list[Change]) -> None:
-    assert grid.accept(raw_config(*changes), REGISTRIES).grid.runs
+    assert grid.accept(raw_config(*changes), REGISTRIES)[1].runs

@@ -24,7 +24,6 @@ from tfscaling.page.plot_registry import titles
 from tfscaling.spec import config_files, configuration, grid, platforms, run_spec, variants
 from tfscaling.spec.config import Config, Measured
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.spec.grid import Accepted
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import published_results
 
@@ -51,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.chdir(before)
 
 
-def accepted(*names: str) -> Accepted | str:
+def accepted(*names: str) -> tuple[Config, Manifest] | str:
     """What the workflow makes of the files, or its message."""
     try:
         sources = [(name, config_files.read(name)) for name in names]
@@ -59,27 +58,27 @@ def accepted(*names: str) -> Accepted | str:
         for _, content in sources:
             update_config(merged, content)
         found = grid.accept(merged, REGISTRIES, sources)
-        published_results.check(found.config.published.path, sources)
+        published_results.check(found[0].published.path, sources)
     except ConfigError as error:
         return str(error)
     return found
 
 
-def check(found: Accepted | str) -> None:
+def check(found: tuple[Config, Manifest] | str) -> None:
     """One line with all that it must say, or a plan that stays in its place."""
     if isinstance(found, str):
         assert "\n" not in found and len(found) < 3000 and MESSAGE.fullmatch(found), found
         return
-    manifest = Manifest.of(found.config, found.grid, REGISTRIES.strategies)
+    config, manifest = found
     assert Manifest.decode(manifest.encode()) == manifest
-    titles(found.config.plots, manifest.qualities.values())
+    titles(config.plots, manifest.qualities.values())
     for run in manifest.runs[:20]:
         spec = run.spec
         assert re.fullmatch(r"([a-z_]+=[A-Za-z0-9][\w.+:=-]*/?)+", spec.path), spec.path
         assert re.fullmatch(r"[\w.+:=-]+", variants.data_of(spec) or "none")
         run_spec.encode(spec)
         resources = platforms.slurm_resources(
-            found.config.platforms[spec.point.platform], spec.geometry
+            found[0].platforms[spec.point.platform], spec.geometry
         )
         assert all("\n" not in str(value) for value in resources.values())
 

@@ -45,7 +45,6 @@ MALFORMED: list[tuple[str, Any, str, str]] = [
     (B + "tasks_per_node", "2+1\n", "", r'"2+1\n"'),
     (B + "tasks_per_node", "2+\uff11", "", r'"2+\uff11"'),
     (B + "platform", "cluster\n", "", r'"cluster\n"'),
-    (B + "repeat_until", {"relative_interval": 5}, ".relative_interval", "5"),
     (R + "learning_rate", 0, "", "0"), (R + "momentum", 1, "", "1"),
     (R + "learning_rate", math.nan, "", "NaN"), (R + "learning_rate", math.inf, "", "Infinity"),
     (R + "optimizer", "adm", "", '"adm"'), (R + "epochs", "\uff18", "", r'"\uff18"'),
@@ -109,7 +108,7 @@ UNKNOWN_KEYS: dict[str, tuple[Sequence[str | int], str, str]] = {
     "at_the_top": (("recipe",), "recipe", "did you mean 'recipes'?"),
     "of_a_platform": (
         (*PLATFORM, "partitions"), "platforms.cluster.partitions", "did you mean 'partition'?"),
-    "far_from_all": ((*RECIPE, "zzz"), "recipes.weak.zzz", "allowed: accumulate_steps, "),
+    "far_from_all": ((*RECIPE, "zzz"), "recipes.weak.zzz", "allowed: attribution, "),
     "that_is_a_number": ((*PLATFORM, 3), "platforms.cluster[3]", "allowed: "),
     "axis_that_is_none": (
         ("comparison",), "comparison.baseline.node", "did you mean 'nodes'?"),

@@ -10,7 +10,7 @@ from builders import raw_config
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.geometry import Geometry
-from tfscaling.spec.manifest import Grid
+from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.registries import Registries
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
@@ -18,7 +18,7 @@ from tfscaling.train.strategies import STRATEGIES
 Change = tuple[Sequence[str | int], Any]
 
 
-def expand(*changes: Change) -> Grid:
+def expand(*changes: Change) -> Manifest:
     raw = raw_config(*changes)
     with configuration.naming_files([("config.yaml", raw)]):
         return grid.expand(configuration.validate(raw), Registries(MODELS, STRATEGIES))
@@ -208,22 +208,6 @@ def test_a_reason_alone_excludes_nothing_and_is_refused() -> None:
         expand(blocks(block(nodes=[1, 2], exclude=[{"reason": "no licence"}])))
 
 
-def test_repeat_until_makes_extra_repeats_up_to_its_limit() -> None:
-    until = {"relative_interval": 0.1, "repeats_max": 8}
-    runs = expand(blocks(block(nodes=1, repeats=6, repeat_until=until))).runs
-    assert [(run.spec.repeat, run.extra_repeat) for run in runs] == [
-        *((n, False) for n in range(1, 7)), (7, True), (8, True),
-    ]  # fmt: skip
-    assert {run.relative_interval for run in runs} == {0.1}
-
-
-@pytest.mark.parametrize("most", [5, 6])
-def test_a_limit_of_repeats_that_allows_none_is_refused(most: int) -> None:
-    until = {"relative_interval": 0.1, "repeats_max": most}
-    with pytest.raises(ConfigError, match=rf"repeat_until\.repeats_max: {most}.*more than repeats"):
-        expand(blocks(block(nodes=1, repeats=6, repeat_until=until)))
-
-
 def test_an_excluded_geometry_may_be_one_that_no_cluster_could_give() -> None:
     rule = {"gpus_per_node": 2, "tasks_per_node": 4}
     expanded = expand(blocks(block(gpus_per_node=[2, 4], tasks_per_node=[2, 4], exclude=[rule])))
@@ -277,7 +261,7 @@ def test_a_baseline_that_the_grid_does_not_run_is_refused(
     assert str(caught.value).startswith(message)
 
 
-def with_examples(examples: dict[str, int], *changes: Change) -> Grid:
+def with_examples(examples: dict[str, int], *changes: Change) -> Manifest:
     raw = raw_config(*changes)
     registries = Registries(MODELS, STRATEGIES, examples)
     return grid.expand(configuration.validate(raw), registries)

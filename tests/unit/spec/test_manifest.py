@@ -18,7 +18,7 @@ PRICE = {"usd_per_node_hour": 2.5, "price_date": "2022", "price_source": "list"}
 
 
 def manifest_of(config: Config) -> Manifest:
-    return Manifest.of(config, grid.expand(config, REGISTRIES), REGISTRIES.strategies)
+    return grid.expand(config, REGISTRIES)
 
 
 def test_one_entry_for_each_run_with_all_that_the_tables_need() -> None:

@@ -11,17 +11,17 @@ from builders import REGISTRIES, raw_config
 from tfscaling.spec import configuration, grid, run_spec, variants
 from tfscaling.spec.config import OWN_STRATEGY, PROGRAM
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.spec.manifest import Grid
+from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import PLACEHOLDERS
 
 RECIPE = {"per_replica_batch_size": 8, "epochs": 2, "program": ["python3", "-m", "x"]}
 BLOCK = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": [1, 2]}
 
 
-def expand(keys: dict[str, Any], **block: Any) -> Grid:
+def expand(keys: dict[str, Any], **block: Any) -> Manifest:
     raw = raw_config((("recipes", "script"), {**RECIPE, **keys}), (("grid",), [BLOCK | block]))
     sources = [("config.yaml", raw)]
-    return grid.accept(raw, REGISTRIES, sources).grid
+    return grid.accept(raw, REGISTRIES, sources)[1]
 
 
 def test_a_program_has_a_point_without_model_and_dataset() -> None:

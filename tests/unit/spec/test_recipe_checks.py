@@ -19,8 +19,6 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "loss_scale_of_asynchronous_workers": (
         {"precision": "mixed_float16", "strategy": "parameter_server"}, "precision",
         '"mixed_float16"', "float32"),
-    "accumulation_on_workers_without_weights": (
-        {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "1"),
     "fewer_steps_than_tell_how_they_scatter": (
         {"stop_after_steps": 30, "steps_per_execution": 2}, "stop_after_steps", "30", "40 or more"),
     "checkpoints_of_a_short_run": (
@@ -53,20 +51,8 @@ def test_keys_that_contradict_each_other_are_refused(
     assert "\n" not in message
 
 
-def test_a_batch_that_cannot_be_computed_in_equal_parts_excludes_the_point() -> None:
-    config = valid_config((("recipes", "weak", "global_batch_size"), 96),
-                          (("recipes", "weak", "per_replica_batch_size"), None),
-                          (("recipes", "weak", "accumulate_steps"), 32))  # fmt: skip
-    expanded = grid.expand(config, REGISTRIES)
-    assert [run.spec.per_replica_batch_size for run in expanded.runs] == [96]
-    (excluded,) = expanded.excluded
-    assert excluded.point.nodes == 2
-    assert "accumulate_steps 32" in excluded.reason
-
-
 def test_what_changes_nothing_is_no_parameter() -> None:
-    nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none",
-               "accumulate_steps": 1}  # fmt: skip
+    nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none"}
     assert spec_of(**nothing) == spec_of()
     changed = spec_of(momentum=0.9, nesterov=True, warmup_epochs=1, label_smoothing=0.1)
     assert changed.parameters.keys() - spec_of().parameters == {

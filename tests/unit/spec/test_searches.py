@@ -78,7 +78,6 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
         ([{}], {"repeats_max": 1}, "search.repeats_max", "2 to 20"),
         ([{}, {"nodes": 4, "search": {"repeats_max": 9}}], {}, "grid[1].search", "the same"),
         ([{}], {"basis": "linear"}, "search.basis", "lines are smooth"),
-        ([{"repeat_until": {"relative_interval": 0.1}}], {}, "grid[0].repeat_until", "search"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_searched_is_one_clear_error(

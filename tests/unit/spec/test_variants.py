@@ -12,9 +12,8 @@ import pytest
 from builders import MINIMAL, REGISTRIES, raw_config, valid_config
 from tfscaling.spec import grid, run_spec, user_code, variants
 from tfscaling.spec.configuration import ConfigError
-from tfscaling.spec.manifest import Grid, Manifest
+from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.train.strategies import STRATEGIES
 
 Change = tuple[Sequence[str | int], Any]
 RECIPE = ("recipes", "weak")
@@ -43,10 +42,10 @@ def changes(parameters: Any, model: str = "own:model", dataset: str = "own:data"
     ]
 
 
-def expand(*given: Change) -> Grid:
+def expand(*given: Change) -> Manifest:
     raw = raw_config(*given)
     sources = [("config.yaml", raw)]
-    return grid.accept(raw, REGISTRIES, sources).grid
+    return grid.accept(raw, REGISTRIES, sources)[1]
 
 
 def specs(*given: Change) -> list[RunSpec]:
@@ -187,7 +186,7 @@ def test_prepared_data_is_named_by_what_its_function_takes() -> None:
 
 def test_model_and_data_get_their_parameters() -> None:
     config = valid_config(*changes({"depth": 18, "size": 2**70}))
-    manifest = Manifest.of(config, grid.expand(config, REGISTRIES), STRATEGIES)
+    manifest = grid.expand(config, REGISTRIES)
     read = Manifest.read(_written(manifest))
     assert read == manifest
     assert json.loads(run_spec.encode(read.runs[0].spec))["recipe"]["parameters"] == {

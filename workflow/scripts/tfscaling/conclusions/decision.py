@@ -165,13 +165,14 @@ def preferred(goal: str, near: Sequence[Row]) -> tuple[Row, str]:
     return left[0], "the best estimate, as they have the same nodes and devices"
 
 
-#: A goal where the configuration asks for it, and one where it is measured.
-WITH_QUEUE, ENERGY = "time_with_queue_s", "energy_kwh"
+#: A goal where it is measured, and goals where the configuration names them.
+ENERGY, WITH_QUEUE, NODE_HOURS = "energy_kwh", "time_with_queue_s", "node_hours"
 #: Metric → what the choice is for; the quality or the target of the work follows what ends so.
 GOALS = {
     "time_with_queue_s": "Shortest time with the wait in the queue",
     "execution_time_s": "Shortest time",
     "cost_usd": "Lowest cost",
+    NODE_HOURS: "Fewest node-hours",
     ENERGY: "Lowest energy",
     QUALITY: "Best ",
     "time_to_target_s": "Shortest time to ",
@@ -282,7 +283,8 @@ def decide(study: Study) -> list[Choice]:
     found = []
     for work, rows in study.works.items():
         search = study.searches.get(work)
-        goals = [goal for goal in GOALS if goal != WITH_QUEUE or goal == study.question.goal]
+        not_asked = {WITH_QUEUE, NODE_HOURS} - {study.question.goal}
+        goals = [goal for goal in GOALS if goal not in not_asked]
         for goal in goals if any(split(rows, samples)) else ():
             title = _title(goal, rows)
             if title is None:

@@ -133,7 +133,7 @@ def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFram
     """The comparison; projected times and costs have the intervals of `table`."""
     made, known = comparison.copy(), found.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
-    for name in ("execution_time_s", "cost_usd"):
+    for name in ("execution_time_s", "cost_usd", "node_hours"):
         for end in ("low", "high"):
             interval = known[f"{name}_{end}"].reindex(keys).to_numpy(float)
             made[f"{name}_{end}"] = made[f"{name}_{end}"].where(np.isnan(interval), interval)

@@ -221,14 +221,13 @@ def cancelled(number: int) -> Cause:
     return Cause(kind="cancelled", message=f"the launcher received {name}")
 
 
-#: What a rank of the workflow's own trainer does after an event, if it does not train. After the
-#: fourth and fifth it asks the GPUs' driver.
+#: What a rank of the workflow's own trainer does after an event, if it does not train; after
+#: `probed` it asks the GPUs' driver.
 _DOING_AFTER = {
     "start": Doing.LOADING,
     "imported": Doing.MEETING,
     "rendezvous": Doing.LOADING,
     "data": Doing.LOADING,
-    "sent": Doing.WAITING,
     "probed": Doing.WAITING,
     "end": Doing.ENDED,
 }

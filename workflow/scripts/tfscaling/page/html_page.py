@@ -155,6 +155,8 @@ def _record(row: RunRow, folder: Path) -> str:
     if row.record is None:
         return MISSING
     path = os.path.relpath(row.record, folder)
+    if not Path(row.record).exists():  # a page of published or copied results
+        return path
     return Link(path, quote(path.replace(os.sep, "/"), safe="/="))
 
 

@@ -158,7 +158,7 @@ class Plan:
 
     @property
     def if_needed(self) -> list[PlanRow]:
-        """The extra repeats of them, which are done only where an interval is too wide."""
+        """Those that are done only if a search still needs them, or a smaller batch fits."""
         return [row for row in self.rows if row.feasibility == IF_NEEDED]
 
 

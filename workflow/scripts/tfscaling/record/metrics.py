@@ -167,6 +167,8 @@ class PointMetrics(RunMetrics):
     cost_usd: Annotated[Amount, Metric("cost", "US dollars", "lower", 4, ends=_RANGE)] = NAN
     """nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / 3600:
     prorated by the second, without minimum charges, queue or boot."""
+    node_hours: Annotated[Amount, Metric("node-hours", "h", "lower", 4, ends=_RANGE)] = NAN
+    """nodes × execution_time_s / 3600."""
     energy_usd: Annotated[Amount, Metric("cost of energy", "US dollars", "lower", 5)] = NAN
     """energy_kwh × usd_per_kwh of the platform."""
     energy_kg_co2: Annotated[Amount, Metric("CO2", "kg", "lower", 5)] = NAN

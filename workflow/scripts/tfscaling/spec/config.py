@@ -25,6 +25,7 @@ QuestionGoal = Literal[
     "execution_time_s",
     "time_with_queue_s",
     "cost_usd",
+    "node_hours",
     "energy_kwh",
     "quality",
     "time_to_target_s",
@@ -126,16 +127,6 @@ _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 MetricName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FORM, 100)]
 
 
-class RepeatUntil(Keys, frozen=True, kw_only=True):
-    """The repeats of a configuration are enough when its interval is narrow."""
-
-    relative_interval: Annotated[float, Meta(gt=0, le=1)]
-    """A configuration is precise enough if the 95 % interval of its median `execution_time_s` is at
-    most this fraction of the median wide."""
-    repeats_max: Annotated[int, Meta(ge=2, le=10_000)] = 20
-    """A configuration gets at most this many runs."""
-
-
 #: Runs of a configuration that may show that it keeps limits.
 LIMITED_RUNS_MIN = 6
 #: The goals that a search can have.
@@ -212,9 +203,6 @@ class Block(Keys, frozen=True, kw_only=True):
     nodes."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
     """Runs of each configuration; fewer than 6 allow no 95 % interval of a median."""
-    repeat_until: RepeatUntil | None = None
-    """Configurations whose interval is too wide after `repeats` runs get extra repeats; null makes
-    none."""
     search: Search | UnsetType | None = UNSET
     """These configurations are searched; `repeats` is what the search is compared with. Without the
     key the top-level `search` applies; null makes `repeats` runs of each configuration."""
@@ -344,9 +332,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     label_smoothing: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     """This fraction of each label is spread over all classes in the trained loss, not in the loss
     of held-out examples."""
-    accumulate_steps: Annotated[int, number("parts", ge=1, le=1000)] = 1
-    """A replica computes its batch in this many equal parts: one update and one exchange of
-    gradients per step, in the memory of a part."""
     epochs: Annotated[int, Meta(ge=1, le=1_000_000)]
     """Passes over the training examples."""
     stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
@@ -662,7 +647,7 @@ class Limit(Keys, frozen=True, kw_only=True):
 
 #: Metrics that may have a limit besides the recipes' quality.
 LIMITED = (
-    *("execution_time_s", "time_with_queue_s", "cost_usd", "energy_kwh"),
+    *("execution_time_s", "time_with_queue_s", "cost_usd", "node_hours", "energy_kwh"),
     *("rank_memory_gb", "gpu_memory_gb"),
 )
 
@@ -675,7 +660,8 @@ class Question(Keys, frozen=True, kw_only=True):
     of the quality: the target. `time_with_queue_s` includes waiting and boot (docs/method.md)."""
     limits: dict[MetricName, Limit] = {}
     """Only configurations that are shown to keep these limits are recommended. Metrics: time, time
-    with queue, cost, energy, memory of ranks and GPUs, and the recipes' quality, by its name."""
+    with queue, cost, node-hours, energy, memory of ranks and GPUs, and the recipes' quality, by its
+    name."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )

@@ -43,7 +43,10 @@ SHARED_FOLDERS = ("datasets", "logs", "runs")
 REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
 #: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
 REMOVED = {
+    "accumulate_steps": "this key was removed; a compiled model may set Keras's own "
+    "gradient_accumulation_steps",
     "gradient_noise_scale": "this key was removed, without a replacement; delete it",
+    "repeat_until": "this key was removed; raise `repeats`: finished runs are kept",
     "all_reduce_benchmark": "this key was removed; delete it. A recipe's `attribution: true` "
     "measures how much of a step is communication",
     "log_folder": "this key was removed with `observe: tensorboard`; use `events` or `output`",

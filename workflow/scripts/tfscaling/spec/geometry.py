@@ -66,19 +66,8 @@ class Geometry:
 def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
     """(per-replica, global) batch size of a step in examples.
 
-    Raises ValueError when a batch cannot be split evenly over its replicas, or a replica's into the
-    parts that it computes one after the other.
+    Raises ValueError when a batch cannot be split evenly over its replicas.
     """
-    per_replica, total = _batch_sizes(recipe, geometry, replicas)
-    if per_replica % recipe.accumulate_steps:
-        raise ValueError(
-            f"a replica's batch of {per_replica} is not divisible by accumulate_steps "
-            f"{recipe.accumulate_steps}"
-        )
-    return per_replica, total
-
-
-def _batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
     workers = replicas // max(1, geometry.gpus_per_task)
     if isinstance(per_replica := recipe.per_replica_batch_size, int):
         return per_replica, per_replica * replicas

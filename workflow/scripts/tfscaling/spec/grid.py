@@ -37,7 +37,7 @@ from tfscaling.spec.config import (
 )
 from tfscaling.spec.configuration import SEVERAL, NotAllowed, RawConfig, Sources, naming_files
 from tfscaling.spec.geometry import batch_sizes
-from tfscaling.spec.manifest import Excluded, Grid, PlannedRun, PlannedSearch, SearchedPoint
+from tfscaling.spec.manifest import Excluded, Manifest, PlannedRun, PlannedSearch, SearchedPoint
 from tfscaling.spec.registries import Registries
 from tfscaling.spec.run_spec import Point, RunSpec
 
@@ -79,8 +79,8 @@ class _ImpossibleError(Exception):
     """The point cannot be run, and is excluded with this reason."""
 
 
-def expand(config: Config, registries: Registries) -> Grid:
-    """All runs that the configuration describes.
+def expand(config: Config, registries: Registries) -> Manifest:
+    """All runs that the configuration describes, in its order, and the points without runs.
 
     Raises NotAllowed for unknown names, impossible geometry, duplicate points and blocks that
     leave nothing to run. Points beyond a platform's limits are excluded with the reason, as are
@@ -96,10 +96,9 @@ def expand(config: Config, registries: Registries) -> Grid:
     for number, block in enumerate(config.grid):
         recipes.check_block(config, number, registries)
         before = len(runs)
-        until, search = block.repeat_until, config.search_of(block)
+        search = config.search_of(block)
         first = 1 if search else block.repeats
-        more = until or search
-        repeats = more.repeats_max if more else block.repeats
+        repeats = search.repeats_max if search else block.repeats
         _check_size(number, block, variants_of, before, repeats)
         points = [*_points(block, variants_of)]
         _check_exclusions(number, block, points)
@@ -135,7 +134,6 @@ def expand(config: Config, registries: Registries) -> Grid:
                 )
                 run = PlannedRun(
                     spec=spec,
-                    relative_interval=until.relative_interval if until else None,
                     extra_repeat=repeat > first,
                     usd_per_node_hour=price,
                     peak_tflops=platform.peak_at(recipe.precision_of_products),
@@ -154,7 +152,20 @@ def expand(config: Config, registries: Registries) -> Grid:
         else run
         for run in runs
     ]
-    return Grid(tuple(_with_later_runs(runs, searches)), tuple(excluded), searches)
+    used = dict.fromkeys(p.platform for p in (*block_of, *(out.point for out in excluded)))
+    return Manifest(
+        order_seed=config.seed,
+        targets=config.question.targets,
+        platforms={name: _titled(name, config.platforms[name]) for name in used},
+        synchronous_strategies=tuple(n for n, s in registries.strategies.items() if s.synchronous),
+        runs=tuple(_with_later_runs(runs, searches)),
+        excluded=tuple(excluded),
+        searches=searches,
+    )
+
+
+def _titled(name: str, platform: Platform) -> Platform:
+    return msgspec.structs.replace(platform, title=platform.title or name)
 
 
 def _check_size(
@@ -238,7 +249,7 @@ def beyond_dataset(
     return f"the global batch of {global_batch} examples exceeds {source}, {available}"
 
 
-def check_baseline(config: Config, grid: Grid) -> None:
+def check_baseline(config: Config, planned: Manifest) -> None:
     """Raise NotAllowed if no run of the grid is at the baseline that the comparison names.
 
     The name of a recipe with variants means each point's own variant, so that all points must be
@@ -246,7 +257,7 @@ def check_baseline(config: Config, grid: Grid) -> None:
     """
     place = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
-    points = {run.spec.point for run in grid.runs}
+    points = {run.spec.point for run in planned.runs}
     recipe = baseline.pop("recipe", None)
     of_recipe = {p for p in points if recipe in (None, p.recipe, variants.base(p.recipe))}
     if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in of_recipe):
@@ -258,15 +269,15 @@ def check_baseline(config: Config, grid: Grid) -> None:
         raise NotAllowed([*place, "recipe"], recipe, rule)
 
 
-def check_question(config: Config, grid: Grid) -> None:
+def check_question(config: Config, planned: Manifest) -> None:
     """Raise NotAllowed where the question cannot be answered."""
-    found = {run.spec.point.recipe: run.spec.recipe for run in grid.runs}
-    _check_limits_of_question(config, grid, found)
-    _check_goal(config, grid, found)
-    _check_choice(config, grid, found)
+    found = {run.spec.point.recipe: run.spec.recipe for run in planned.runs}
+    _check_limits_of_question(config, planned, found)
+    _check_goal(config, planned, found)
+    _check_choice(config, planned, found)
 
 
-def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
+def _check_goal(config: Config, planned: Manifest, found: Mapping[str, Recipe]) -> None:
     """Raise NotAllowed where runs cannot have the metric that the question asks for."""
     goal = config.question.goal
 
@@ -274,10 +285,10 @@ def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None
         return NotAllowed(["question", "goal"], goal, rule)
 
     if goal.startswith("cost_"):
-        for run in grid.runs:
+        for run in planned.runs:
             if run.usd_per_node_hour is None:
                 raise wrong(f"needs usd_per_node_hour of platform {run.spec.point.platform}")
-    if grid.searches and goal not in SEARCH_GOALS:
+    if planned.searches and goal not in SEARCH_GOALS:
         raise wrong(f"no goal of a search; allowed: {', '.join(SEARCH_GOALS)}, or `search: null`")
     for name, recipe in found.items():
         is_short = recipe.stop_after_steps is not None
@@ -296,7 +307,9 @@ def _check_goal(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
-def _check_limits_of_question(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
+def _check_limits_of_question(
+    config: Config, planned: Manifest, found: Mapping[str, Recipe]
+) -> None:
     """Raise NotAllowed for a limit that no run can be held to."""
     for name, limit in config.question.limits.items():
 
@@ -317,7 +330,7 @@ def _check_limits_of_question(config: Config, grid: Grid, found: Mapping[str, Re
         if (limit.at_most is None) == (better == "lower"):
             side = "at_most" if better == "lower" else "at_least"
             raise wrong(f"{better} values are better; allowed: {side}")
-        if name == "cost_usd" and any(run.usd_per_node_hour is None for run in grid.runs):
+        if name == "cost_usd" and any(run.usd_per_node_hour is None for run in planned.runs):
             raise wrong("needs usd_per_node_hour of all platforms in the grid")
         if own and all(recipe.stop_after_steps is not None for recipe in own):
             raise wrong("all recipes with it have stop_after_steps, and quality is not projected")
@@ -329,10 +342,10 @@ def _check_limits_of_question(config: Config, grid: Grid, found: Mapping[str, Re
             raise wrong(f"allowed: worse than {best:g}, the best possible")
 
 
-def _check_choice(config: Config, grid: Grid, found: Mapping[str, Recipe]) -> None:
+def _check_choice(config: Config, planned: Manifest, found: Mapping[str, Recipe]) -> None:
     """Raise NotAllowed where configurations of several recipes cannot be compared."""
     question = config.question
-    works = {(run.spec.point.model, run.spec.point.recipe) for run in grid.runs}
+    works = {(run.spec.point.model, run.spec.point.recipe) for run in planned.runs}
 
     def wrong(rule: str) -> NotAllowed:
         rule = f"{rule}; or choose without model and recipe"
@@ -499,15 +512,10 @@ def _with_later_runs(
         yield msgspec.structs.replace(run, extra_repeat=True) if is_later else run
 
 
-class Accepted(NamedTuple):
-    """What a configuration asks for."""
-
-    config: Config
-    grid: Grid
-
-
-def accept(merged: RawConfig, registries: Registries, sources: Sources = ()) -> Accepted:
-    """The merged configuration with its types, and the grid that it expands to.
+def accept(
+    merged: RawConfig, registries: Registries, sources: Sources = ()
+) -> tuple[Config, Manifest]:
+    """The merged configuration with its types, and the manifest of its grid.
 
     `sources` are the files that it was merged from. Raises ConfigError for the first thing that is
     not allowed: one line with file, key, value and what is allowed.
@@ -518,7 +526,7 @@ def accept(merged: RawConfig, registries: Registries, sources: Sources = ()) -> 
         platforms.check(config.platforms)
         platforms.check_cluster(config)
         registries.check_names(config)
-        expanded = expand(config, registries)
-        check_baseline(config, expanded)
-        check_question(config, expanded)
-    return Accepted(config, expanded)
+        planned = expand(config, registries)
+        check_baseline(config, planned)
+        check_question(config, planned)
+    return config, planned

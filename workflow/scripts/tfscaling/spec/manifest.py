@@ -6,16 +6,13 @@ the existing records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
-from tfscaling.spec.config import Config, Limit, Platform, Quality, Search
-from tfscaling.spec.registries import Strategy
+from tfscaling.spec.config import Limit, Platform, Quality, Search
 from tfscaling.spec.run_spec import Point, RunSpec
 
 SCHEMA_VERSION = 4
@@ -29,10 +26,8 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A run of the grid, and what does not change it."""
 
     spec: RunSpec
-    relative_interval: float | None = None
-    """Width that the interval of the time may have, over the median."""
     extra_repeat: bool = False
-    """Made only if the runs before leave the interval too wide."""
+    """Made only if the search still needs it."""
     smaller: str | None = None
     """The folder of the point with half of the batch: made only if all its runs fit in memory."""
     usd_per_node_hour: float | None = None
@@ -75,14 +70,6 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     points: tuple[SearchedPoint, ...]
 
 
-class Grid(NamedTuple):
-    """All runs in the order of the configuration, the points left out, and the searches."""
-
-    runs: tuple[PlannedRun, ...]
-    excluded: tuple[Excluded, ...]
-    searches: tuple[PlannedSearch, ...] = ()
-
-
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that is planned."""
 
@@ -98,24 +85,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
     searches: tuple[PlannedSearch, ...] = ()
-
-    @classmethod
-    def of(cls, config: Config, grid: Grid, strategies: Mapping[str, Strategy]) -> Manifest:
-        """The manifest of a configuration whose grid is expanded."""
-        points = [*(run.spec.point for run in grid.runs), *(out.point for out in grid.excluded)]
-        return cls(
-            order_seed=config.seed,
-            targets=config.question.targets,
-            platforms={
-                name: msgspec.structs.replace(platform, title=platform.title or name)
-                for name in dict.fromkeys(point.platform for point in points)
-                for platform in [config.platforms[name]]
-            },
-            synchronous_strategies=tuple(n for n, s in strategies.items() if s.synchronous),
-            runs=grid.runs,
-            excluded=grid.excluded,
-            searches=grid.searches,
-        )
 
     @property
     def qualities(self) -> dict[str, Quality]:

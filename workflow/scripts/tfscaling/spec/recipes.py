@@ -46,7 +46,6 @@ _ALL_REDUCE = f"single, mirrored, multi_worker_mirrored, {MPI_STRATEGY}"
 #: Keys without meaning for parameter servers → why.
 _NO_SERVERS = {
     "attribution": "without which no step can be made",
-    "accumulate_steps": "with which workers hold no weights",
     "checkpoint_every_epochs": "whose state is not written",
     "checkpoint_every_s": "whose state is not written",
     "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
@@ -184,15 +183,6 @@ def check_block(config: Config, number: int, registries: Registries) -> None:
         if not rule.axes:
             allowed = f"allowed: also values of at least one axis: {', '.join(POINT_AXES)}"
             raise NotAllowed(["grid", number, "exclude", index], msgspec.to_builtins(rule), allowed)
-    if (until := block.repeat_until) is None:
-        return
-    place: tuple[str | int, ...] = ("grid", number, "repeat_until")
-    if until.repeats_max <= block.repeats:
-        allowed = f"allowed: more than repeats, {block.repeats}"
-        raise NotAllowed([*place, "repeats_max"], until.repeats_max, allowed)
-    if config.search_of(block):
-        allowed = "a search says itself which runs it needs; allowed: null, or `search: null` here"
-        raise NotAllowed([*place, "relative_interval"], until.relative_interval, allowed)
 
 
 def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | None:

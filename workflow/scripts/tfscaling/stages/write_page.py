@@ -25,7 +25,7 @@ from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
 from tfscaling.tables.data_warnings import DataWarning
-from tfscaling.tables.table_rows import point_of, rows_of
+from tfscaling.tables.table_rows import is_known, point_of, rows_of
 
 
 def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
@@ -51,7 +51,7 @@ def lines_first(study: StudyFolder) -> list[Point]:
         return []
     evidence, goal = write_tables.evidence_of(study), study.config.question.goal
     chosen = [row for row in rows_of(study.read("decision")) if row["goal"] == goal]
-    taken = [point_of(row) for row in chosen if row["platform"] is not None]
+    taken = [point_of(row) for row in chosen if is_known(row["platform"])]
     by_rank = [
         [point_of(row) for row in ranked(goal, evidence.compared(rows, goal)[0])]
         for rows in evidence.works.values()

@@ -1,4 +1,4 @@
-"""What to run next: the plan with its price and how it is submitted, and rounds of extra repeats.
+"""What to run next: the plan with its price and how it is submitted, and rounds of further runs.
 
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
@@ -277,12 +277,6 @@ def assess_repeats(study: StudyFolder) -> None:
     previous = extra_repeats.read(file_of_round(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()
     made = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
-    for point in made.points:
-        width = point.relative_interval
-        shown = "no interval" if width is None else f"interval {width:.1%} of the median"
-        axes = f"platform {point.platform}, recipe {point.recipe}, nodes {point.nodes}"
-        diverged = f", {point.diverged} diverged" if point.diverged else ""
-        print(f"{axes}: {point.repeats} runs{diverged}, {shown}: {point.verdict}")
     for search in made.searches:
         more = f", {len(search.wanted)} run next" if search.wanted else ""
         ended = "decided" if search.is_decided else "undecided"
@@ -290,7 +284,7 @@ def assess_repeats(study: StudyFolder) -> None:
             f"search, {search.work}: {len(search.left)} of {search.points} "
             f"configurations are excluded{more or f'; {ended}'}"
         )
-    print(f"round {number}: {made.added} extra repeats")
+    print(f"round {number}: {made.added} more runs")
     run_record.write_json(file_of_round(study, number), made)
 
 

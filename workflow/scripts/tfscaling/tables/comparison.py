@@ -128,7 +128,8 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         row.energy_of = energy_of.pop()
     elif energy_of:
         reasons.append(f"runs have energies of different parts: {', '.join(sorted(energy_of))}")
-    for name in (*RUN_METRICS, QUALITY, "share_of_peak", "cost_usd", *OF_ENERGY, *OF_ALL_RUNS):
+    of_runs = (QUALITY, "share_of_peak", "cost_usd", "node_hours")
+    for name in (*RUN_METRICS, *of_runs, *OF_ENERGY, *OF_ALL_RUNS):
         values = [value for run in valid if is_known(value := getattr(run, name))]
         if name in ("energy_kwh", *OF_ENERGY) and not row.energy_of:
             values = []

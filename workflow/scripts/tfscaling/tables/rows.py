@@ -263,6 +263,7 @@ class RunRow(RunMetrics, TypedRow):
     """Examples trained over all epochs; null without a record."""
     share_of_peak: Amount = NAN
     cost_usd: Amount = NAN
+    node_hours: Amount = NAN
     energy_usd: Amount = NAN
     energy_kg_co2: Amount = NAN
     energy_of: str | None = None

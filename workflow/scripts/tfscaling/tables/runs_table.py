@@ -79,7 +79,7 @@ def run_tables(
     and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
     without metrics), does_not_fit (it ran out of memory), failed, unfinished (started, left neither
     a record nor a failure: still running, or killed), stale (made with other parameters, by other
-    code or of other data) or missing; extra repeats (`repeat_until`) have a row once they were
+    code or of other data) or missing; extra repeats of a search have a row once they were
     started. A stale run has the `record` of its parameters if there is one: it is rerun only on
     request.
     `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
@@ -280,6 +280,7 @@ def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
     if record.resumed is not None:
         row.time_with_queue_s = NAN  # the earlier attempts' waits are not known
     row.cost_usd = _cost_usd(run, row.execution_time_s)
+    row.node_hours = run.spec.point.nodes * row.execution_time_s / 3600
 
 
 def _set_energy(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
@@ -313,6 +314,7 @@ def _project(row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun) -
     row.time_with_queue_s = NAN  # a short job waits for less time than the whole
     row.energy_kwh = NAN  # it is measured, never projected
     row.cost_usd = _cost_usd(run, row.execution_time_s)
+    row.node_hours = run.spec.point.nodes * row.execution_time_s / 3600
     row.projected_from_steps, row.projected_to_steps = short.steps, short.steps_of_whole
     row.projection_error_s = number(whole.error_s)
 

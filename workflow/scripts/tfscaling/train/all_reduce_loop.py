@@ -119,22 +119,6 @@ class AllReduceLoop(TrainingLoop):
 
         `examples` is the number of examples of the global batch that count.
         """
-        count = self.recipe.accumulate_steps
-        if count == 1:
-            return self._gradients_of_part(batch, weights, examples)
-        loss, done = 0.0, None
-        total: list[Any] | None = None
-        for part in optimizers.parts_of((batch, weights), count):
-            own_batch, own_weights = part(done)
-            own_loss, gradients = self._gradients_of_part(own_batch, own_weights, examples)
-            total = optimizers.summed_parts(total, gradients)
-            loss += own_loss
-            # the gradient that the backward pass makes last
-            done = next(gradient for gradient in total if gradient is not None)
-        assert total is not None
-        return loss, total
-
-    def _gradients_of_part(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
         x, answers = batch
         with self.tf.GradientTape() as tape:
             sums = self._forward(x, answers, weights, training=True)

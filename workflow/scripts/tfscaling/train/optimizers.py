@@ -6,17 +6,12 @@ update that an overflow of the loss scale skips does not count.
 
 SGD and Adam update a variable by one operation of TensorFlow. Keras writes several, and each reads
 and writes arrays as large as the variable.
-
-Replicas may accumulate gradients over parts of a batch. Keras's `gradient_accumulation_steps`
-decides in a condition whether gradients are exchanged, where tf.distribute allows no collective:
-with several replicas it fails or exchanges each part. Here each replica computes its parts one
-after the other, and calls the optimizer once.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -266,34 +261,3 @@ def before_cast(gradient: Any) -> Any:
         return None
     before = gradient.op.inputs[0]
     return before if before.dtype == tf.bfloat16 else None
-
-
-def parts_of(batch: Any, count: int) -> Iterator[Callable[[Any], Any]]:
-    """For each of `count` equal parts of a nest of tensors: what gives it after another value.
-
-    A part that is taken `after` a value is available once the value is: parts are computed one
-    after the other, in the memory of one.
-    """
-    import tensorflow as tf
-
-    for number in range(count):
-
-        def part(after: Any, number: int = number) -> Any:
-            def rows(whole: Any) -> Any:
-                size = whole.shape[0] // count
-                return tf.identity(whole[number * size : (number + 1) * size])
-
-            with tf.control_dependencies([] if after is None else [after]):
-                return tf.nest.map_structure(rows, batch)
-
-        yield part
-
-
-def summed_parts(gradients: list[Any] | None, more: list[Any]) -> list[Any]:
-    """The sums of gradients of the same variables, dense; None of one without a gradient."""
-    import tensorflow as tf
-
-    dense = [None if g is None else tf.convert_to_tensor(g) for g in more]
-    if gradients is None:
-        return dense
-    return [None if h is None else g + h for g, h in zip(gradients, dense, strict=True)]

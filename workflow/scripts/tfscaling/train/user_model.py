@@ -31,8 +31,6 @@ NEVER_CALLED = (
 _ENDING = ("CosineDecay", "PolynomialDecay")
 #: Methods that say how a model trains and is measured.
 OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
-#: Keys of the recipe for the workflow's own loss, and their defaults.
-_OF_CLASSIFIERS = {"label_smoothing": 0.0, "accumulate_steps": 1}
 #: Activations whose result is no logit: the loss would apply a softmax to it once more.
 PROBABILITIES = ("softmax", "sigmoid")
 #: Settings of `compile()` that say what is trained and measured, and their defaults.
@@ -148,12 +146,11 @@ def compile_as_asked(
     Keys that the recipe does not give leave the compiled ones. Raises ModelError where the model
     needs one of them, or cannot take it.
     """
-    for key, default in _OF_CLASSIFIERS.items():
-        if getattr(recipe, key) != default:
-            raise ModelError(
-                f"the model's own loss trains it, which the recipe's {key} cannot follow: leave it "
-                "out, or let the recipe's `loss` be sparse_categorical_crossentropy"
-            )
+    if recipe.label_smoothing:
+        raise ModelError(
+            "the model's own loss trains it, which the recipe's label_smoothing cannot follow: "
+            "leave it out, or let the recipe's `loss` be sparse_categorical_crossentropy"
+        )
     if not model.compiled:
         if has_own(model, "compile"):
             raise ModelError("the model has its own compile(); call it in the function")
