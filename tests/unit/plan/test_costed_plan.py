@@ -17,7 +17,7 @@ from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.spec import configuration, grid
-from tfscaling.spec.config import Config
+from tfscaling.spec.config import Config, Limit, Question
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.stages import write_plan as script
 
@@ -214,6 +214,19 @@ def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path
     assert ["all", "4", "3.000", "10.80", "2:00:00"] in rows
     assert "- 0 of 4 runs" in text
     assert "assumption" not in text
+
+
+@pytest.mark.parametrize("is_too_short", [True, False])
+def test_a_deadline_below_the_measured_start_up_is_named(
+    is_too_short: bool, tmp_path: Path
+) -> None:
+    config = config_of(repeats=2)
+    record_with(tmp_path, planned_runs(config)[0])
+    startup_s = plan_of(config, tmp_path).startup_s
+    assert startup_s > 0
+    limit = Limit(at_most=startup_s * (0.5 if is_too_short else 2))
+    asked = replace(config, question=Question(limits={"execution_time_s": limit}))
+    assert ("question.limits.execution_time_s" in page(asked, tmp_path)) == is_too_short
 
 
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_what_is_not_planned_stays_there(manifest: Manifest) -> None:
 
 def written(manifest: Manifest, there: Path) -> StudyFolder:
     """The folder of the study, with its manifest."""
-    (HERE / "main").mkdir(exist_ok=True)
+    (HERE / "main/details").mkdir(parents=True, exist_ok=True)
     manifest.write(HERE / "main/details/manifest.json")
     return StudyFolder(HERE / "main", other=there)
 

@@ -141,7 +141,7 @@ class Plan:
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     Runs that a search no longer needs are no rows of the plan. `stale` runs of other code or data
     are rerun only with `rerun: stale`. `spent` is what was paid for so far, failed attempts at any
-    of the runs included.
+    of the runs included. `startup_s` is the shortest time from start to training of a valid run.
     """
 
     rows: list[PlanRow]
@@ -150,6 +150,7 @@ class Plan:
     stale: int = 0
     spent: Spent = field(default_factory=Spent)
     searches: list[SearchCost] = field(default_factory=list)
+    startup_s: float = math.nan
 
     @property
     def runs(self) -> list[PlanRow]:
@@ -227,6 +228,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         kept,
         attempts.spent(table.to_dict("records")),
         [_cost_of(search, due, takes) for search in searches],
+        float((table["execution_time_s"] - table["train_time_s"]).min()),
     )
 
 

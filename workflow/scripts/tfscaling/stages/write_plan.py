@@ -246,6 +246,12 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             f"{len(made.if_needed)} runs are done only if the others leave open what they are to "
             "show: sums are upper bounds."
         )
+    found += [
+        f"question.limits.{name}: at most {limit.value:g} s is less than the shortest start-up "
+        f"measured so far, {made.startup_s:.3g} s: no configuration is expected to keep it."
+        for name, limit in config.question.limits.items()
+        if name in ("execution_time_s", "time_with_queue_s") and limit.value < made.startup_s
+    ]
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(
