@@ -112,6 +112,9 @@ ADDITIONS = {
         from tfscaling.tables.display import TextTable
 
 
+        COLUMNS = ("platform", "nodes")
+
+
         def table(study: Study) -> pd.DataFrame:
             return study.comparison.nlargest(1, "execution_time_s")[["platform", "nodes"]]
 
@@ -134,6 +137,7 @@ CONFIG_KEY = '''
     """What readers of the tables should know."""
 '''
 OVERLAY: dict[str, Any] = {
+    "export": ["markdown", "svg"],
     "study": "added",
     "grid": [
         {
