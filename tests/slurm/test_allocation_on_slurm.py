@@ -84,7 +84,7 @@ def test_a_killed_driver_resumes_in_the_same_allocation(
     for size in NODES:
         used = Counter(h for r in records if r["axes"]["nodes"] == size for h in hosts_of(r))
         assert len(used) == 3
-    nodes = project.table("results/main/tables/nodes.csv")
+    nodes = project.table("results/main/details/conclusions/nodes.csv")
     assert [each["node"] for each in nodes if each["is_slow"] == "True"] == [SLOW]
     # nothing is held when the sweep has ended
     wait_for(lambda: not small.run("squeue", "--noheader"), "the allocation's end")

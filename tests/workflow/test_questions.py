@@ -39,6 +39,6 @@ def asked(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.mark.parametrize("overlay", ANSWERS)
 def test_the_right_configuration_is_named(asked: Project, overlay: str) -> None:
     study, goal, recipe, nodes = ANSWERS[overlay]
-    rows = asked.table(f"results/{study}/tables/decision.csv")
+    rows = asked.table(f"results/{study}/details/conclusions/decision.csv")
     chosen = [row for row in rows if row["goal"] == goal and row["recipe"] == recipe]
     assert [(float(row["nodes"]), row["support"]) for row in chosen] == [(nodes, "supported")]

@@ -308,3 +308,19 @@ def test_configurations_that_may_mislead_are_serious_warnings(tmp_path: Path) ->
     for kind, number in zip(kinds, (2, 6, 6), strict=True):
         assert (found[kind].severity, found[kind].runs) == (SERIOUS, number)
         assert nodes_of(found[kind]) == [2]
+
+
+def test_a_slow_node_is_named_with_the_configurations_that_had_it(tmp_path: Path) -> None:
+    def on_four_nodes(run: PlannedRun, record: dict[str, Any]) -> None:
+        first = run.spec.repeat + run.spec.point.nodes
+        for rank in record["ranks"]:
+            rank["host"] = f"node{(first + rank['rank']) % 4}"
+        factor = 2 if "node3" in {rank["host"] for rank in record["ranks"]} else 1
+        times = record["phases"]
+        for name in ("train_time_s", "execution_time_s"):
+            times[name] *= factor
+
+    planned = written(config_of(repeats=8), tmp_path, on_four_nodes)
+    warning = found(planned, tmp_path)["slow_nodes"]
+    assert "node3" in warning.text and "node2" not in warning.text
+    assert nodes_of(warning) == [1, 2]

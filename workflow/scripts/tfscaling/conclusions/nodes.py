@@ -6,26 +6,17 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
-from tfscaling.record.run_states import RunState
 from tfscaling.tables.display import Number, TextTable
-from tfscaling.tables.node_effects import node_effects
-from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
+from tfscaling.tables.node_effects import of_platforms
+from tfscaling.tables.table_rows import Row, rows_of
 
 COLUMNS = ("platform", "node", "runs", "factor", "factor_low", "factor_high", "is_slow")
 
 
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per node of a platform whose effect the runs show."""
-    platforms: dict[str, list[tuple[object, list[str], float]]] = {}
-    for run in study.run_rows:
-        if run.status == RunState.OK and run.hosts and is_known(run.execution_time_s):
-            found = (point_of(run), run.hosts.split(), float(run.execution_time_s))
-            platforms.setdefault(run.platform, []).append(found)
-    rows = [
-        (platform, node, runs, factor, low, high, is_slow)
-        for platform, found in platforms.items()
-        for node, runs, factor, low, high, is_slow in node_effects(*zip(*found, strict=True))
-    ]
+    effects = of_platforms(study.run_rows)
+    rows = [(platform, *each) for platform, found in effects.items() for each in found]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

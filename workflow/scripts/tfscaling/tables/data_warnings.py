@@ -26,6 +26,7 @@ from tfscaling.spec.run_spec import Point
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
 from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
+from tfscaling.tables.node_effects import of_platforms
 from tfscaling.tables.rows import PointRow, RunRow
 from tfscaling.tables.table_rows import is_known, point_of
 
@@ -249,6 +250,16 @@ def _wide_scatter(tables: Tables) -> Found:
     return tables.about(points, number, most=f"{SCATTER_MAX:.0%}")
 
 
+def _slow_nodes(tables: Tables) -> Iterator[Found]:
+    for platform, effects in of_platforms(tables.valid).items():
+        slow = {each.node: each for each in effects if each.is_slow}
+        own = (run for run in tables.valid if run.platform == platform)
+        runs = [run for run in own if not slow.keys().isdisjoint((run.hosts or "").split())]
+        named = ", ".join(f"{node} ({each.factor:.2f} times)" for node, each in slow.items())
+        points = dict.fromkeys(point_of(run) for run in runs)
+        yield tables.about(points, len(runs), nodes=named)
+
+
 def _points(is_concerned: Callable[[PointRow], bool]) -> Callable[[Tables], Found]:
     """A rule about the measured points for which this is true."""
     return lambda tables: tables.about(p for p, row in tables.measured.items() if is_concerned(row))
@@ -266,6 +277,7 @@ RULES: dict[str, tuple[str, Callable[[Tables], Found | Iterable[Found]]]] = {
     "other_data": (SERIOUS, _other_data),
     "failed_attempts": (SERIOUS, _failed_attempts),
     "wide_scatter": (SERIOUS, _wide_scatter),
+    "slow_nodes": (SERIOUS, _slow_nodes),
     "unknown_work": (LIMITED, _points(lambda row: not is_known(row.examples_trained))),
     "of_runs": (SERIOUS, _texts("warnings")),
     "not_valid": (LIMITED, _not_valid),

@@ -8,14 +8,21 @@ all nodes together; the other nodes are alike. Simulated: benchmarks/node_effect
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import chain, combinations
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
+from tfscaling.record.run_states import RunState
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables.estimates import CONFIDENCE, Array
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import is_known, point_of
+
+#: With more nodes than this, two slow nodes that hide each other are not looked for.
+PAIRS_MAX = 24
 
 
 class NodeEffect(NamedTuple):
@@ -53,6 +60,16 @@ def node_effects(
     return found
 
 
+def of_platforms(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
+    """Platform → the effects of its nodes, from the execution times of valid runs."""
+    found: dict[str, list[tuple[Point, list[str], float]]] = {}
+    for run in runs:
+        if run.status == RunState.OK and run.hosts and is_known(run.execution_time_s):
+            row = (point_of(run), run.hosts.split(), float(run.execution_time_s))
+            found.setdefault(run.platform, []).append(row)
+    return {name: node_effects(*zip(*rows, strict=True)) for name, rows in found.items()}
+
+
 class _Estimate(NamedTuple):
     """An effect with its standard error and the degrees of freedom."""
 
@@ -76,9 +93,10 @@ class _Fit:
     ) -> None:
         self.nodes = sorted(set(chain.from_iterable(parts)))
         self.has = np.array([[node in part for node in self.nodes] for part in parts], bool)
-        levels = list(dict.fromkeys(configurations))
-        self._levels = np.array([[c == level for level in levels] for c in configurations], float)
-        self._logs = np.log(np.asarray(times_s, float))
+        places = {level: place for place, level in enumerate(dict.fromkeys(configurations))}
+        self._level = np.array([places[level] for level in configurations])
+        self._counts = np.bincount(self._level)
+        self._logs = self._centred(np.log(np.asarray(times_s, float)))
         self.slow: list[int] = []
         while found := self._next():
             self.slow = sorted([*self.slow, *found], key=self._mean, reverse=True)
@@ -88,10 +106,13 @@ class _Fit:
         tail = (1 - CONFIDENCE) / 2 / (tests or 2 * len(self.nodes))
         return float(stdtrit(freedom, 1 - tail))
 
+    def _centred(self, values: Array) -> Array:
+        """The values of runs without the means of their configurations."""
+        return values - (np.bincount(self._level, values) / self._counts)[self._level]
+
     def _mean(self, place: int) -> float:
         """The mean of runs with a node, less the mean of their configurations."""
-        fitted = self._levels @ np.linalg.lstsq(self._levels, self._logs, rcond=None)[0]
-        return float((self._logs - fitted)[self.has[:, place]].mean())
+        return float(self._logs[self.has[:, place]].mean())
 
     def last(self, places: Sequence[int]) -> _Estimate | None:
         """The effect of the last node, if a run is as slow as the first of these that it has.
@@ -100,15 +121,13 @@ class _Fit:
         """
         left, columns = np.ones(len(self._logs), bool), []
         for place in places:
-            columns.append((left & self.has[:, place]).astype(float))
+            columns.append(self._centred((left & self.has[:, place]).astype(float)))
             left &= ~self.has[:, place]
-        design = np.column_stack([self._levels, *columns])
-        if np.linalg.matrix_rank(design) < design.shape[1]:
+        design = np.column_stack(columns)
+        freedom = len(self._logs) - len(self._counts) - len(places)
+        if freedom < 2 or np.linalg.matrix_rank(design, tol=1e-9) < len(places):
             return None
         solution, *_ = np.linalg.lstsq(design, self._logs, rcond=None)
-        freedom = len(self._logs) - design.shape[1]
-        if freedom < 2:
-            return None
         variance = ((self._logs - design @ solution) ** 2).sum() / freedom
         error = np.sqrt(variance * np.linalg.inv(design.T @ design)[-1, -1])
         return _Estimate(float(solution[-1]), float(error), freedom)
@@ -117,7 +136,7 @@ class _Fit:
         """One more node that is shown to be slow, else two at once, else none."""
         rest = [n for n in range(len(self.nodes)) if n not in self.slow]
         found: dict[tuple[int, ...], float] = {(n,): self._test(n) for n in rest}
-        if not any(found.values()):
+        if not any(found.values()) and len(rest) <= PAIRS_MAX:
             pairs = list(combinations(rest, 2))
             # each must be slow given the other
             tests = 2 * len(pairs)
