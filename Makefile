@@ -114,6 +114,7 @@ schemas: setup #- write what is generated from the types
 	workflow/schemas/generate.py
 
 docs: .venv-docs/.installed #- the documentation as a site: .site/html/index.html
+	python docs/screenshots/make.py --examples .site/examples >/dev/null
 	.venv-docs/bin/python docs/build_site.py
 
 bench: setup #- CPU time of the workflow itself

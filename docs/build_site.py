@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the documentation as a site in .site/html; any warning, as a dead link, is an error.
 
-INPUTS   the Markdown files of the repository and what they link to; mkdocs.yml
+INPUTS   the Markdown files of the repository and what they link to; mkdocs.yml; .site/examples
 OUTPUTS  .site/source, those files in their folders; .site/html, the site
 """
 
@@ -14,6 +14,8 @@ import sys
 import documents
 
 SOURCE = documents.REPOSITORY / ".site/source"
+#: Complete pages of results, from docs/screenshots/make.py.
+EXAMPLES = documents.REPOSITORY / ".site/examples"
 
 
 #: A quotation that GitHub shows as an alert.
@@ -39,6 +41,7 @@ def main() -> None:
     for page in pages:
         target = SOURCE / page.relative_to(documents.REPOSITORY)
         target.write_text(with_admonitions(page.read_text(encoding="utf-8")), encoding="utf-8")
+    shutil.copytree(EXAMPLES, SOURCE / "examples", dirs_exist_ok=True)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=documents.REPOSITORY, env=environ, check=False)

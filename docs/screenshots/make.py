@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Make the pages of three kept studies, and pictures of their first screens at 1300 and 400 pixels.
 
+With --examples: the live examples of the documentation instead.
+
 INPUTS   <page>/runs.csv, <page>/epochs.csv and the overlay of each page, beside this file; the
          configuration in config/; Chromium, for the pictures
 OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png beside this file
@@ -32,10 +34,17 @@ from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
 #: Page → the overlay of its study.
 PAGES = {
-    "demo": ROOT / "config" / "demo.yaml",
+    "demo": HERE / "demo" / "config.yaml",
     "sweep": HERE / "sweep" / "config.yaml",
     "failures": HERE / "failures" / "config.yaml",
 }
+#: Live example of the documentation → the overlay of its study, and its title.
+EXAMPLES = {
+    "published": (ROOT / "config/published.yaml", "Published data, nothing measured here"),
+    "worked-example": (ROOT / "config/repeats-study.yaml", "Worked example"),
+}
+#: Tables of runs that live examples have.
+RUNS = {"worked-example": ROOT / "docs/repeats-study/runs.csv"}
 #: Width → height of a first screen, in pixels.
 SCREENS = {1300: 850, 400: 800}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -51,7 +60,12 @@ _WINDOW_MIN = 500
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="pages stay here; else only pictures are made")
+    parser.add_argument("--examples", type=Path, help="write the live examples here, no picture")
     args = parser.parse_args()
+    if args.examples:
+        for name in EXAMPLES:
+            write_example(name, args.examples)
+        return
     if CHROMIUM is None:
         parser.error("there is no chromium")
     with tempfile.TemporaryDirectory() as temporary:
@@ -63,22 +77,45 @@ def main() -> None:
                 print(picture.relative_to(ROOT))
 
 
-def make(name: str, folder: Path) -> Path:
-    """Tables, plots and page of a kept study; returns the page."""
+def write_example(name: str, folder: Path) -> None:
+    """Write <name>.html of a live example."""
+    overlay, title = EXAMPLES[name]
+    with tempfile.TemporaryDirectory() as temporary:
+        study = planned(overlay, Path(temporary) / name, {"title": title})
+        stages.collect(study)  # no run has a record: all are missing
+        if name in RUNS:
+            columns = list(runs_table.RUN_COLUMNS)
+            texts = pd.read_csv(RUNS[name], dtype=str, keep_default_na=False)
+            texts.reindex(columns=columns).to_csv(study.table("runs"), index=False)
+        for stage in (stages.compare, stages.analyse, write_page.page):
+            stage(study)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(study.folder / "report.html", folder / f"{name}.html")
+
+
+def planned(overlay: Path, folder: Path, comparison: dict[str, object]) -> StudyFolder:
+    """The folder of a study with its configuration and manifest."""
     raw: dict[str, object] = {}
-    for path in (ROOT / "config/config.yaml", ROOT / "config/platforms.yaml", PAGES[name]):
+    for path in (ROOT / "config/config.yaml", ROOT / "config/platforms.yaml", overlay):
         update_config(raw, config_files.read(path))
-    raw["grid"] = config_files.read(PAGES[name])["grid"]
+    raw["grid"] = config_files.read(overlay)["grid"]
+    update_config(raw, {"comparison": comparison})
     config = configuration.validate(raw)
     manifest = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)
+    (study.details / "config.json").write_bytes(msgspec.json.encode(config))
+    manifest.write(study.details / "manifest.json")
+    return study
+
+
+def make(name: str, folder: Path) -> Path:
+    """Tables, plots and page of a kept study; returns the page."""
+    study = planned(PAGES[name], folder, {})
     kept = {"runs": runs_table.RUN_COLUMNS, "epochs": runs_table.EPOCH_COLUMNS}
     for table, columns in kept.items():  # columns that are newer than the file are empty
         texts = pd.read_csv(HERE / name / f"{table}.csv", dtype=str, keep_default_na=False)
         texts.reindex(columns=list(columns)).to_csv(study.table(table), index=False)
-    (study.details / "config.json").write_bytes(msgspec.json.encode(config))
-    manifest.write(study.details / "manifest.json")
     for stage in (stages.compare, stages.analyse, write_page.page):
         stage(study)
     return folder / "report.html"
