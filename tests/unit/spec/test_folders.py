@@ -1,16 +1,14 @@
-"""No study writes into shared folders; what an earlier grid left in its own is removed."""
+"""No study writes into shared folders."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
 from builders import REPOSITORY, raw_config, valid_config
 from tfscaling.spec import configuration
 from tfscaling.spec.configuration import SHARED_FOLDERS, ConfigError
-from tfscaling.stages import write_tables
 
 RULES = REPOSITORY / "workflow" / "rules"
 PROFILES = REPOSITORY / "profiles"
@@ -44,10 +42,3 @@ def test_the_shared_folders_are_those_that_rules_and_profiles_name() -> None:
 def test_each_configuration_of_the_repository_is_a_study_of_its_own() -> None:
     studies = [yaml.safe_load(path.read_text())["study"] for path in OVERLAYS]
     assert len(studies) == len(set(studies)) > 1
-
-
-def test_tables_of_platforms_that_the_grid_no_longer_has_are_removed(tmp_path: Path) -> None:
-    for name in ("kept.md", "removed.md", "note.txt"):
-        (tmp_path / name).touch()
-    write_tables.remove_others(tmp_path, ["kept"])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.md", "note.txt"]
