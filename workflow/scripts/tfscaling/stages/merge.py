@@ -52,7 +52,8 @@ def run(study: StudyFolder) -> None:
     take(found, here, there)
     print(f"{text_lines.count(len(found.taken), 'record')} taken, {found.alike} here already")
     if found.taken:  # by runs of other clusters, which no rule makes here
-        study.table("runs").unlink(missing_ok=True)
+        for name in ("runs", "comparison"):
+            study.table(name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
