@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from project import REPOSITORY, Project
@@ -13,14 +14,17 @@ from project import REPOSITORY, Project
 (PANDOC,) = REPOSITORY.glob(".tools/pandoc/lib/python3*/site-packages/pypandoc/files")
 
 
-def test_a_proposal_has_the_measured_scaling_and_the_node_hours(finished: Project) -> None:
+def test_a_proposal_has_the_measured_scaling_and_the_node_hours(
+    finished: Project, tmp_path: Path
+) -> None:
+    project = finished.copy(tmp_path / "project")
     path = {"PATH": f"{PANDOC}{os.pathsep}{os.environ['PATH']}"}
-    finished.snakemake("proposal", environ=path)
-    folder = finished.folder / "results/main/proposal"
+    project.snakemake("proposal", environ=path)
+    folder = project.folder / "results/main/proposal"
     names = {"md", "tex", "docx"}
     assert {p.suffix[1:] for p in folder.glob("proposal.*")} == names
     text = (folder / "proposal.md").read_text()
-    rows = [row for row in finished.table() if row["execution_time_s"]]
+    rows = [row for row in project.table() if row["execution_time_s"]]
     lines = [line for line in text.splitlines() if "[records](" in line and line.startswith("|")]
     assert len(lines) == len(rows)
     for row in rows:

@@ -86,7 +86,7 @@ def read(name: str) -> RawConfig:
     """
     try:
         # the bytes: PyYAML decodes them, and reports the place that it cannot decode
-        content = yaml.load(Path(name).read_bytes(), Loader=_Loader)
+        content = _Loader(Path(name).read_bytes()).get_single_data()
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}") from None
     except RecursionError:
