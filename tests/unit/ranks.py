@@ -54,11 +54,16 @@ class Ranks:
         for command in LAUNCHERS["local"](request):
             self.start(folder / f"{command.rank}.json", *words, environ=command.env)
 
+    def _logs(self) -> str:
+        """The ends of the logs of all ranks: the first to fail is not the first to be noticed."""
+        logs = [output.with_suffix(".log") for output in self._running]
+        return "\n".join(f"--- {log}\n{log.read_text()[-4000:]}" for log in logs)
+
     def found(self) -> list[Found]:
         """Wait for all processes; what each found."""
         for output, process in self._running.items():
             ended = process.wait(timeout=LIMIT_S)
-            assert ended == 0, output.with_suffix(".log").read_text()
+            assert ended == 0, self._logs()
         return [json.loads(output.read_text()) for output in self._running]
 
 
