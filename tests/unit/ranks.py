@@ -61,7 +61,7 @@ class Ranks:
 
     def found(self) -> list[Found]:
         """Wait for all processes; what each found."""
-        for output, process in self._running.items():
+        for process in self._running.values():
             ended = process.wait(timeout=LIMIT_S)
             assert ended == 0, self._logs()
         return [json.loads(output.read_text()) for output in self._running]
