@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,14 @@ def test_a_deadline_below_the_measured_start_up_is_named(
     limit = Limit(at_most=startup_s * (0.5 if is_too_short else 2))
     asked = replace(config, question=Question(limits={"execution_time_s": limit}))
     assert ("question.limits.execution_time_s" in page(asked, tmp_path)) == is_too_short
+
+
+def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_path: Path) -> None:
+    config = config_of(repeats=3, launcher="srun", runtime_min=30)
+    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
+    (line,) = script.allocations(rows, config)
+    # 3 x 1 + 3 x 2 nodes for half an hour each, on two nodes
+    assert [float(number) for number in re.findall(r"[\d.]+", line)] == [2, 135, 4.5]
 
 
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:

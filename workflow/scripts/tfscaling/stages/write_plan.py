@@ -11,8 +11,9 @@ OUTPUTS  in details/: plan.csv: one row per configuration with runs still to do 
 from __future__ import annotations
 
 import datetime
+import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,6 +40,8 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import display, table_rows
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
+#: The executor that runs a sweep inside one allocation.
+ALLOCATION = "slurm-allocation"
 SHOWN = (
     *("runs", "tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
     *("cost_usd", "feasibility", "submission", "starts"),
@@ -87,12 +90,34 @@ def answered(
     rows = sweep_jobs.submitted(costed_plan.of_points(made.rows), config, how)
     if how.executor not in sweep_jobs.SLURM:
         return rows, []
+    held = [*allocations(rows, config)] if how.executor == ALLOCATION else []
     try:
         rows = preflight.added(rows, config, how)
     except preflight.NoSlurmError as error:
-        return rows, [f"Without Slurm's answer: {error}."]
+        return rows, [*held, f"Without Slurm's answer: {error}."]
     waiting = [row for row in rows if not row.is_refused]
-    return rows, [f"Slurm would let wait {line}" for line in said_by_slurm(waiting)]
+    return rows, [*held, *(f"Slurm would let wait {line}" for line in said_by_slurm(waiting))]
+
+
+def allocations(rows: Iterable[PointRow], config: Config) -> Iterator[str]:
+    """What each allocation takes if each run takes its time limit."""
+    found: dict[tuple[str | None, ...], list[PointRow]] = {}
+    for row in rows:
+        at = config.platforms[row.platform]
+        if row.runs and at.launcher != "local":
+            request = (at.partition, at.account, at.qos, at.constraint)
+            found.setdefault(request, []).append(row)
+    for (partition, *_), own in found.items():
+        nodes = max(row.nodes for row in own)
+        used_min = sum(
+            (row.runs or 0) * row.nodes * config.platforms[row.platform].runtime_min for row in own
+        )
+        where = f"One allocation of partition {partition}" if partition else "One allocation"
+        hours = rounded(used_min / 60, 3)
+        yield (
+            f"{where}: {nodes} nodes for at most {math.ceil(used_min / nodes)} min, {hours} "
+            "node-hours if none is idle, and more where runs leave nodes idle"
+        )
 
 
 def said_by_slurm(rows: Iterable[PointRow]) -> list[str]:
