@@ -52,7 +52,10 @@ def test_the_launcher_waits_for_files_or_names_those_that_are_missing(
                 {"platform": name, "strategy": "own", "recipe": "quick", "nodes": len(nodes)}
                 for name, nodes in NODES.items()
             ],
-            "recipes": {"quick": {"program": ["true"], "per_replica_batch_size": 1, "epochs": 1}},
+            # the launcher looks for the files before they exist, and knows it for LATE_S
+            "recipes": {
+                "quick": {"program": ["sleep", "3"], "per_replica_batch_size": 1, "epochs": 1}
+            },
             "platforms": {
                 name: {
                     "launcher": "srun",
