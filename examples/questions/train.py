@@ -1,9 +1,8 @@
 """Softmax regression on MNIST at a stated pace, so that the right answers are known beforehand.
 
-train.py MNIST_FILE EXAMPLES BATCH PRECISION EPOCHS SEED [MEMORY_MB_PER_EXAMPLE]. The accuracy is
+train.py MNIST_FILE EXAMPLES BATCH PRECISION EPOCHS SEED. The accuracy is
 real. `run_s` has the duration: a device that is twice as fast in float16, and a network that costs
-time with every further node. With the last argument a step really fills this much memory for each
-of its examples.
+time with every further node.
 """
 
 import os
@@ -39,7 +38,7 @@ def mnist(path, part, number):
 
 
 def main():
-    path, examples, batch, precision, epochs, seed, *memory_mb = sys.argv[1:]
+    path, examples, batch, precision, epochs, seed = sys.argv[1:]
     examples, batch, epochs = int(examples), int(batch), int(epochs)
     nodes = int(os.environ["WORLD_SIZE"])
     images, labels = mnist(path, "train", examples)
@@ -52,13 +51,11 @@ def main():
         batches = [order[n : n + batch] for n in range(0, examples, batch)]
         for chosen in observe.steps(batches, examples=lambda chosen: len(chosen) // nodes):
             end_s += step_s(len(chosen), precision, nodes)
-            held = np.ones(int(float(*memory_mb) * len(chosen)) << 17) if memory_mb else None
             logits = images[chosen] @ weights.astype(np.float32)
             errors = np.exp(logits - logits.max(axis=1, keepdims=True))
             errors /= errors.sum(axis=1, keepdims=True)
             errors[np.arange(len(chosen)), labels[chosen]] -= 1
             weights -= (0.3 / len(chosen) * images[chosen].T @ errors).astype(precision)
-            del held
             time.sleep(max(0.0, end_s - time.monotonic()))
         observe.epoch()
         right = (test_images @ weights.astype(np.float32)).argmax(axis=1) == test_labels

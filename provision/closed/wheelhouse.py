@@ -118,7 +118,7 @@ def make(
     configs: Sequence[Path],
     own: Sequence[Path] = (),
 ) -> Manifest:
-    """Fill the folder anew; it is finished once it has its manifest.
+    """Fill the folder again; it is finished once it has its manifest.
 
     `own` are requirements that users wrote, without hashes: the locks set their versions.
     """

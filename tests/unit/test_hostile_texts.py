@@ -19,7 +19,7 @@ from tfscaling.page import plot_figure
 from tfscaling.page.html_page import render
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import clock
-from tfscaling.spec import configuration
+from tfscaling.spec import config_files, configuration
 from tfscaling.tables import comparison, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 
@@ -145,3 +145,13 @@ def test_the_clock_answers_at_the_address_that_it_is_given_and_at_no_other() -> 
         assert own == f"0100007F:{port}"
         six = Path("/proc/net/tcp6")
         assert not six.exists() or f":{port} " not in six.read_text()
+
+
+def test_a_configuration_file_makes_no_object_of_python(tmp_path: Path) -> None:
+    """The loader of configuration files is made directly, so FORBIDDEN does not see its kind."""
+    (tmp_path / "made").mkdir()
+    text = f'study: !!python/object/apply:os.rmdir ["{tmp_path}/made"]\n'
+    (tmp_path / "hostile.yaml").write_text(text)
+    with pytest.raises(configuration.ConfigError, match="hostile.yaml"):
+        config_files.read(str(tmp_path / "hostile.yaml"))
+    assert (tmp_path / "made").is_dir()

@@ -1,7 +1,7 @@
 """Executor plugin of Snakemake: a sweep inside one Slurm allocation, each job a step of it.
 
 It extends the executor `slurm-sweep`. The first job submits an allocation as large as the largest
-job; started inside a Slurm job, Snakemake uses this job instead. Each job runs on its part of the
+job. Each job runs on its part of the
 nodes, several on disjoint parts at the same time. A job starts only if its `runtime` ends before
 the allocation does: what is left continues in the next allocation.
 """
@@ -106,10 +106,9 @@ class Step:
 
 @dataclass
 class Allocation:
-    """A job of Slurm that holds nodes. It `is_own` if this sweep submitted it."""
+    """A job of Slurm that holds nodes."""
 
     number: str
-    is_own: bool = True
     state: str = PENDING
     reason: str = ""
     nodes: tuple[str, ...] = ()
@@ -135,9 +134,8 @@ class Allocation:
         return self.end_s - time.time() - _MARGIN_S
 
     def release(self) -> None:
-        """Return the nodes to Slurm, if the sweep submitted the allocation."""
-        if self.is_own:
-            subprocess.run(["scancel", self.number], capture_output=True)
+        """Return the nodes to Slurm."""
+        subprocess.run(["scancel", self.number], capture_output=True)
 
 
 class Executor(sweep.Executor):
@@ -235,7 +233,7 @@ class Executor(sweep.Executor):
                 if not self._start(allocation, step, running):
                     break
             allocation.idle_since_s = None
-            if allocation.is_own and waiting and not running:
+            if waiting and not running:
                 # nothing that waits ends before the allocation does: the next one has the time
                 allocation.release()
                 del self._allocations[request]
@@ -280,9 +278,7 @@ class Executor(sweep.Executor):
     # Allocations
 
     def _allocate(self, request: tuple[str, ...], steps: Sequence[Step]) -> Allocation:
-        """The given allocation, one of an earlier start, or a new one for these steps."""
-        if number := os.environ.get("SLURM_JOB_ID"):
-            return Allocation(number, is_own=False)
+        """The allocation of an earlier start, or a new one for these steps."""
         comment = f"{self.workflow.workdir_init} {' '.join(request)}"
         mine = ("--noheader", f"--name={_NAME}", "--format=%i|%k", "--me")
         known = subprocess.run(["squeue", *mine], capture_output=True, text=True).stdout
