@@ -21,14 +21,12 @@ class StudyFolder:
     """The files of a study; config.json and manifest.json are in `details`.
 
     `results` holds the records that studies share, by default the folder above. `round` is the
-    round of extra repeats to assess, `other` the results to merge. Reading raises InputError and
-    OSError.
+    round of extra repeats to assess. Reading raises InputError and OSError.
     """
 
     folder: Path
     results: Path | None = None
     round: int = 0
-    other: Path | None = None
 
     @cached_property
     def config(self) -> Config:
