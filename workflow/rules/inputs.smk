@@ -9,9 +9,10 @@ def settle_once():
 def settle(wildcards):
     """No file. Before Snakemake decides which jobs run, once: see `SweepJobs.settle`.
 
-    Params would not do: results that were copied or merged lack Snakemake's memory of them.
+    Params would not do: copied results lack Snakemake's memory of them.
     """
-    settle_once()
+    if workflow.is_main_process:
+        settle_once()
     return []
 
 
@@ -80,7 +81,6 @@ def say(lines):
 
 def begin_console():
     """Say what is to do, and what is missing to follow it."""
-    CONSOLE.is_remote = JOBS.leave_this_machine
     CONSOLE.gives_up = START.follows_jobs
     CONSOLE.retries = workflow.execution_settings.retries
     said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.may_repeat())

@@ -8,7 +8,6 @@ tests/unit/plan/test_undocumented_interfaces.py lists.
 from __future__ import annotations
 
 import functools
-import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -70,28 +69,15 @@ class SweepJobs:
         return f"{self.results}/runs/{path}/{run_record.RECORD}"
 
     def settle(self, reruns: Reruns, contents: Mapping[str, bytes]) -> None:
-        """Force the jobs of outdated outputs, and let Snakemake forget jobs that were cut off.
+        """Force the jobs of outdated outputs, as --forcerun does; bring records back.
 
-        `contents` maps files to what they should contain. A job that was cut off need not be
-        repeated if its record exists: records are complete or missing, and contain their
-        parameters. To be called while Snakemake builds its graph of jobs.
+        `contents` maps files to what they should contain. To be called while Snakemake builds its
+        graph of jobs, by its main process.
         """
-        if not self.workflow.is_main_process:
-            return
-        from snakemake.io import IOFile  # type: ignore[import-untyped]  # not for the stages, which load no Snakemake
-
-        memory, records = self.workflow.persistence, {self.record(p): p for p in self.runs}
-        cut_off = memory._filter_incomplete_keys(records) - reruns.brought_back
-        # a job in Slurm's queue may leave a missing record before Snakemake looks
-        forgotten = {r for r in cut_off if not os.path.exists(r) or reruns.is_made(records[r])}
-        for record in reruns.brought_back | forgotten:
-            memory.cleanup_metadata(IOFile(record))
-        changed = {
-            file
-            for file, content in contents.items()
-            if os.path.exists(file) and Path(file).read_bytes() != content
-        }
-        self.workflow.dag.forcefiles.update(changed | reruns.outdated)  # as --forcerun does
+        existing = {file: Path(file).read_bytes() for file in contents if Path(file).exists()}
+        changed = {file for file, content in existing.items() if content != contents[file]}
+        reruns.bring_back()
+        self.workflow.dag.forcefiles.update(changed | reruns.outdated)
 
     def to_do(self) -> list[Job]:
         """The jobs that have not finished; of a plan and of partial tables none."""
@@ -122,11 +108,6 @@ class SweepJobs:
             job.is_checkpoint or not self.specs.keys().isdisjoint(map(str, job.output))
             for job in self.to_do()
         )
-
-    @property
-    def leave_this_machine(self) -> bool:
-        """Whether jobs are submitted."""
-        return not self.workflow.local_exec
 
 
 HERE = "runs on this machine"
