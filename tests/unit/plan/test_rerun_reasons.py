@@ -134,7 +134,7 @@ def test_the_record_of_a_run_made_again_is_kept_until_the_new_one_is_whole(
         assert text in row["reason"]
     config = valid_config(*CONFIG)
     (planned, *_) = costed_plan.make(config, manifest_of(config), Path("results/runs")).runs
-    assert (planned.nodes, planned.repeat) == (1, 1)
+    assert (planned.nodes, planned.runs) == (1, 1)
 
     Path("net.py").write_text("def model(): ...\n")
     assert row_of(runs, one)["status"] == "ok"

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from tfscaling.plan import sweep_jobs
-from tfscaling.plan.costed_plan import REFUSED, PointRow
+from tfscaling.plan.costed_plan import REFUSED, PlanRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Config
@@ -199,7 +199,7 @@ def by_words(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
     ]
 
 
-def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
+def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
     """The rows with Slurm's answers: when it would start a run of each, or why not.
 
     Raises NoSlurmError.
@@ -210,7 +210,7 @@ def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[Poi
     return [answered(row, answers[asked[row.point]], now) if row.runs else row for row in rows]
 
 
-def answered(row: PointRow, answer: Answer, now: datetime.datetime) -> PointRow:
+def answered(row: PlanRow, answer: Answer, now: datetime.datetime) -> PlanRow:
     """The row with Slurm's answer; `now` is this machine's local time, as the answer's is."""
     if answer.refusal:
         return replace(row, starts=REFUSED, slurm=answer.refusal)

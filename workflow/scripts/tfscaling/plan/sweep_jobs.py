@@ -27,7 +27,7 @@ from tfscaling.spec.platforms import Resource
 from tfscaling.spec.run_spec import RunSpec
 
 if TYPE_CHECKING:
-    from tfscaling.plan.costed_plan import PointRow  # loads pandas
+    from tfscaling.plan.costed_plan import PlanRow  # loads pandas
 
 #: Names of executors: the project's own plugins, and all that submit to Slurm.
 FOLLOWING = ("slurm-sweep", "slurm-allocation")
@@ -149,10 +149,10 @@ def describe(workflow: Any, rule: str = "train") -> Submission:
     return msgspec.json.decode(msgspec.json.encode(described, enc_hook=str), type=Submission)
 
 
-def submitted(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
+def submitted(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
     """The rows with the `submission` of their runs: the sbatch line, or that there is none."""
 
-    def line(row: PointRow) -> str:
+    def line(row: PlanRow) -> str:
         platform = config.platforms[row.platform]
         if how.executor in SLURM:
             return sbatch_line(platforms.slurm_resources(platform, row.geometry), RUN, how)
