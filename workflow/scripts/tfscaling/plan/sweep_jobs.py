@@ -2,14 +2,14 @@
 
 The Slurm executor plugin makes the sbatch line; nothing is submitted, and Slurm is not asked. No
 other module of the library uses Snakemake and the plugin beyond their documented interfaces, which
-tests/unit/plan/test_undocumented_interfaces.py lists.
+tests/unit/test_private_uses.py lists.
 """
 
 from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,6 +79,28 @@ class SweepJobs:
         reruns.bring_back()
         self.workflow.dag.forcefiles.update(changed | reruns.outdated)
 
+    @property
+    def executor(self) -> str:
+        """The name of the executor."""
+        return str(self.workflow.executor_plugin.name)
+
+    @property
+    def settings(self) -> Any:
+        """The settings of the executor."""
+        return self.workflow.executor_settings
+
+    @property
+    def deploys_software(self) -> bool:
+        """Whether Snakemake gives the jobs a separate environment."""
+        return bool(self.workflow.deployment_settings.deployment_method)
+
+    def follow(
+        self, sweep: Any, clusters: Iterable[str | None], log: Callable[[str], None]
+    ) -> None:
+        """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
+        workdir = str(self.workflow.workdir_init)
+        self.workflow.executor_plugin.executor.follow(sweep, workdir, clusters, log)
+
     def to_do(self) -> list[Job]:
         """The jobs that have not finished; of a plan and of partial tables none."""
         return list(self.workflow.dag.needrun_jobs())
@@ -95,6 +117,14 @@ class SweepJobs:
                 if run.is_conditional and not Path(self.record(path)).exists():
                     found[self.record(path)] = run.spec
         return found
+
+    def finished_to_repeat(self) -> Iterator[tuple[RunSpec, str]]:
+        """Finished runs to do, each with an input for whose sake it is repeated."""
+        for job in self.to_do():
+            spec = self.specs.get(output := str(next(iter(job.output), "")))
+            if spec is not None and Path(output).exists():
+                renewed = self.workflow.dag.reason(job).updated_input_run & set(job.input)
+                yield from ((spec, str(file)) for file in renewed)
 
     def may_repeat(self) -> bool:
         """Whether rounds to do may ask for extra repeats."""

@@ -45,13 +45,9 @@ class SweepStart:
         return Path(self.jobs.results, "runs")
 
     @property
-    def _is_on_slurm(self) -> bool:
-        return self.jobs.workflow.executor_plugin.name in SLURM
-
-    @property
     def follows_jobs(self) -> bool:
         """Whether the executor asks the sweep about its jobs, as `slurm-sweep` does."""
-        return bool(self.jobs.workflow.executor_plugin.name in FOLLOWING)
+        return self.jobs.executor in FOLLOWING
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
@@ -63,7 +59,7 @@ class SweepStart:
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
         if self.follows_jobs:
             self._follow_jobs(logger)
-        elif self._is_on_slurm:
+        elif self.jobs.executor in SLURM:
             logger.warning(MISSING)
 
     def keep_earlier(self) -> None:
@@ -87,17 +83,11 @@ class SweepStart:
 
         Snakemake makes again what reads a file that was missing, whatever its time is.
         """
-        for job in self.jobs.to_do():
-            output = str(next(iter(job.output), ""))
-            spec = self.jobs.specs.get(output)
-            if spec is None or not Path(output).exists():
-                continue
-            made_again = self.jobs.workflow.dag.reason(job).updated_input_run & set(job.input)
-            if made_again and spec.path not in self.reruns.runs_of_changed_data:
-                (file,) = made_again
+        for spec, file in self.jobs.finished_to_repeat():
+            if spec.path not in self.reruns.runs_of_changed_data:
                 return (
                     f"{file} is missing, and finished runs would be rerun with it; make it "
-                    f"first by the same command: snakemake {shlex.quote(str(file))} …"
+                    f"first by the same command: snakemake {shlex.quote(file)} …"
                 )
         return ""
 
@@ -105,7 +95,7 @@ class SweepStart:
         """Why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
         from tfscaling.plan import local_checks
 
-        if self.jobs.workflow.deployment_settings.deployment_method:
+        if self.jobs.deploys_software:
             return
         runs = self.jobs.records_to_do().values()
         yield local_checks.cuda_problem(runs, self.config)
@@ -118,12 +108,12 @@ class SweepStart:
 
     def _slurm_problems(self) -> Iterator[str]:
         """Why Slurm can never start a job, or nobody would see its end; kept for the tables."""
-        if not self._is_on_slurm:
+        if self.jobs.executor not in SLURM:
             return
         from tfscaling.plan import preflight, sweep_jobs
 
         yield self._unseen_jobs()
-        if rules := self.jobs.workflow.executor_settings.array_jobs:
+        if rules := self.jobs.settings.array_jobs:
             yield (
                 f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
                 "of the first one; leave it out"
@@ -142,14 +132,13 @@ class SweepStart:
 
         used = {spec.point.platform for spec in self.jobs.records_to_do().values()}
         several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
-        settings = self.jobs.workflow.executor_settings
-        option = f"--{self.jobs.workflow.executor_plugin.name}-status-command"
-        if settings.status_command != "squeue" and not preflight.has_accounting():
+        option = f"--{self.jobs.executor}-status-command"
+        if self.jobs.settings.status_command != "squeue" and not preflight.has_accounting():
             return (
                 "this cluster has no accounting, so sacct reports no job's end; use "
                 f"--profile profiles/slurm, or {option} squeue"
             )
-        if not several or settings.status_command == "sacct":
+        if not several or self.jobs.settings.status_command == "sacct":
             return ""
         return (
             f"{', '.join(several)}: multi_cluster needs {option} sacct, "
@@ -168,8 +157,7 @@ class SweepStart:
         # None: the cluster of this machine
         clusters = {None, *(each.cluster for each in platforms if each.multi_cluster)}
         try:
-            executor = self.jobs.workflow.executor_plugin.executor
-            executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
+            self.jobs.follow(sweep, clusters, logger.warning)
         except WorkflowError as error:
             raise SystemExit(str(error)) from error
 
