@@ -26,11 +26,6 @@ def records_of_runs(wildcards):
     return records_after_round(number)
 
 
-def records_before_round(wildcards):
-    """The records that round `wildcards.round` reads."""
-    return records_after_round(int(wildcards.round) - 1)
-
-
 def records_after_round(number):
     """The records of the runs of every point and of the conditional runs up to this round."""
     extra = set(round_of_repeats(number)["runs"]) if number else set()
@@ -47,12 +42,6 @@ def round_of_repeats(number):
     return json.loads(Path(checkpoints.assess_repeats.get(round=number).output.runs).read_text())
 
 
-def round_before(wildcards):
-    """The file of the round before, none for the first."""
-    number = int(wildcards.round) - 1
-    return f"{DETAILS}/repeats/round={number}.json" if number else []
-
-
 def parameters_of_dataset(wildcards):
     """The function's parameters as JSON."""
     spec = PREPARED.get(wildcards.dataset)
@@ -65,12 +54,6 @@ def conclusions_of_two_sweeps(wildcards):
     if CONFIG.compare_with is None:
         raise WorkflowError("compare_with names no other study: there is nothing to compare with")
     return rules.compare.output.conclusions
-
-
-def plan_submission(wildcards):
-    """How jobs leave this machine, as JSON."""
-    described = sweep_jobs.describe(workflow, rules.train.rule.name)
-    return msgspec.json.encode(described).decode()
 
 
 def say(lines):

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from tfscaling.plan import sweep_jobs
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, SweepJobs
 from tfscaling.record import prepared_data, run_states
@@ -48,6 +51,11 @@ class SweepStart:
     def follows_jobs(self) -> bool:
         """Whether the executor asks the sweep about its jobs, as `slurm-sweep` does."""
         return self.jobs.executor in FOLLOWING
+
+    @property
+    def submission(self) -> str:
+        """How jobs leave this machine, as JSON."""
+        return msgspec.json.encode(sweep_jobs.describe(self.jobs.workflow, self.rule)).decode()
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
@@ -110,7 +118,7 @@ class SweepStart:
         """Why Slurm can never start a job, or nobody would see its end; kept for the tables."""
         if self.jobs.executor not in SLURM:
             return
-        from tfscaling.plan import preflight, sweep_jobs
+        from tfscaling.plan import preflight
 
         yield self._unseen_jobs()
         if rules := self.jobs.settings.array_jobs:
