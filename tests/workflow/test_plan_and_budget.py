@@ -122,7 +122,8 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         after = after.removesuffix('"<command>"')
         assert any(call.startswith(before) and after in call for call in calls), calls
     tables = project.table("results/main/partial/runs.csv")
-    assert {row["reason"] for row in tables} == {"sbatch refused it: QOSMaxSubmitJobPerUserLimit"}
+    assert {row["status"] for row in tables} == {"failed"}
+    assert all(row["reason"].endswith("QOSMaxSubmitJobPerUserLimit") for row in tables)
 
 
 def test_the_plan_on_this_machine(project: Project) -> None:

@@ -78,9 +78,8 @@ def test_a_machine_without_sbatch_says_where_to_start(
 ) -> None:
     (tmp_path / "which").symlink_to(shutil.which("which") or "")  # which the plugin calls
     monkeypatch.setenv("PATH", str(tmp_path))
-    verdict = preflight.verdict([point()], config_of(), described())
-    assert "login node" in verdict.refusal and not verdict.refused
-    assert preflight.verdict([], config_of(), described()) == preflight.Verdict()
+    assert preflight.refusal([point()], config_of(), described()) == preflight.NO_SBATCH
+    assert preflight.refusal([], config_of(), described()) == ""
 
 
 @pytest.mark.parametrize(
@@ -98,10 +97,9 @@ def test_without_a_controller_no_point_is_blamed(
     (tmp_path / "sbatch").chmod(0o755)
     (tmp_path / "which").symlink_to(shutil.which("which") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    verdict = preflight.verdict([point(), point(nodes=1)], config_of(), described())
-    assert verdict.refusal.startswith("Slurm does not answer: ")
-    assert words.rpartition(": ")[2] in verdict.refusal
-    assert not verdict.refused
+    refusal = preflight.refusal([point(), point(nodes=1)], config_of(), described())
+    assert refusal.startswith("Slurm does not answer: ")
+    assert words.rpartition(": ")[2] in refusal and "nodes" not in refusal
 
 
 @pytest.fixture
@@ -122,8 +120,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
     lines = ["Slurmctld(primary) at one is DOWN", f"Slurmctld(backup) at two is {backup}"]
     (slurm / "said").write_text("\n".join([*lines, ""]))
-    verdict = preflight.verdict([point()], config_of(), described())
-    assert verdict.refusal.startswith("Slurm does not answer: ") is (backup == "DOWN")
+    refusal = preflight.refusal([point()], config_of(), described())
+    assert refusal.startswith("Slurm does not answer: ") is (backup == "DOWN")
     commands = (slurm / "asked").read_text().split()
     assert commands.count("scontrol") == 1 or backup == "UP"
     assert ("sbatch" in commands) is (backup == "UP")

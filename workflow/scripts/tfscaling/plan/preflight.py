@@ -13,8 +13,7 @@ import re
 import shlex
 import shutil
 import subprocess
-import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -147,31 +146,23 @@ def read(status: int, words: str) -> Answer:
     return Answer(refusal=one_line(said) or f"sbatch ended with exit status {status}")
 
 
-class Verdict(NamedTuple):
-    """Whether a sweep may start: `refusal` says why not."""
-
-    refusal: str = ""
-    #: What Slurm says of each point that it refuses.
-    refused: Mapping[Point, str] = types.MappingProxyType({})
-
-
-def verdict(points: Iterable[Point], config: Config, how: Submission) -> Verdict:
-    """Slurm's verdict on the jobs of these points, as they are to be submitted."""
+def refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
+    """Why Slurm would refuse the jobs of these points, as they are to be submitted, or ""."""
     asked = requests(points, config, how)
     if not asked:
-        return Verdict()
+        return ""
     try:
         answers = ask(asked.values())
     except NoSlurmError as error:
-        return Verdict(str(error))
+        return str(error)
     of_points = {point: answers[request] for point, request in asked.items()}
     refused = {point: a.refusal for point, a in of_points.items() if a.refusal}
     if not refused:
-        return Verdict()
+        return ""
     lines = ["Slurm refuses what these configurations request:"]
     for line, point in by_words(refused.items()):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
-    return Verdict("\n".join([*lines, ADVICE]), refused=refused)
+    return "\n".join([*lines, ADVICE])
 
 
 def by_words(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:

@@ -14,7 +14,7 @@ import msgspec
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, SweepJobs
-from tfscaling.record import prepared_data, run_states
+from tfscaling.record import prepared_data
 from tfscaling.spec import grid, user_code, variants
 from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
 from tfscaling.spec.configuration import Sources, problem
@@ -115,7 +115,7 @@ class SweepStart:
             yield outcome.refusal
 
     def _slurm_problems(self) -> Iterator[str]:
-        """Why Slurm can never start a job, or nobody would see its end; kept for the tables."""
+        """Why Slurm can never start a job, or nobody would see its end."""
         if self.jobs.executor not in SLURM:
             return
         from tfscaling.plan import preflight
@@ -128,11 +128,7 @@ class SweepStart:
             )
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
         how = sweep_jobs.describe(self.jobs.workflow, self.rule)
-        verdict = preflight.verdict(points, self.config, how)
-        said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
-        runs = [run.spec for run in self.jobs.runs.values()]
-        run_states.write_queue_notes(self._runs_dir, runs, said)
-        yield verdict.refusal
+        yield preflight.refusal(points, self.config, how)
 
     def _unseen_jobs(self) -> str:
         """Why nobody would see that jobs end, or ""."""
@@ -159,7 +155,7 @@ class SweepStart:
 
         from tfscaling.plan.retries import SlurmSweep
 
-        sweep = SlurmSweep(self.jobs.specs, self._runs_dir)
+        sweep = SlurmSweep(self.jobs.specs)
         used = {spec.point.platform for spec in self.jobs.records_to_do().values()}
         platforms = [self.config.platforms[name] for name in used]
         # None: the cluster of this machine
