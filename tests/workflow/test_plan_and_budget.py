@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generator import write_dataset_facts
 from project import BIN, TINY, Project
 from tfscaling.plan import preflight
 from tfscaling.spec.config import AXES
@@ -182,16 +181,3 @@ def test_a_sweep_within_the_budget_starts(project: Project) -> None:
     assert project.snakemake("--dry-run", check=False).returncode == 1
     done = project.snakemake("--dry-run", "--config", "cluster=mine")
     assert "on cpu" in done.stdout and "on gpu" not in done.stdout
-
-
-def test_a_batch_beyond_the_prepared_data_of_the_users_own_is_refused(project: Project) -> None:
-    (project.folder / "few.py").write_text("def data(): ...\n")
-    asked = content()
-    for recipe in asked["recipes"].values():
-        recipe.update(dataset="few:data", train_examples_max=None)
-    project.overlay(asked)
-    assert project.snakemake("--dry-run").returncode == 0
-    write_dataset_facts(project.folder / "results/datasets", "few:data", 1)
-    line = refused(project.snakemake("--dry-run", check=False))
-    assert line.startswith("overlay.yaml: recipes.")
-    assert "few:data, 1; " in line

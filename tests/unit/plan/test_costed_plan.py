@@ -13,7 +13,7 @@ import searched
 from builders import REGISTRIES, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import costed_plan, sweep_jobs, sweep_start
+from tfscaling.plan import costed_plan, sweep_jobs
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -261,31 +261,6 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     assert [(row["devices"], row["gpus"]) for row in shown] == [
         ("CPU", "0"), ("logical", "4 logical"), ("CPU", "–"), ("logical", "–"),
     ]  # fmt: skip
-
-
-# --- a user's data, once it is prepared ---
-
-
-@pytest.mark.parametrize(
-    ("prepared", "limit", "refused"),
-    [(None, None, False), (128, None, False), (127, None, True), (5000, 200, False)],
-)
-def test_a_batch_beyond_prepared_data_is_refused(
-    prepared: int | None, limit: int | None, refused: bool, tmp_path: Path
-) -> None:
-    raw = raw_config(
-        (("recipes", "weak", "dataset"), "platform:platform"),
-        (("recipes", "weak", "train_examples_max"), limit),
-    )
-    config = configuration.validate(raw)
-    runs = grid.expand(config, REGISTRIES).runs
-    if prepared is not None:
-        generator.write_dataset_facts(tmp_path, "platform:platform", prepared)
-    found = sweep_start.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
-    assert (found is not None) is refused
-    if found is not None:
-        assert found.startswith('config.yaml: recipes.weak: {"per_replica_batch_size": 64} ')
-        assert "nodes 2" in found and "128" in found
 
 
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:

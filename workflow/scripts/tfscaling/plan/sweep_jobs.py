@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -32,19 +32,6 @@ if TYPE_CHECKING:
 #: Names of executors: the project's own plugins, and all that submit to Slurm.
 FOLLOWING = ("slurm-sweep", "slurm-allocation")
 SLURM = ("slurm", *FOLLOWING)
-
-
-class Job(Protocol):
-    """A job of Snakemake."""
-
-    @property
-    def input(self) -> Iterable[str]: ...
-
-    @property
-    def output(self) -> Iterable[str]: ...
-
-    @property
-    def is_checkpoint(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -101,7 +88,7 @@ class SweepJobs:
         workdir = str(self.workflow.workdir_init)
         self.workflow.executor_plugin.executor.follow(sweep, workdir, clusters, log)
 
-    def to_do(self) -> list[Job]:
+    def to_do(self) -> list[Any]:
         """The jobs that have not finished; of a plan and of partial tables none."""
         return list(self.workflow.dag.needrun_jobs())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,9 @@ import msgspec
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, SweepJobs
-from tfscaling.record import prepared_data
-from tfscaling.spec import grid, user_code, variants
-from tfscaling.spec.config import BATCH_SIZE_KEYS, Config
-from tfscaling.spec.configuration import Sources, problem
-from tfscaling.spec.manifest import Manifest, PlannedRun
+from tfscaling.spec.config import Config
+from tfscaling.spec.configuration import Sources
+from tfscaling.spec.manifest import Manifest
 
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (
@@ -75,16 +73,13 @@ class SweepStart:
         self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
 
     def beyond_budget(self) -> str:
-        """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
+        """Why the runs still to do exceed the budget, or ""."""
         from tfscaling.plan import costed_plan  # loads pandas
 
         refusal = costed_plan.budget_refusal(
             self.config, self.manifest, self._runs_dir, self.sources
         )
-        datasets = Path(self.jobs.results, "datasets")
-        return refusal or (
-            batch_problem(self.config, self.manifest.runs, datasets, self.sources) or ""
-        )
+        return refusal or ""
 
     def _missing_data(self) -> str:
         """Which dataset that is missing would make finished runs again, or "".
@@ -164,36 +159,3 @@ class SweepStart:
             self.jobs.follow(sweep, clusters, logger.warning)
         except WorkflowError as error:
             raise SystemExit(str(error)) from error
-
-
-def batch_problem(
-    config: Config, runs: Iterable[PlannedRun], datasets_dir: Path, sources: Sources = ()
-) -> str | None:
-    """Why a run's global batch is larger than the data of a custom function, or None.
-
-    Only of data that is prepared already: nothing else says how much there is. What is known of
-    datasets with a name has excluded such points before.
-    """
-    known: dict[str, int | None] = {}
-    for run in runs:
-        spec, recipe = run.spec, run.spec.recipe
-        point = spec.point
-        if spec.dataset is None or recipe.program or not user_code.is_reference(spec.dataset):
-            continue
-        if not config.is_selected(point.platform):
-            continue
-        name = variants.data_name(spec.dataset, recipe)
-        if name not in known:
-            facts = prepared_data.facts(datasets_dir / f"{name}.npz")
-            known[name] = facts.examples.x_train if facts and facts.examples else None
-        why = grid.beyond_dataset(spec.global_batch_size, name, recipe, known[name])
-        if why is not None:
-            shape = f"nodes {point.nodes}, gpus_per_node {point.gpus_per_node}"
-            allowed = (
-                f"with {shape} {why}; allowed: a smaller batch, or leave out such configurations"
-            )
-            given = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
-            shown = {key: value for key, value in given.items() if value is not None}
-            where = ["recipes", variants.base(point.recipe)]
-            return problem(where, shown, allowed, sources)
-    return None
