@@ -29,9 +29,9 @@ def request_of(asked: Point | None = None, **platform: Any) -> Request:
 
 
 def test_the_question_is_the_line_without_what_names_the_job() -> None:
-    asked = request_of(point(gpus_per_node=4), partition="v100 x4", account="lab", qos="low")
+    asked = request_of(point(gpus_per_node=4), partition="v100-x4", account="lab", qos="low")
     assert asked.question == (
-        "sbatch --test-only -A lab -p 'v100 x4' -t 30 --qos=low --nodes=2 --cpus-per-task=8 "
+        "sbatch --test-only -A lab -p v100-x4 -t 30 --qos=low --nodes=2 --cpus-per-task=8 "
         "--ntasks-per-node=1 --gres=gpu:4 --wrap=true"
     )
     assert " -p " not in request_of().question

@@ -64,8 +64,8 @@ def run_name(spec: RunSpec) -> str:
 
 PLATFORMS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "partition": {"partition": "v100 x4"},
-    "account": {"account": "lab, other", "qos": "high", "constraint": "a&b", "reservation": "r"},
+    "partition": {"partition": "v100-x4"},
+    "account": {"account": "lab,other", "qos": "high", "constraint": "a&b", "reservation": "r"},
     "memory and extra": {
         "mem_mb": 4000,
         "exclusive": True,
