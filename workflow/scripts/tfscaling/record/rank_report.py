@@ -217,19 +217,6 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     input_wait_s: float = 0.0
 
 
-class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
-    """Mean seconds of a step in each of four ways.
-
-    Real input is the training's input; kept is a batch that is on the devices already. Alone is
-    forward and backward pass without all-reduce and update.
-    """
-
-    real_s: float
-    kept_s: float
-    real_alone_s: float
-    kept_alone_s: float
-
-
 class WentOn(msgspec.Struct, frozen=True, kw_only=True):
     """Where a training was when a rank resumed it."""
 
@@ -263,8 +250,6 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     steps: tuple[Execution, ...]
     compute_steps: tuple[float, ...] = ()
     """Seconds of steps of computation alone."""
-    attribution: tuple[AttributionRound, ...] = ()
-    """Empty unless the recipe asks for it."""
     weights_sha256: str = ""
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""

@@ -380,7 +380,6 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
         test_accuracy=chief.test_accuracy,
         step_time_s=step_time_s,
         input_wait_s=statistics.fmean(waited) if any(waited) else None,
-        attribution=step_estimates.attribution(reports),
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         flops_per_example=chief.flops_per_example,
         examples_trained=chief.examples_trained,

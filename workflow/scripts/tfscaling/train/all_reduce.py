@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -270,17 +269,11 @@ class Trainer(AllReduceLoop):
             if end < steps:
                 self._after_step(result, epoch, end, end * self.global_batch)
 
-    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
-        return nullcontext(self._batches_without_input())
-
     def _batches_without_input(self) -> Iterator[Any]:
         """Indices of global batches, each of shape (1, global batch): the data are on the
         device."""
         rows = self.order.of_epoch(self.seed, 0)
         return itertools.cycle(self.tf.constant(row[None]) for row in rows)
-
-    def _train_call(self, batch: Any) -> Any:
-        return self._execute(batch, self.tf.constant(0), self.tf.constant(1), *self.train_data)
 
     def _compute_call(self, batch: Any) -> Any:
         return self._computation(batch, *self.train_data)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from tfscaling.record.events import EventLog
-from tfscaling.record.rank_report import AttributionRound
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.train import loop, measured, optimizers, user_model
+from tfscaling.train import loop, optimizers, user_model
 from tfscaling.train.loop import TrainingLoop, compiled
 from tfscaling.train.measured import Measured, Result, measured_by_itself, measured_by_sums
 from tfscaling.train.own_step import OwnStep
@@ -216,20 +214,12 @@ class AllReduceLoop(TrainingLoop):
         return measured_by_sums(*sums)
 
     @abstractmethod
-    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
-        """Batches of the training data as in training, without end."""
-
-    @abstractmethod
     def _batches_without_input(self) -> Iterator[Any]:
         """Batches that are on the devices already, without end."""
 
     @abstractmethod
-    def _train_call(self, batch: Any) -> Any:
-        """A step on one of these batches; a value of each local replica."""
-
-    @abstractmethod
     def _compute_call(self, batch: Any) -> Any:
-        """Forward and backward pass alone on one of these batches; likewise."""
+        """Forward and backward pass alone on one of these batches; a value of each local replica."""
 
     def compute_steps(self) -> list[float]:
         """Forward and backward pass of this rank without any other: no all-reduce, no update.
@@ -246,25 +236,6 @@ class AllReduceLoop(TrainingLoop):
             self._fetch(self._compute_call(batch))
             durations.append(time.perf_counter() - start_s)
         return durations[1:]
-
-    def attribute(self, events: EventLog) -> list[AttributionRound]:
-        """Steps with and without input and synchronisation, in rounds: see `measured`.
-
-        The weights change, so this comes last.
-        """
-        steps = measured.Steps(
-            train=lambda batch: self._fetch(self._train_call(batch)),
-            compute=lambda batch: self._fetch(self._compute_call(batch)),
-            mean=lambda value: float(self._mean_call(self.tf.constant(value)).numpy()),
-        )
-        with self._batches_with_input() as real:
-            return measured.measure(
-                steps,
-                real,
-                self._batches_without_input(),
-                self.seed,
-                lambda number: self._sign_of_life(events, self.recipe.epochs, number),
-            )
 
     def _mean(self, value: Any) -> Any:
         """Over all replicas."""

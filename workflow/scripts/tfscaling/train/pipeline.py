@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from tfscaling.launch.checkpoint_folder import State
@@ -355,14 +355,8 @@ class PipelineTrainer(AllReduceLoop):
             raise PipelineError("the pipeline gives no held-out examples")
         self.test_examples = examples
 
-    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
-        return self._fed(self.data.train.repeat())
-
     def _batches_without_input(self) -> Iterator[Any]:
         return itertools.repeat(self._kept)
-
-    def _train_call(self, batch: Any) -> Any:
-        return self._execute(batch)[0]
 
     def _compute_call(self, batch: Any) -> Any:
         return self._computation(batch)

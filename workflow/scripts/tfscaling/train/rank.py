@@ -22,7 +22,6 @@ from tfscaling.datasets.catalogue import Arrays, PipelineContext
 from tfscaling.launch.rank_process import RankContext, let_others_tell, on_gpus
 from tfscaling.record import attempts, clock, crashes, prepared_data
 from tfscaling.record.rank_report import (
-    AttributionRound,
     Rank,
     RankReport,
     ServerReport,
@@ -152,7 +151,6 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 
     result = trainer.train(events, report_line, checkpoints_of(context, spec))
     compute_steps: list[float] = []
-    rounds: list[AttributionRound] = []
     stopped: Stopped | None = None
     weights = ""
     if result.diverged:
@@ -167,8 +165,6 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
                 epoch_turn_s=trainer.epoch_turn_s(),
             )
         compute_steps = trainer.compute_steps()
-        if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
-            rounds = trainer.attribute(events)
     events.add("probed", steps=len(compute_steps))
     kind.end()
     return TrainingReport(
@@ -197,7 +193,6 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         steps=tuple(result.steps),
         compute_steps=tuple(compute_steps),
         weights_sha256=weights,
-        attribution=tuple(rounds),
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
