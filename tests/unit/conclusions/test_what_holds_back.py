@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
-import generator
 import pandas as pd
 import pytest
 from measured import around, measured

@@ -484,7 +484,10 @@ def parse(
 
 
 #: Part of a record, "" for the record itself → keys that older records have and nothing reads.
-_REMOVED = {"": ("node_check",), "metrics": ("attribution", "gradient_noise_scale", "gradient_norms")}
+_REMOVED = {
+    "": ("node_check",),
+    "metrics": ("attribution", "gradient_noise_scale", "gradient_norms"),
+}
 
 
 def _without_removed(content: bytes) -> bytes:

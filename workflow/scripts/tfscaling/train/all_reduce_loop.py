@@ -10,8 +10,14 @@ from typing import Any
 from tfscaling.record.events import EventLog
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import loop, optimizers, user_model
-from tfscaling.train.loop import TrainingLoop, compiled
-from tfscaling.train.measured import Measured, Result, measured_by_itself, measured_by_sums
+from tfscaling.train.loop import (
+    Measured,
+    Result,
+    TrainingLoop,
+    compiled,
+    measured_by_itself,
+    measured_by_sums,
+)
 from tfscaling.train.own_step import OwnStep
 
 #: Steps of computation alone that each rank measures after the training.
@@ -84,7 +90,8 @@ class AllReduceLoop(TrainingLoop):
     def _end(self, result: Result, events: EventLog) -> None:
         if self.own is not None and not result.diverged and not result.is_short:
             with self.strategy.scope():
-                self.own.finalize()
+                # what `fit` does after its last epoch: moving averages become the weights
+                self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
         super()._end(result, events)
 
     def agreed(self, values: Sequence[float]) -> list[float]:
@@ -200,7 +207,7 @@ class AllReduceLoop(TrainingLoop):
 
     def _zero_totals(self) -> None:
         if self.own is not None:
-            self.strategy.run(self.own.reset)
+            self.strategy.run(self.model.reset_metrics)
         self.strategy.run(lambda: self.totals.assign(self.tf.zeros_like(self.totals)))
 
     def _reset(self) -> None:
@@ -219,7 +226,8 @@ class AllReduceLoop(TrainingLoop):
 
     @abstractmethod
     def _compute_call(self, batch: Any) -> Any:
-        """Forward and backward pass alone on one of these batches; a value of each local replica."""
+        """Forward and backward pass alone on one of these batches; a value of each
+        local replica."""
 
     def compute_steps(self) -> list[float]:
         """Forward and backward pass of this rank without any other: no all-reduce, no update.

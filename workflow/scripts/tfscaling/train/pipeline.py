@@ -26,7 +26,7 @@ from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
-from tfscaling.train.measured import Result
+from tfscaling.train.loop import Result
 
 #: Batches of a worker that are on its devices before they are asked for.
 PREFETCHED = 2

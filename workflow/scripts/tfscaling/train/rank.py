@@ -34,7 +34,7 @@ from tfscaling.train import models, own_step, parameter_server, strategies, user
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
-from tfscaling.train.measured import Result
+from tfscaling.train.loop import Result
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.pipeline import Datasets, PipelineTrainer, datasets_of
