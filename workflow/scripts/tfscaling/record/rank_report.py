@@ -204,9 +204,6 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
 class Execution(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of an epoch in one call of a compiled function.
 
-    Where replicas average their weights every few steps, all steps up to and with an average; only
-    the very first call is separate.
-
     `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
     """
 

@@ -68,9 +68,6 @@ class Derived(Part, frozen=True, kw_only=True):
     global_batch_size: Examples
     steps_per_epoch: Positive | None
     """Null if a user's program does not tell."""
-    synchronisations_per_epoch: int | None = None
-    """How often the replicas exchange gradients or weights in an epoch; null with parameter
-    servers, for a program, and in older records."""
 
 
 class Use(Part, frozen=True, kw_only=True):
@@ -486,6 +483,7 @@ def parse(
 #: Part of a record, "" for the record itself → keys that older records have and nothing reads.
 _REMOVED = {
     "": ("node_check",),
+    "derived": ("synchronisations_per_epoch",),
     "metrics": ("attribution", "gradient_noise_scale", "gradient_norms"),
 }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -238,14 +239,9 @@ class Trainer(AllReduceLoop):
             if end < steps:
                 self._after_step(result, epoch, end, end * self.global_batch)
 
-    def _batches_without_input(self) -> Iterator[Any]:
-        """Indices of global batches, each of shape (1, global batch): the data are on the
-        device."""
-        rows = self.order.of_epoch(self.seed, 0)
-        return itertools.cycle(self.tf.constant(row[None]) for row in rows)
-
-    def _compute_call(self, batch: Any) -> Any:
-        return self._computation(batch, *self.train_data)
+    def _computations(self) -> Iterator[Callable[[], Any]]:
+        for row in itertools.cycle(self.order.of_epoch(self.seed, 0)):
+            yield partial(self._computation, self.tf.constant(row[None]), *self.train_data)
 
     def _evaluate(self) -> None:
         self._average_call()

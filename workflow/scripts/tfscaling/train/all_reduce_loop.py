@@ -221,13 +221,11 @@ class AllReduceLoop(TrainingLoop):
         return measured_by_sums(*sums)
 
     @abstractmethod
-    def _batches_without_input(self) -> Iterator[Any]:
-        """Batches that are on the devices already, without end."""
+    def _computations(self) -> Iterator[Callable[[], Any]]:
+        """Forward and backward pass alone on batches that are on the devices, without end.
 
-    @abstractmethod
-    def _compute_call(self, batch: Any) -> Any:
-        """Forward and backward pass alone on one of these batches; a value of each
-        local replica."""
+        Each returns a value of each local replica.
+        """
 
     def compute_steps(self) -> list[float]:
         """Forward and backward pass of this rank without any other: no all-reduce, no update.
@@ -235,13 +233,13 @@ class AllReduceLoop(TrainingLoop):
         A step of the training less this is communication, waiting for slower ranks, and the update.
         The ranks compute at the same time, as they do when they train; the first is not counted.
         """
-        durations, batches = [], self._batches_without_input()
+        durations, computations = [], self._computations()
         for number in range(COMPUTE_STEPS + 1):
             if number == 1:
                 self._sum_call()  # all ranks have compiled: they continue together
-            batch = next(batches)
+            compute = next(computations)
             start_s = time.perf_counter()
-            self._fetch(self._compute_call(batch))
+            self._fetch(compute())
             durations.append(time.perf_counter() - start_s)
         return durations[1:]
 

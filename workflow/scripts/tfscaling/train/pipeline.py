@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from tfscaling.launch.checkpoint_folder import State
@@ -355,11 +356,8 @@ class PipelineTrainer(AllReduceLoop):
             raise PipelineError("the pipeline gives no held-out examples")
         self.test_examples = examples
 
-    def _batches_without_input(self) -> Iterator[Any]:
-        return itertools.repeat(self._kept)
-
-    def _compute_call(self, batch: Any) -> Any:
-        return self._computation(batch)
+    def _computations(self) -> Iterator[Callable[[], Any]]:
+        return itertools.repeat(partial(self._computation, self._kept))
 
 
 def _with_examples(spec: Any, examples: int) -> Any:

@@ -179,10 +179,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
         trained_by=user_model.trained_by(trainer.model, spec.recipe),
-        warnings=(
-            *_warnings(trainer.model, spec, data),
-            *_after_training(trainer.model, spec, result),
-        ),
+        warnings=tuple(_warnings(trainer.model, spec, data, result)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
@@ -207,17 +204,14 @@ def all_reduce_trainer(
     return Trainer(strategy, build, data, spec)
 
 
-def _after_training(model: Any, spec: RunSpec, result: Result) -> Iterator[str]:
-    """Warnings of a complete training in one attempt."""
+def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets, result: Result) -> Iterator[str]:
+    """What of a user's model and data is taken in another way than it may be meant."""
+    yield from user_model.warnings(model, spec.recipe)
+    if isinstance(data, Arrays):
+        yield from user_model.byte_warnings(model, data.x_train)
     if result.went_on is None and not result.is_short and not result.diverged:
         steps = sum(execution.steps for execution in result.steps)
         yield from user_model.after_training(model, spec.recipe, steps)
-
-
-def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:
-    """What of a user's model and data is taken in another way than it may be meant."""
-    of_bytes = user_model.byte_warnings(model, data.x_train) if isinstance(data, Arrays) else []
-    return [*user_model.warnings(model, spec.recipe), *of_bytes]
 
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
