@@ -73,7 +73,7 @@ def table(study: Study) -> pd.DataFrame:
 
 def _parts(run: Row) -> dict[str, float]:
     """Part → its seconds of a step of the run; a single replica neither waits nor communicates."""
-    input_s = 0.0 if pd.isna(run["input_wait_s"]) else run["input_wait_s"]
+    input_s: float = 0.0 if pd.isna(run["input_wait_s"]) else run["input_wait_s"]
     computation_s, rest_s = run["compute_time_s"], run["synchronisation_time_s"]
     if run["replicas"] == 1:
         return {"input": input_s, "computation": computation_s + rest_s}
