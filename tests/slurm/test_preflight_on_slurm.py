@@ -28,6 +28,14 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         {"partition": "gpu", "gpu_gres": "gpux", "gpus_per_node_max": 1, "devices": "logical"},
         "Invalid generic resource (gres) specification",
     ),
+    "time": (
+        {"partition": "short", "runtime_min": 60},
+        "PartitionTimeLimit: partition short has MaxTime=00:30:00, runtime_min is 60",
+    ),
+    "account": (
+        {"partition": "lab", "account": "nosuch"},
+        "AccountNotAllowed: partition lab has AllowAccounts=lab",
+    ),
     "memory": (
         {"partition": "cpu", "mem_mb": 2_000_000},
         "allocation failure: ",
@@ -55,11 +63,13 @@ def content(*blocks: dict[str, Any], **settings: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def small_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two nodes of a partition, one with GPUs; none with a job."""
-    shape = ("cpu:2:cpus=2", "gpu:1:gpus=2:cpus=2")
+    """Two nodes of a partition, one of others, one of them with a time limit; none with a job."""
+    shape = ("cpu:2:cpus=2", "short:1:cpus=2", "lab:1:cpus=2", "gpu:1:gpus=2:cpus=2")
     words = [word for each in shape for word in ("--partition", each)]
     cluster = start(tmp_path_factory.mktemp("vc"), *words)
     try:
+        cluster.run("scontrol", "update", "partitionname=short", "MaxTime=30")
+        cluster.run("scontrol", "update", "partitionname=lab", "AllowAccounts=lab")
         yield cluster
     finally:
         cluster.tool("down")

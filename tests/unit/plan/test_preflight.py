@@ -1,4 +1,4 @@
-"""Questions to sbatch, and Slurm's words."""
+"""Questions to sbatch, Slurm's words, and the limits that sbatch says nothing of."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def test_the_question_is_the_line_without_what_names_the_job() -> None:
         "sbatch --test-only -A lab -p v100-x4 -t 30 --qos=low --nodes=2 --cpus-per-task=8 "
         "--ntasks-per-node=1 --gres=gpu:4 --wrap=true"
     )
+    assert asked.nodes == 2
     assert " -p " not in request_of().question
 
 
@@ -68,6 +69,47 @@ def test_a_start_is_told_as_a_person_would() -> None:
         (NOW.replace(day=23), "at 2026-11-23 12:00"),
     ):  # fmt: skip
         assert preflight.start_text(start, NOW) == text
+
+
+# --- limits ---
+
+
+def partition_of(**settings: str) -> dict[str, str]:
+    usual = {"PartitionName": "cpu", "Default": "YES", "MaxTime": "UNLIMITED",
+             "MaxNodes": "UNLIMITED", "AllowAccounts": "ALL"}  # fmt: skip
+    line = " ".join(f"{key}={value}" for key, value in {**usual, **settings}.items())
+    return preflight.partition(line)
+
+
+LIMITS = [
+    ({}, {}, ""),
+    ({"MaxTime": "00:30:00"}, {}, ""),
+    ({"MaxTime": "00:29:00"}, {}, "PartitionTimeLimit"),
+    ({"MaxTime": "00:29:00"}, {"qos": "long"}, ""),
+    ({"MaxTime": "2-00:00:00"}, {}, ""),
+    ({"MaxNodes": "1"}, {}, "PartitionNodeLimit"),
+    ({"MaxNodes": "2"}, {}, ""),
+    ({"AllowAccounts": "lab,other"}, {"account": "lab"}, ""),
+    ({"AllowAccounts": "lab,other"}, {}, ""),  # the user's default account is not known
+    ({"AllowAccounts": "other"}, {"account": "lab"}, "AccountNotAllowed"),
+    ({"DenyAccounts": "lab"}, {"account": "lab"}, "AccountNotAllowed"),
+]
+
+
+@pytest.mark.parametrize(("settings", "platform", "reason"), LIMITS)
+def test_limits_that_sbatch_accepts_and_no_job_meets(
+    settings: dict[str, str], platform: dict[str, Any], reason: str
+) -> None:
+    found = preflight.problem(request_of(**platform), [partition_of(**settings)])
+    assert found.partition(":")[0] == reason
+
+
+def test_one_of_several_partitions_is_enough() -> None:
+    short, long = (partition_of(PartitionName=n, MaxTime=t) for n, t in
+                   (("short", "00:10:00"), ("long", "UNLIMITED")))  # fmt: skip
+    assert preflight.problem(request_of(partition="short"), [short, long])
+    assert not preflight.problem(request_of(partition="short,long"), [short, long])
+    assert not preflight.problem(request_of(partition="unknown"), [short, long])
 
 
 # --- without Slurm ---

@@ -1,8 +1,8 @@
 """What Slurm answers to the requests of a sweep before anything is submitted: `sbatch --test-only`.
 
 Without this question Slurm queues some jobs forever that no node can run. The answer refuses them,
-and estimates when the others would start. Where sbatch accepts jobs beyond the limits of a
-partition or QOS, they wait: the console prints the reason.
+and estimates when the others would start. sbatch accepts jobs beyond the limits of a partition:
+these limits are compared here. Jobs beyond the limits of a QOS wait; the console prints the reason.
 """
 
 from __future__ import annotations
@@ -57,11 +57,15 @@ _PointT = TypeVar("_PointT", bound=Point)
 
 
 class Request(NamedTuple):
-    """What a job requests of Slurm: the question to sbatch, and where."""
+    """What a job requests of Slurm: the question to sbatch, and what is compared with limits."""
 
     question: str
+    nodes: int
+    runtime_min: int
     #: None: the default partition; several names with commas between: any of them.
     partition: str | None
+    account: str | None
+    qos: str | None
     cluster: str | None
 
 
@@ -88,7 +92,11 @@ def _request(point: Point, config: Config, how: Submission) -> Request:
     line = sweep_jobs.sbatch_line(asked, sweep_jobs.RUN, how)
     return Request(
         question=question(line) if line.startswith("sbatch ") else line,
+        nodes=int(asked["nodes"]),
+        runtime_min=platform.runtime_min,
         partition=platform.partition,
+        account=platform.account,
+        qos=platform.qos,
         cluster=platform.cluster if platform.multi_cluster else None,
     )
 
@@ -117,7 +125,13 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
         raise NoSlurmError(silent)
     answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return answers | dict(zip(others, pool.map(_answer, others), strict=True))
+        answers |= zip(others, pool.map(_answer, others), strict=True)
+    limits = {cluster: partitions_of(cluster) for cluster in {each.cluster for each in answers}}
+    for request, answer in answers.items():
+        limit = problem(request, limits[request.cluster])
+        if limit and not answer.refusal:
+            answers[request] = Answer(refusal=limit)
+    return answers
 
 
 def _answer(request: Request) -> Answer:
@@ -257,8 +271,63 @@ def out_of_service(request: Request) -> str:
     return f"{len(out)} of {len(states)} nodes are out of service: {shown}" if out else ""
 
 
+def exceeded(request: Request, partition: Mapping[str, str]) -> str:
+    """The limit of a partition that no such job meets, by the name of Slurm's reason, or "".
+
+    With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which waits for ever.
+    A QOS may replace the limits for time and nodes.
+    """
+    at = f"partition {partition.get('PartitionName', '')} has"
+    max_time, max_nodes = (partition.get(key, "") for key in ("MaxTime", "MaxNodes"))
+    allowed, denied = (partition.get(f"{verb}Accounts", "") for verb in ("Allow", "Deny"))
+    account = (request.account or "").replace(",", " ").split()[:1]
+    limit_min = minutes(max_time)
+    if not request.qos and limit_min is not None and request.runtime_min > limit_min:
+        return f"PartitionTimeLimit: {at} MaxTime={max_time}, runtime_min is {request.runtime_min}"
+    if not request.qos and max_nodes.isdecimal() and request.nodes > int(max_nodes):
+        return f"PartitionNodeLimit: {at} MaxNodes={max_nodes}"
+    if account and allowed not in ("", "ALL") and account[0] not in allowed.split(","):
+        return f"AccountNotAllowed: {at} AllowAccounts={allowed}"
+    if account and account[0] in denied.split(","):
+        return f"AccountNotAllowed: {at} DenyAccounts={denied}"
+    return ""
+
+
+def minutes(text: str) -> float | None:
+    """A time of Slurm's, `days-hours:minutes:seconds`, in minutes; None if it is no limit."""
+    days, _, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdecimal() for part in [days or "0", *parts]) or len(parts) != 3:
+        return None
+    hours, minutes_, seconds = map(int, parts)
+    return 1440 * int(days or 0) + 60 * hours + minutes_ + seconds / 60
+
+
 def has_accounting() -> bool:
     """Whether Slurm stores its jobs, as far as it shows: sacct reports nothing without that."""
     lines = (line.partition("=") for line in ask_slurm("scontrol", "show", "config", cluster=None))
     kinds = [value.strip() for key, _, value in lines if key.strip() == "AccountingStorageType"]
     return not kinds or (kinds[0] != "(null)" and not kinds[0].endswith("/none"))
+
+
+def problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
+    """Why Slurm would queue the request and never start it in any of its partitions, or ""."""
+    names = request.partition.split(",") if request.partition else []
+    chosen = [
+        each
+        for each in partitions
+        if (each.get("PartitionName") in names if names else each.get("Default") == "YES")
+    ]
+    problems = [exceeded(request, each) for each in chosen]
+    return problems[0] if problems and all(problems) else ""
+
+
+def partitions_of(cluster: str | None) -> list[dict[str, str]]:
+    """The settings of all partitions, such as MaxTime → 00:30:00; none if scontrol fails."""
+    lines = ask_slurm("scontrol", "show", "partition", "--oneliner", cluster=cluster)
+    return [partition(line) for line in lines]
+
+
+def partition(line: str) -> dict[str, str]:
+    """A partition from its line of `scontrol show partition --oneliner`."""
+    return dict(word.partition("=")[::2] for word in line.split())
