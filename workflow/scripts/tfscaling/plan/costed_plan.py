@@ -72,18 +72,25 @@ class PointRow(CostedRow, frozen=True, kw_only=True):
     """Runs of a point that are alike; None of an excluded point.
 
     `submission` says how a run is submitted, `starts` when Slurm would start one, and `slurm` what
-    it says of those that it would not start.
+    it says of those that it would not start. `wait_bound_s` holds for 95 % of such jobs by the
+    partition's history; None if that is unknown.
     """
 
     runs: int | None = None
     submission: str | None = None
     starts: str | None = None
     slurm: str | None = None
+    wait_bound_s: float | None = None
 
     @property
     def is_refused(self) -> bool:
         """Whether its runs can never start."""
         return self.starts == REFUSED
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether valid runs have shown its duration."""
+        return (self.duration_from or "").startswith("measured")
 
     @property
     def is_sbatch(self) -> bool:
