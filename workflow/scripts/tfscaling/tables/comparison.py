@@ -10,12 +10,12 @@ import pandas as pd
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec import platforms, variants
-from tfscaling.spec.config import LINE_AXES, POINT_AXES
+from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display, table_rows
 from tfscaling.tables import published_results as published
-from tfscaling.tables.display import MISSING, Number, TextTable, axis_text
+from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.estimates import (
     CONFIDENCE,
     RUNS_FOR_INTERVAL,
@@ -30,7 +30,6 @@ from tfscaling.tables.table_rows import (
     is_known,
     is_projected,
     point_of,
-    qualities_of,
 )
 
 #: Axis → value: of a baseline, those that the configuration names.
@@ -373,51 +372,3 @@ def _baselines(rows: Sequence[PointRow]) -> dict[str, float | None]:
             named = f"{series}: relative to {row.baseline}"
             found.setdefault(named, time_s if is_known(time_s) else None)
     return found
-
-
-def platform_texts(table: pd.DataFrame, name: str) -> list[TextTable]:
-    """The published form, one table per series: nodes, code execution time, loss, accuracy.
-
-    A series that is compared by a metric other than an accuracy has that in the last column.
-    """
-    series: dict[tuple[str, ...], list[PointRow]] = {}
-    for row in table_rows.typed(PointRow, table[table["platform"] == name]):
-        series.setdefault(tuple(str(row[axis]) for axis in LINE_AXES[1:]), []).append(row)
-    tables = []
-    for (model, strategy, recipe, gpus, tasks), points in series.items():
-        trained_on = display.devices(points[0]) + " per node" * (gpus != "0")
-        per_node = f", {tasks} tasks per node" if tasks != "1" else ""
-        title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
-        learned, heading = _learned(points)
-        rows = [_published_form(row, learned) for row in points]
-        header = ["Number of nodes", "Code execution time", "Loss", heading]
-        notes = [
-            f"{display.count(row.nodes, 'node')}: {display.one_line(row.reason)}."
-            for row in points
-            if row.runs and row.reason
-        ]
-        tables.append(TextTable.of(title, header, rows, notes))
-    return tables
-
-
-def _learned(rows: Sequence[PointRow]) -> tuple[str, str]:
-    """(the column that says what a series learned, its heading)."""
-    for quality in qualities_of(rows).values():
-        if not quality.is_accuracy and quality.in_training != "loss":
-            heading = f"{quality.title[0].upper()}{quality.title[1:]}"
-            return QUALITY, display.with_unit(heading, quality.unit)
-    return "accuracy", "Accuracy"
-
-
-def _published_form(row: PointRow, learned: str) -> list[str]:
-    nodes = Number(str(row.nodes), row.nodes)
-    if not row.runs:
-        return [nodes, display.one_line(f"{row.status}: {row.reason}"), MISSING, MISSING]
-    time_s = row.execution_time_s
-    seconds = MISSING
-    if is_known(time_s):
-        seconds = f"{time_s:.3f} seconds{', projected' * is_projected(row)}"
-    if row.runs_diverged:
-        seconds += f" ({row.runs_diverged} of {row.runs_asked} diverged)"
-    values = (display.rounded(row[name], 4) for name in ("loss", learned))
-    return [nodes, Number(seconds, time_s) if is_known(time_s) else seconds, *values]
