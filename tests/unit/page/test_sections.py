@@ -17,21 +17,21 @@ from tfscaling.tables.display import Number, TextTable
 
 
 def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
-    (work,) = html_page.choices(decision())
-    assert work.title == "", "a single task needs no name"
-    assert [(c.subject, c.text) for c in work.statements] == [
+    (only,) = html_page.choices(decision()).items()
+    assert only[0] == "", "a single task needs no name"
+    assert [(row["title"], row["text"]) for row in only[1]] == [
         ("Shortest time", "Too few runs."),
         ("Lowest cost", "Use 1 node."),
     ]
     found = html_page.topics(findings(), "test accuracy")
-    assert [len(topic.statements) for topic in found] == [1, 2]
-    assert "test accuracy" in found[0].title
+    assert [len(rows) for rows in found.values()] == [1, 2]
+    assert "test accuracy" in next(iter(found))
     assert set(html_page.TOPICS) == set(TOPICS)
 
 
 def test_what_was_not_measured_has_no_card() -> None:
     unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
-    assert html_page.choices(unpriced) == []
+    assert html_page.choices(unpriced) == {}
 
 
 def test_warnings_are_a_line_for_each_severity() -> None:

@@ -32,22 +32,15 @@ from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
-#: Parts of a step, in the order in which they are shown, and their names in a sentence.
-PARTS = {
-    "input": "input",
-    "computation": "computation",
-    "stragglers": "waiting for slower ranks",
-    "communication": "communication",
-}
-#: A share of a step that is too small to be mentioned.
-SMALL_SHARE = 0.1
+#: Parts of a step, in the order in which they are shown.
+PARTS = ("input", "computation", "stragglers", "communication")
 _ENDS = ("", "_low", "_high")
 COLUMNS = (
     *POINT_AXES,
     *("devices", "runs", "rounds", "step_time_s"),
     *(f"{part}_share{end}" for part in PARTS for end in _ENDS),
     *(f"{part}_largest" for part in PARTS),
-    *("input_rank", "input_host", "held_back_by", "text"),
+    *("input_rank", "input_host", "held_back_by"),
 )
 
 #: A finding about a point: (point, sentence, support, comparisons).
@@ -56,7 +49,7 @@ Found = tuple[Point, str, str, int]
 
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point whose recipe has `attribution: true`, if it was measured."""
-    asked = {run.spec.point: run.spec for run in study.manifest.runs if run.spec.recipe.attribution}
+    asked = {run.spec.point for run in study.manifest.runs if run.spec.recipe.attribution}
     found: dict[Point, list[Attribution]] = {}
     valid = study.runs[study.runs["status"] == "ok"] if asked else study.runs[:0]
     for point, path in zip(points_of(valid), valid["record"], strict=True):
@@ -67,42 +60,25 @@ def table(study: Study) -> pd.DataFrame:
         if record is not None and record.metrics.attribution is not None:
             found.setdefault(point, []).append(record.metrics.attribution)
     devices = {point_of(row): row["devices"] for row in study.points}
-    rows = [
-        _row(point, own, str(asked[point].dataset)) | {"devices": devices[point]}
-        for point, own in found.items()
-    ]
+    rows = [_row(point, own) | {"devices": devices[point]} for point, own in found.items()]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
+def _row(point: Point, measured: Sequence[Attribution]) -> Row:
     rounds = [_seconds(each) for attribution in measured for each in attribution.rounds]
-    shares: dict[str, tuple[float, float | None, float | None]] = {}
-    for part in PARTS:
-        of_rounds = [each[part] / sum(each.values()) for each in rounds]
-        shares[part] = (median(of_rounds), *(median_interval(of_rounds) or (None, None)))
     leads = Counter(max(each, key=each.__getitem__) for each in rounds)
     longest = max(measured, key=lambda each: median(part.input_s for part in each.rounds))
     row: Row = {**point.axes, "runs": len(measured), "rounds": len(rounds)}
     row["step_time_s"] = median(sum(each.values()) for each in rounds)
-    for part, share in shares.items():
+    for part in PARTS:
         row[f"{part}_largest"] = leads[part]
         # a single replica neither waits nor communicates
         if part in ("input", "computation") or any(each[part] for each in rounds):
+            of_rounds = [each[part] / sum(each.values()) for each in rounds]
+            share = (median(of_rounds), *(median_interval(of_rounds) or (None, None)))
             row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
     row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
-    largest = _largest(leads)
-    others = sorted(set(shares) - set(largest), key=lambda part: -shares[part][0])
-    text = shown.line(
-        "bottleneck",
-        parts=PARTS,
-        shares=shares,
-        largest=largest,
-        more=[part for part in others if shares[part][0] > SMALL_SHARE],
-        is_all=(shares["computation"][1] or 0.0) > 1 - SMALL_SHARE,
-        row=row,
-        dataset=dataset,
-    )
-    return row | {"held_back_by": " or ".join(largest), "text": text}
+    return row | {"held_back_by": " or ".join(_largest(leads))}
 
 
 def _seconds(parts: StepParts) -> dict[str, float]:
@@ -126,7 +102,7 @@ def _largest(leads: Counter[str]) -> list[str]:
 def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: shares in percent with their ranges."""
     none = "Not measured: no recipe of the grid has `attribution: true`."
-    notes = shown.notes("attribution", small=SMALL_SHARE)
+    notes = shown.notes("attribution")
     return shown.text_table("Bottleneck analysis", table, _cells, notes, none)
 
 
@@ -137,7 +113,8 @@ def _cells(row: Row) -> dict[str, str]:
         value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)
         cells[part] = "" if pd.isna(value) else f"{value:.0%}"
         cells[part] += "" if pd.isna(low) else f" ({low:.0%}–{high:.0%})"
-    return cells | {"what holds it back": row["text"]}
+    cells["slowest input"] = f"rank {row['input_rank']} on {row['input_host']}"
+    return cells | {"what holds it back": row["held_back_by"]}
 
 
 def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> Iterator[Found]:

@@ -32,7 +32,7 @@ from tfscaling.record.run_states import RESULTS, words
 from tfscaling.spec.config import AXES, POINT_AXES, Platform, Quality
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import SHOWN
-from tfscaling.tables import comparison, display, runs_table
+from tfscaling.tables import comparison, display
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
@@ -49,7 +49,7 @@ from tfscaling.tables.display import (
 )
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, qualities_in, rows_of, typed
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, qualities_in, rows_of, typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -179,24 +179,6 @@ _UNKNOWN = "unknown"
 _LEADS = {SERIOUS: "Warning", LIMITED: "Note"}
 
 
-@dataclass(frozen=True)
-class Statement:
-    """A headline, a choice or a finding with its support; `badge` is the support in words."""
-
-    subject: str
-    text: str
-    support: str
-    badge: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """The choices of one task or the findings of one topic; a single task has no title."""
-
-    title: str
-    statements: Sequence[Statement]
-
-
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
     """What was run, in one line."""
     points = comparison[comparison["status"] != "excluded"]
@@ -225,50 +207,44 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
     return [(name, f"{_LEADS[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
 
 
-def headlines(table: pd.DataFrame) -> list[Statement]:
-    """The headline of each work."""
-    columns = (table[name].astype(object).fillna("") for name in ("work", "text", "badge", "sure"))
-    return [
-        Statement(str(work), str(text), str(badge), _badge(str(badge), str(sure).removesuffix(".")))
-        for work, text, badge, sure in zip(*columns, strict=True)
-    ]
+def headlines(table: pd.DataFrame) -> list[Row]:
+    """The rows of the headline; `badge` also says how sure it is, "too few runs" in other words."""
+    rows = rows_of(table.astype(object).fillna("").assign(support=table["badge"]))
+    for row in rows:
+        if sure := str(row["sure"]).removesuffix("."):
+            is_few = row["support"] == TOO_FEW
+            row["badge"] = sure if is_few else f"{row['support']}: {sure[0].lower()}{sure[1:]}"
+    return rows
 
 
-def _badge(support: str, sure: str) -> str:
-    """How sure a headline is, said once: "too few" is its support in other words."""
-    if not sure:
-        return support
-    return sure if support == TOO_FEW else f"{support}: {sure[0].lower()}{sure[1:]}"
+def choices(decision: pd.DataFrame) -> dict[str, list[Row]]:
+    """Question → the choice for each goal that was measured; a single question has no name."""
+    works = grouped(decision[decision["support"] != NOT_MEASURED], "work")
+    if len(works) == 1:
+        (only,) = works.values()
+        return {"": only}
+    return works
+
+
+def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
+    """Heading of a topic → its findings; `quality` is what the points are compared by, in words."""
+    found = grouped(findings, "topic")
+    return {
+        title + quality * (topic == QUALITY): found[topic]
+        for topic, title in TOPICS.items()
+        if topic in found
+    }
+
+
+def grouped(table: pd.DataFrame, column: str) -> dict[str, list[Row]]:
+    """The rows of a table by the values of a column, in their order."""
+    return {str(key): rows_of(own) for key, own in table.groupby(column, sort=False)}
 
 
 def _of_headlines(decision: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
     """The choices of the questions that have a headline."""
     is_named = decision["work"].isin(headline["work"])
     return decision[is_named] if decision["work"].nunique() > 1 else decision
-
-
-def choices(decision: pd.DataFrame) -> list[Group]:
-    """The choice for each goal that was measured, by question."""
-    shown = decision[decision["support"] != NOT_MEASURED]
-    works = [(str(work), own) for work, own in shown.groupby("work", sort=False)]
-    return [
-        Group(work if len(works) > 1 else "", _statements(own["title"], own)) for work, own in works
-    ]
-
-
-def topics(findings: pd.DataFrame, quality: str) -> list[Group]:
-    """The findings by topic; `quality` is what the points are compared by, in words."""
-    groups = [(topic, findings[findings["topic"] == topic]) for topic in TOPICS]
-    return [
-        Group(TOPICS[topic] + quality * (topic == QUALITY), _statements(own["subject"], own))
-        for topic, own in groups
-        if len(own)
-    ]
-
-
-def _statements(subjects: pd.Series, rows: pd.DataFrame) -> list[Statement]:
-    columns = (subjects, rows["text"], rows["support"], rows["support"])
-    return [Statement(*map(str, row)) for row in zip(*columns, strict=True)]
 
 
 def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
@@ -474,8 +450,6 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
             titled = replace(shown, title=conclusion.title)
             yield Table(name, titled, conclusion.caption)
     yield all_runs(results.runs, metrics, folder)
-    differences = runs_table.differences_text(runs_table.differences(results.runs))
-    yield Table("differences", differences)
 
 
 def _plot(plot: Plot) -> dict[str, str]:

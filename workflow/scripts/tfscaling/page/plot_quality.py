@@ -44,11 +44,6 @@ class _Panel:
     def is_cost(self) -> bool:
         return self.name == "cost_usd"
 
-    @property
-    def noun(self) -> str:
-        """What a point needs besides its time."""
-        return "price" if self.is_cost else self.metric.title
-
 
 def quality_time(tables: Tables, title: str) -> Figure:
     """The quality over execution time, with the Pareto sets: a panel for each metric."""
@@ -104,9 +99,11 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
                 plot_figure.points(axes, rows, _TIME, name, line.label, style)
     _pareto_lines(axes, panel, shown, named)
     if not len(shown):
-        missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
-        points = plot_figure.measured(table)
-        plot_figure.say(axes, _why_absent(panel, points, missing) or plot_figure.NOTHING)
+        text = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
+        if not (values(table, _TIME) > 0).any():
+            is_run = len(plot_figure.measured(table)) > 0
+            text = plot_figure.NO_TIMES if is_run else plot_figure.NOTHING
+        plot_figure.say(axes, text)
         axes.set_xticks([])
     else:
         plot_figure.plain_log(axes, "x")
@@ -123,27 +120,7 @@ def _notes(panel: _Panel, shown: pd.DataFrame) -> list[str]:
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_figure.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
-    notes += plot_figure.bars_note(table, _TIME, panel.name)
-    without: dict[str, list[str]] = {}
-    measured = plot_figure.measured(panel.table)
-    for platform, title in plot_figure.platform_titles(table).items():
-        if platform not in set(shown["platform"]):
-            points = measured[measured["platform"] == platform]
-            reason = _why_absent(panel, points, f"no {panel.noun}")
-            without.setdefault(reason, []).append(title)
-    notes += [f"not shown, {why}: {', '.join(names)}" for why, names in without.items() if why]
-    return notes
-
-
-def _why_absent(panel: _Panel, points: pd.DataFrame, missing: str) -> str:
-    """Why none of these measured points is shown; nothing if there are none.
-
-    `missing` says that points with a time have no value.
-    """
-    timed = values(points, _TIME) > 0
-    if timed.any():
-        return missing if timed.all() else f"no configuration with both time and {panel.noun}"
-    return plot_figure.NO_TIMES if len(points) else ""
+    return notes + plot_figure.bars_note(table, _TIME, panel.name)
 
 
 def _short(row: Cells, gpus: bool) -> str:

@@ -34,7 +34,6 @@ from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.tables import table_rows
-from tfscaling.tables.display import TextTable, rounded
 from tfscaling.tables.rows import EpochRow, RunRow, columns
 from tfscaling.tables.table_rows import is_known
 
@@ -492,19 +491,3 @@ def differences(runs: pd.DataFrame) -> pd.DataFrame:
                 {"platform": platform, "fact": UNCHECKED, "values": str(reason), "runs": count}
             )
     return pd.DataFrame(rows, columns=["platform", "fact", "values", "runs"])
-
-
-def differences_text(found: pd.DataFrame) -> TextTable:
-    """The differences as people read them."""
-    differing = (found["fact"] != UNCHECKED).any()
-    notes = [
-        "These runs were not all made in one environment: their differences may be of it."
-        if differing
-        else "All runs of a platform were made in one environment."
-    ]
-    if (found["fact"] == UNCHECKED).any():
-        notes.append(f"What is {UNCHECKED} may not be what the platform says.")
-    rows = ([*map(str, row[:-1]), rounded(row[-1], 0)] for row in found.itertuples(index=False))
-    return TextTable.of(
-        "Environment differences", ["platform", "fact", "values", "runs"], rows, notes
-    )
