@@ -51,15 +51,6 @@ def test_runs_are_counted_by_status(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> None:
-    made = study(tmp_path)
-    left_out = html_page.left_out(made.runs, made.comparison)
-    assert left_out is not None
-    assert [row[:3] for row in left_out.rows] == [
-        ("4", "2", "missing"), ("8", "1, 2", "failed"), ("9", "all", "excluded"),
-    ]  # fmt: skip
-
-
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
     found = html_page.environment(made.planned.platforms, made.runs, tmp_path)

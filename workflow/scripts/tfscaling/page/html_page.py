@@ -29,7 +29,7 @@ from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, meanings, of_quality
 from tfscaling.record.run_states import RESULTS, words
-from tfscaling.spec.config import AXES, POINT_AXES, Platform, Quality
+from tfscaling.spec.config import AXES, Platform, Quality
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import SHOWN
 from tfscaling.tables import comparison, display
@@ -44,7 +44,6 @@ from tfscaling.tables.display import (
     headed,
     listed,
     naming,
-    one_line,
     rounded,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
@@ -271,25 +270,6 @@ def spent(runs: pd.DataFrame) -> list[str]:
     ]
 
 
-def left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
-    """One row per point, status and reason; None if every run counts."""
-    keys = [*POINT_AXES, "devices", "status", "reason"]
-    out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
-    excluded = comparison.loc[comparison["status"] == "excluded", keys].assign(repeat="all")
-    both = pd.concat([out.astype(object), excluded.astype(object)])
-    if both.empty:
-        return None
-    both["repeat"] = both["repeat"].astype(str)
-    both["reason"] = both["reason"].fillna("").astype(str).map(one_line)
-    grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
-    varying, fixed = naming(grouped)
-    names = [*varying, "repeats", "status", "reason"]
-    grouped = grouped.rename(columns={"repeat": "repeats"})
-    rows = ([cell(name, row) for name in names] for row in rows_of(grouped))
-    title = "What does not count, and why"
-    return Table("left-out", TextTable.of(title, names, rows, above=all_share(fixed)))
-
-
 def metrics_table(qualities: Mapping[str, Quality]) -> Table:
     """Every metric, and the `qualities` of the points that only recipes name."""
     texts = {**meanings(), **BY_FORMULAE}
@@ -414,7 +394,6 @@ def render(
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
         "statuses": statuses(runs, comparison),
-        "left_out": left_out(runs, comparison),
         "metrics": metrics_table(qualities_in(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "confidence": f"{CONFIDENCE:.0%}",
@@ -488,16 +467,9 @@ def _base64(content: bytes) -> str:
 
 
 def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup, escape
 
-    environment = Environment(
-        loader=FileSystemLoader(PAGE_DIR),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = display.templates(PAGE_DIR, autoescape=True)
     # long names of columns may break after an underscore
     environment.filters["breakable"] = lambda text: (
         escape(text).replace("_", Markup("_<wbr>")) if len(text) > 9 else text

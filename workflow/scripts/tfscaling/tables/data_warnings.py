@@ -162,11 +162,7 @@ def _one_machine(tables: Tables) -> Found:
 
 
 def _environments(tables: Tables) -> Found:
-    facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
-    found = runs_table.differences(tables.runs)
-    for fact, platform in zip(found["fact"], found["platform"], strict=True):
-        if fact in runs_table.ALIKE:
-            facts.setdefault(fact, []).append(platform)
+    facts = runs_table.differences(tables.runs)
     named = "; ".join(
         f"{fact}: {_listed([tables.title(name) for name in names])}"
         if len(names) <= NAMED_MAX
