@@ -17,10 +17,10 @@ from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.display import axis_text, with_unit
+from tfscaling.tables.display import with_unit
 from tfscaling.tables.estimates import pareto_set
-from tfscaling.tables.rows import Cells, PointRow
-from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of, typed
+from tfscaling.tables.rows import Cells
+from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -251,14 +251,18 @@ def epochs(tables: Tables, title: str) -> Figure:
     shown_of = _learned(table)
     labels = [learned.label.removeprefix(HELD_OUT_TITLE) for learned in shown_of]
     figure, panels = plot_figure.panels(title, "epoch", labels)
-    lines = _lines(tables, measured)
+    groups = {
+        tuple(map(str, keys)): rows for keys, rows in measured.groupby([*POINT_AXES], sort=False)
+    }
+    every = plot_figure.series(table, tables.first, POINT_AXES)
+    lines = [(line, groups[line.key]) for line in every if line.key in groups]
     repeated = evaluated = False
     for axes, learned in zip(panels, shown_of, strict=True):
         name = learned.in_training
-        for line in lines:
-            if learned.quality not in (None, line.quality):
+        for line, rows in lines:
+            if not len(learned.points(line.rows)):
                 continue
-            style, rows = line.style, line.rows
+            style: Style = line.style | {"linewidth": 1.3}
             by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
             middle = by_epoch.median()
             held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
@@ -285,40 +289,6 @@ def epochs(tables: Tables, title: str) -> Figure:
         notes.append("hollow: on held-out examples after the epoch")
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A point over its epochs; `is_shown` as in plot_figure.Series."""
-
-    label: str
-    style: Style
-    quality: str | None
-    rows: pd.DataFrame
-    is_shown: bool
-
-
-def _lines(tables: Tables, measured: pd.DataFrame) -> list[_Line]:
-    """The line of each point that has epochs, in the order of the table, hidden ones last."""
-    table = tables.comparison
-    colours, titles = plot_figure.colour_numbers(table), plot_figure.platform_titles(table)
-    vary = plot_figure.varying(table)
-    by_axes = measured.groupby([*POINT_AXES], sort=False)
-    groups = {points_of(rows)[0]: rows for _, rows in by_axes}
-    more = plot_figure.hidden([*groups], tables.first)
-    points = {point_of(row): row for row in typed(PointRow, table)}
-    counts: dict[str, int] = {}
-    lines = []
-    for key in sorted(groups, key=more.__contains__):
-        point = points[key]
-        name = point.platform
-        number = counts[name] = counts.get(name, -1) + 1
-        style = plot_figure.point_style(colours[name], number, len(colours) == 1)
-        texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
-        style |= {"linewidth": 1.3}
-        label = plot_figure.line_label(titles, name, texts)
-        lines.append(_Line(label, style, point.quality_metric, groups[key], key not in more))
-    return lines
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
