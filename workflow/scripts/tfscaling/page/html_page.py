@@ -55,21 +55,6 @@ if TYPE_CHECKING:
 
 #: Columns with more values than this are searched, not chosen from.
 CHOICES_MAX = 24
-#: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
-TONES = {
-    **dict.fromkeys(("supported", "within"), "good"),
-    **dict.fromkeys(
-        (
-            *("diverged", "does_not_fit", "failed", "missing", "stale", "unfinished"),
-            *("outside", "serious"),
-        ),
-        "bad",
-    ),
-    **dict.fromkeys(
-        ("incomplete", "excluded", "inconclusive", "too few runs", NOT_MEASURED, "not compared"),
-        "doubt",
-    ),
-}
 _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
 #: Columns by whose values rows can be chosen, if they are few.
 _CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
@@ -169,13 +154,10 @@ GLOSSARY: Mapping[str, str] = {
 TOPICS: Mapping[str, str] = _WORDS["topics"]
 STATUSES: Mapping[str, str] = _WORDS["statuses"]
 #: Metrics that the page has formulae for.
-BY_FORMULAE = {
-    "speedup": "How many times as fast as the baseline: see the formulae below.",
-    "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
-}
+BY_FORMULAE: Mapping[str, str] = _WORDS["by_formulae"]
+#: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
+TONES = {word: tone for tone, words in _WORDS["tones"].items() for word in words}
 _UNKNOWN = "unknown"
-#: How the line of the warnings of a severity begins.
-_LEADS = {SERIOUS: "Warning", LIMITED: "Note"}
 
 
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
@@ -203,7 +185,8 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
     short: dict[str, list[str]] = {}
     for warning in found:
         short.setdefault(warning.severity, []).append(warning.short)
-    return [(name, f"{_LEADS[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
+    leads = {SERIOUS: "Warning", LIMITED: "Note"}
+    return [(name, f"{leads[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
 
 
 def headlines(table: pd.DataFrame) -> list[Row]:
