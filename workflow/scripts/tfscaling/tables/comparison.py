@@ -77,7 +77,7 @@ def comparison_table(
     not train as many examples as their baseline have no speed-up: `same_work` says which, None
     where it is not known: a user's program then has a speed-up by its recipe.
     """
-    points = _by_point(table_rows.typed(RunRow, runs))
+    points = table_rows.by_point(table_rows.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
     for row in (*rows, *excluded):
@@ -90,19 +90,12 @@ def comparison_table(
     return table_rows.frame(PointRow, rows)
 
 
-def _by_point(runs: Iterable[RunRow]) -> dict[Point, list[RunRow]]:
-    points: dict[Point, list[RunRow]] = {}
-    for each in runs:
-        points.setdefault(point_of(each), []).append(each)
-    return points
-
-
 def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, float]) -> PointRow:
     valid = [run for run in group if run.status == RunState.OK]
     others = [run for run in group if run.status != RunState.OK]
     diverged = [run for run in others if run.status == RunState.DIVERGED]
     first = group[0]
-    row = _row_of(point)
+    row = PointRow(**table_rows.columns_of(point))  # type: ignore[arg-type]
     for name in (*SIZES, *QUALITY_COLUMNS):
         setattr(row, name, getattr(first, name))
     row.runs, row.runs_asked, row.runs_diverged = len(valid), len(group), len(diverged)
@@ -150,11 +143,6 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         row.straggler_ratio = median(slowest) / row.compute_time_s
     row.reason = "; ".join(reasons)
     return row
-
-
-def _row_of(point: Point) -> PointRow:
-    """A row with the axes of a point."""
-    return PointRow(**{**point.axes, "tasks_per_node": str(point.tasks_per_node)})  # type: ignore[arg-type]
 
 
 def _is_at_target(run: RunRow) -> bool:
@@ -332,8 +320,11 @@ def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> l
     rows: dict[Point, PointRow] = {}
     for out in excluded:
         if out.point not in planned and out.point not in rows:
-            row = rows[out.point] = _row_of(out.point)
-            row.status, row.reason = "excluded", out.reason
+            rows[out.point] = PointRow(
+                **table_rows.columns_of(out.point),  # type: ignore[arg-type]
+                status="excluded",
+                reason=out.reason,
+            )
     return list(rows.values())
 
 
