@@ -147,9 +147,17 @@ def ratio_interval(
     samples = [np.sort(np.asarray(values, float)) for values in (numerators, denominators)]
     middles = _middles(*map(len, samples))
     above, below = ((v[i] + v[j]) / 2 for v, (i, j) in zip(samples, middles, strict=True))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(above / below, [tail, 1 - tail])
-    return float(low), float(high)
+    ratios, tail = above / below, (1 - confidence) / 2
+    return _quantile(ratios, tail), _quantile(ratios, 1 - tail)
+
+
+def _quantile(values: np.ndarray, share: float) -> float:
+    """As `np.quantile`, which takes ten times as long for a few thousand values."""
+    place = share * (len(values) - 1)
+    index, between = int(place), place % 1
+    low, high = np.partition(values, (index, index + 1))[index : index + 2]
+    span = high - low
+    return float(low + span * between if between < 0.5 else high - span * (1 - between))
 
 
 #: Degrees of freedom of the pooled variance, added to a point's own.
