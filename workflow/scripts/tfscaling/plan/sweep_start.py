@@ -71,12 +71,10 @@ class SweepStart:
         self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
 
     def beyond_budget(self) -> str:
-        """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
+        """Why runs to do exceed the budget or deadline, or a batch the prepared data, or ""."""
         from tfscaling.plan import costed_plan  # loads pandas
 
-        refusal = costed_plan.budget_refusal(
-            self.config, self.manifest, self._runs_dir, self.sources
-        )
+        refusal = costed_plan.refusal(self.config, self.manifest, self._runs_dir, self.sources)
         datasets = Path(self.jobs.results, "datasets")
         return refusal or (
             batch_problem(self.config, self.manifest.runs, datasets, self.sources) or ""
