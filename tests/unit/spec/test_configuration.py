@@ -50,7 +50,8 @@ MALFORMED: list[tuple[str, Any, str, str]] = [
     (R + "optimizer", "adm", "", '"adm"'), (R + "epochs", "\uff18", "", r'"\uff18"'),
     (P + "price_date", "May 2022", "", '"May 2022"'), (P + "usd_per_gpu_hour", -1, "", "-1"),
     (P + "usd_per_node_hour", True, "", "true"), (P + "usd_per_node_hour", math.nan, "", "NaN"),
-    (P + "partition", "", "", '""'), (P + "partition", "--nodes=7", "", '"--nodes=7"'),
+    (P + "partition", "cpu; ls", "", '"cpu; ls"'), (P + "partition", "", "", '""'),
+    (P + "partition", "--nodes=7", "", '"--nodes=7"'),
     (P + "reservation", "day one", "", '"day one"'),
     (P + "gpu_gres", "gpu:a100-sxm", "", '"gpu:a100-sxm"'),
     (P + "title", "a\nb", "", r'"a\nb"'), (P + "title", "\u2028", "", r'"\u2028"'),
@@ -108,7 +109,7 @@ UNKNOWN_KEYS: dict[str, tuple[Sequence[str | int], str, str]] = {
     "at_the_top": (("recipe",), "recipe", "did you mean 'recipes'?"),
     "of_a_platform": (
         (*PLATFORM, "partitions"), "platforms.cluster.partitions", "did you mean 'partition'?"),
-    "far_from_all": ((*RECIPE, "zzz"), "recipes.weak.zzz", "allowed: attribution, "),
+    "far_from_all": ((*RECIPE, "zzz"), "recipes.weak.zzz", "allowed: checkpoint_every_epochs, "),
     "that_is_a_number": ((*PLATFORM, 3), "platforms.cluster[3]", "allowed: "),
     "axis_that_is_none": (
         ("comparison",), "comparison.baseline.node", "did you mean 'nodes'?"),

@@ -77,14 +77,10 @@ def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
     """
     environment = record.environment
     prepared_by = environment.dataset.user_code if environment.dataset else {}
-    return changed_code(
+    made_by = (
         (environment.user_code, user_code.of_run(spec)),
         (prepared_by, user_code.of_names(spec.dataset)),
     )
-
-
-def changed_code(*made_by: tuple[Checksums, Code]) -> str:
-    """Which files of the code differ from its checksums in a record, or an empty text."""
     found: dict[str, str] = {}
     for used, code in made_by:
         if used and (here := now(code, Path.cwd())):  # missing code cannot be compared
