@@ -112,7 +112,7 @@ def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
 def as_short(record: RunRecord, epochs: int) -> RunRecord:
     """The record of a complete run as the part of a training with this many `epochs`.
 
-    Its steady steps are those of the epochs after the first. The record stays as it is if an end of
+    Its steady steps are the steps after the first epoch. The record stays as it is if an end of
     an epoch, or the steps and examples, are not known.
     """
     done, per_epoch = record.metrics.epochs, record.derived.steps_per_epoch
