@@ -6,6 +6,7 @@ the launcher sees progress by the file's growth.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
@@ -55,6 +56,22 @@ def read(path: Path) -> list[Event]:
     except OSError:  # not there, or, on a shared file system, not any more
         return []
     return [event for line in lines if (event := _event(line)) is not None]
+
+
+def new(path: Path, offset: int) -> tuple[list[Event], int]:
+    """Complete events of a file from this byte on, and the byte from which to read on."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            text = file.read()
+    except OSError:
+        return [], offset
+    complete = text[: text.rfind(b"\n") + 1]
+    found = []
+    for line in complete.splitlines():
+        with contextlib.suppress(strict_json.NotFiniteError):
+            found.append(_event(line))
+    return [event for event in found if event is not None], offset + len(complete)
 
 
 def last(path: Path) -> Event | None:
