@@ -31,7 +31,7 @@ def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
 
 
 def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
-    return costed_plan.budget_refusal(config, manifest_of(config), runs_dir, sources)
+    return costed_plan.refusal(config, manifest_of(config), runs_dir, sources)
 
 
 def planned_runs(config: Config) -> tuple[PlannedRun, ...]:

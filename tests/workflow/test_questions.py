@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,32 @@ def test_the_right_configuration_is_named(asked: Project, overlay: str) -> None:
     rows = asked.table(f"results/{study}/details/conclusions/decision.csv")
     chosen = [row for row in rows if row["goal"] == goal and row["recipe"] == recipe]
     assert [(float(row["nodes"]), row["support"]) for row in chosen] == [(nodes, "supported")]
+
+
+#: Control groups of version 1, in which memory.yaml gives each rank its limit.
+GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.mark.skipif(not os.access(GROUPS, os.W_OK), reason="no control group may be made here")
+def test_the_largest_batch_that_fits_is_named(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    shutil.copytree(REPOSITORY / FOLDER, tmp_path / FOLDER)
+    before = {*GROUPS.glob("tfscaling-*")}
+    try:
+        project.snakemake(
+            "--resources", "training_runs=8", "--retries", "2", config=[f"{FOLDER}/memory.yaml"]
+        )
+    finally:
+        for group in {*GROUPS.glob("tfscaling-*")} - before:
+            group.rmdir()
+    rows = project.table("results/questions-memory/runs.csv")
+    found = Counter((row["per_replica_batch_size"], row["status"]) for row in rows)
+    unfit = {("512", "does_not_fit"): 6, ("1024", "does_not_fit"): 6}
+    assert found == {("128", "ok"): 6, ("256", "ok"): 6, **unfit}
+    made = [path for path in project.folder.glob("results/runs/**/attempt=*") if path.is_dir()]
+    assert len(made) == 18 and {path.name for path in made} == {"attempt=1"}  # 1024 never ran
+    reasons = {r["reason"] for r in rows if r["per_replica_batch_size"] == "1024"}
+    assert all("512" in reason for reason in reasons)
+    rows = project.table("results/questions-memory/details/conclusions/decision.csv")
+    (chosen,) = [row for row in rows if row["goal"] == "execution_time_s"]
+    assert (chosen["recipe"], chosen["support"]) == ("size+per_replica_batch_size=256", "supported")

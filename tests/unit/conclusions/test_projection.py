@@ -19,13 +19,15 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
 from tfscaling.plan import costed_plan
 from tfscaling.record import run_record, step_estimates
-from tfscaling.record.rank_report import Execution
-from tfscaling.record.run_record import ShortRun, StepBlock
+from tfscaling.record.rank_report import Epoch, Execution
+from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
 from tfscaling.spec import configuration
-from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.config import Limit, Question
+from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.tables import comparison, data_warnings, display, runs_table
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.table_rows import is_known, rows_of
+from tfscaling.tables.estimates import Samples, keeps_limit
+from tfscaling.tables.table_rows import is_known, point_of, rows_of
 
 #: Of the whole training: 1,000 steps of 0.1 s after 20 s of start-up.
 STEPS, STEP_S, STARTUP_S = 1000, 0.1, 20.0
@@ -166,6 +168,98 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"].text
     assert ("mnist_cnn, short", "time_to_target_s") not in choices
     assert "projected" in headline.with_warnings("", list(found.values()))
+
+
+#: Nodes → (seconds before the first epoch, seconds of an epoch); an evaluation takes 2 s.
+PACES = {1: (10.0, 6.0), 2: (30.0, 4.0)}
+EPOCHS, EVALUATION_S = 5, 2.0
+
+
+def complete_run(run: PlannedRun) -> RunRecord:
+    """A run of EPOCHS epochs whose pace is one of PACES; one more with each repeat by 1 %."""
+    before_s, epoch_s = PACES[run.spec.point.nodes]
+    epoch_s *= 1 + 0.01 * run.spec.repeat
+    epochs = [
+        Epoch(epoch=n, loss=0.5, accuracy=0.8, duration_s=epoch_s, test_accuracy=0.8,
+              evaluation_time_s=EVALUATION_S, ended_s=before_s + n * (epoch_s + EVALUATION_S))
+        for n in range(1, EPOCHS + 1)
+    ]  # fmt: skip
+    reports = [
+        generator.training_report(rank, examples_trained=384 * EPOCHS)
+        for rank in range(run.spec.geometry.tasks)
+    ]
+    phases = generator.phases(
+        before_s + EPOCHS * epoch_s, train_time_s=EPOCHS * epoch_s, evaluation_time_s=10.0
+    )
+    made = generator.record(run.spec, reports, phases, generator.prepared("mnist"))
+    metrics = msgspec.structs.replace(made.metrics, epochs=tuple(epochs))
+    return msgspec.structs.replace(made, metrics=metrics)
+
+
+@pytest.mark.parametrize(
+    ("whole_training", "time_s", "nodes"),
+    [(None, 10 + 5 * 6, 1), ({"epochs": 5}, 10 + 5 * 6, 1), ({"epochs": 90}, 30 + 90 * 4, 2)],
+)
+def test_complete_runs_are_judged_by_the_whole_training_that_is_asked_about(
+    tmp_path: Path, whole_training: dict[str, int] | None, time_s: float, nodes: int
+) -> None:
+    recipe = {
+        "global_batch_size": 128, "learning_rate": 0.1, "epochs": EPOCHS,
+        "evaluation_interval_epochs": 1,
+    }  # fmt: skip
+    block = {"platform": "cluster", "model": "mnist_cnn", "nodes": [1, 2]}
+    limit = {"at_most": 1.2 * time_s}
+    question = {"whole_training": whole_training, "limits": {"execution_time_s": limit}}
+    raw = raw_config(
+        (("recipes",), {"few": recipe}),
+        (("grid",), [{**block, "recipe": "few", "repeats": 6}]),
+        (("question",), question),
+    )
+    raw["platforms"]["cluster"].update(PRICE)
+    config = configuration.validate(raw)
+    planned = manifest_of(config)
+    assert [run.spec.parameters_hash for run in planned.runs] == [
+        run.spec.parameters_hash
+        for run in manifest_of(msgspec.structs.replace(config, question=Question())).runs
+    ]
+    for run in planned.runs:
+        folder = tmp_path / run.spec.path
+        folder.mkdir(parents=True)
+        run_record.write_json(folder / run_record.RECORD, complete_run(run))
+    runs, _ = runs_table.run_tables(planned.runs, tmp_path, planned.targets)
+    study = Study(comparison_table(runs, planned), runs, planned, question=config.question)
+    row = next(row for row in study.points if row["nodes"] == nodes)
+    assert row["execution_time_s"] == pytest.approx(time_s, rel=0.05)
+    assert row["node_hours"] == pytest.approx(nodes * row["execution_time_s"] / 3600, rel=1e-3)
+    is_projected = bool(whole_training and whole_training["epochs"] > EPOCHS)
+    assert is_known(row["projected_from_steps"]) == is_projected
+    assert is_known(row["quality"]) != is_projected  # quality is not projected
+    if is_projected:
+        assert row["evaluation_time_s"] == pytest.approx(90 * EVALUATION_S)
+        assert row["examples_trained"] == 90 * 384
+    choices = {choice.goal: choice for choice in decision.decide(study)}
+    taken = choices["execution_time_s"]
+    assert taken.point is not None
+    assert (taken.point.nodes, taken.support) == (nodes, "supported")
+    assert [each.missed for each in taken.not_covered] == [("execution_time_s",)]
+
+
+def test_the_error_of_the_projection_is_in_decisions_and_limits(tmp_path: Path) -> None:
+    study, _ = study_of(tmp_path, [1.0, 1.001] * 3, None)
+    runs = study.runs.assign(projection_error_s=0.2 * study.runs["execution_time_s"])
+    sure, unsure = study.samples, Samples(runs)
+    (point,) = {point_of(row) for row in study.points if is_known(row["execution_time_s"])}
+    metric, limit = "execution_time_s", Limit(at_most=1.1 * WHOLE_S)
+    errors = {each: each.projection_error(point, metric) for each in (sure, unsure)}
+    assert errors[sure] < 1e-6 and errors[unsure] == pytest.approx(0.2)
+    assert unsure.projection_error(point, "rank_memory_gb") == 0
+    variances = [each.estimates(metric, [point]).variance[0] for each in (sure, unsure)]
+    assert variances[0] < 0.01**2 < 0.2**2 / 6 == pytest.approx(variances[1])
+    kept = [
+        keeps_limit(each.measured(point, metric), limit, 0.025, error)
+        for each, error in errors.items()
+    ]
+    assert kept == [True, None]
 
 
 @pytest.mark.parametrize("runs", [3, 4, 6])

@@ -227,7 +227,15 @@ def test_a_deadline_below_the_measured_start_up_is_named(
     assert startup_s > 0
     limit = Limit(at_most=startup_s * (0.5 if is_too_short else 2))
     asked = replace(config, question=Question(limits={"execution_time_s": limit}))
-    assert ("question.limits.execution_time_s" in page(asked, tmp_path)) == is_too_short
+    key = "question.limits.execution_time_s.at_most"
+    assert (key in page(asked, tmp_path)) == is_too_short
+    content = {"question": {"limits": {"execution_time_s": {"at_most": limit.at_most}}}}
+    refusal = refusal_of(asked, tmp_path, [("late.yaml", content)])
+    assert (refusal or "").startswith(f"late.yaml: {key}: {limit.at_most}") == is_too_short
+    assert bool(refusal) == is_too_short
+    for run in planned_runs(config)[1:]:  # a question about runs that are there is answered
+        record_with(tmp_path, run)
+    assert refusal_of(asked, tmp_path) is None
 
 
 def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_path: Path) -> None:

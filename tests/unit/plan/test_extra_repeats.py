@@ -36,7 +36,7 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
     assert asked() == {run.spec.path for run in second}
     generator.write_records(second[1:], tmp_path, lambda _: 10.0, noise=0.0)
     output = tmp_path / second[0].spec.path / "run.json"
-    SlurmSweep({str(output): second[0].spec}, tmp_path).failed(output, "7", "OUT_OF_MEMORY")
+    SlurmSweep({str(output): second[0].spec}).failed(output, "7", "OUT_OF_MEMORY")
     assert asked(*second) == set()
     runs, _ = runs_table.run_tables(planned.runs, tmp_path)
     large = runs[runs["per_replica_batch_size"] == 64]

@@ -37,6 +37,17 @@ def limited(metric: str, **limit: Any) -> Change:
     return ("question",), {"limits": {metric: limit}}
 
 
+def program(observe: str, **keys: Any) -> list[Change]:
+    """A program with an observer."""
+    recipe = {"program": ["true"], "observe": observe, "global_batch_size": 64, "epochs": 1, **keys}
+    return [(RECIPE, recipe), ((*BLOCK, "strategy"), "own"), ((*BLOCK, "model"), "program")]
+
+
+def whole(epochs: int, **question: Any) -> Change:
+    """A question about a training with this many epochs."""
+    return ("question",), {"whole_training": {"epochs": epochs}, **question}
+
+
 REFUSED: dict[str, tuple[list[Change], str]] = {
     "zero_byte": ([(("comparison",), {"title": "a\0b"})], "comparison.title"),
     "bell": ([(("platforms", "cluster", "title"), "\x07")], "platforms.cluster.title"),
@@ -66,6 +77,46 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
     "limit_of_the_wrong_side": (
         [limited("execution_time_s", at_least=1.0)],
         "question.limits.execution_time_s",
+    ),
+    "negative_limit_of_time": (
+        [limited("execution_time_s", at_most=-1)],
+        "question.limits.execution_time_s",
+    ),
+    "no_time_at_all": (
+        [limited("execution_time_s", at_most="0 s")],
+        "question.limits.execution_time_s",
+    ),
+    "memory_of_no_gpu": ([limited("gpu_memory_gb", at_most=4)], "question.limits.gpu_memory_gb"),
+    "queue_of_this_machine": (
+        [
+            (("platforms", "cluster", "launcher"), "local"),
+            (("question",), {"goal": "time_with_queue_s"}),
+        ],
+        "question.goal",
+    ),
+    "quality_that_nobody_reports": (
+        [*program("nothing"), (("question",), {"goal": "quality"})],
+        "question.goal",
+    ),
+    "quality_limit_that_nobody_reports": (
+        [*program("output", patterns={"loss": "(.+)"}), TARGET],
+        "question.limits.test_accuracy",
+    ),
+    "more_epochs_than_the_whole": ([whole(1)], "recipes.weak.epochs"),
+    "too_few_epochs_to_project": ([((*RECIPE, "epochs"), 2), whole(90)], "recipes.weak.epochs"),
+    "search_among_parts": ([SEARCH, ((*RECIPE, "epochs"), 3), whole(90)], "recipes.weak.epochs"),
+    "short_run_of_another_whole": ([SHORT, whole(90)], "recipes.weak.epochs"),
+    "checkpoints_of_a_part": (
+        [((*RECIPE, "epochs"), 3), ((*RECIPE, "checkpoint_every_s"), 60), whole(90)],
+        "recipes.weak.checkpoint_every_s",
+    ),
+    "program_without_times_of_epochs": (
+        [*program("nothing", epochs=3), whole(90)],
+        "recipes.weak.observe",
+    ),
+    "quality_of_a_part": (
+        [((*RECIPE, "epochs"), 3), whole(90, goal="quality")],
+        "question.goal",
     ),
     "limit_in_words": ([limited("cost_usd", at_most="1 h")], "question.limits.cost_usd"),
     "limit_of_an_unknown_unit": (

@@ -315,7 +315,8 @@ class Study(Sweep):
             has_diverged = self.samples.statuses(point_of(row))[RunState.DIVERGED] > 0
             for column, limit in limits.items():
                 values = self.samples.measured(point_of(row), column)
-                keeps = keeps_limit(values, limit, error)
+                scatter = self.samples.projection_error(point_of(row), column)
+                keeps = keeps_limit(values, limit, error, scatter)
                 if keeps and not has_diverged:
                     continue
                 # further runs would not report a quality either

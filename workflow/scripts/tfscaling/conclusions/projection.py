@@ -101,7 +101,7 @@ def table(study: Study) -> pd.DataFrame:
     the check: `runs_within` of its `whole_runs` took a time within the interval.
     """
     valid = _valid_runs(study)
-    wholes = variants.wholes(run.spec for run in study.manifest.runs)
+    wholes = variants.wholes(study.manifest.runs)
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     rows = []
     for each in study.points:

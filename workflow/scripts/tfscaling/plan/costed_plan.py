@@ -96,6 +96,8 @@ def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> lis
     return [name for name, own in shapes.items() if len(own) > 1]
 
 
+#: Limits that a run may miss by its start-up alone.
+TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
 #: Of the file: what is to do first.
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PlanRow.__struct_fields__)))
 
@@ -135,7 +137,8 @@ class Plan:
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     Runs that a search no longer needs are no rows of the plan. `stale` runs of other code or data
     are rerun only with `rerun: stale`. `spent` is what was paid for so far, failed attempts at any
-    of the runs included. `startup_s` is the shortest time from start to training of a valid run.
+    of the runs included. `startup_s` is the shortest time from start to training that runs with the
+    platforms, strategies and recipes of the runs still to do took; 0 if one has no valid run.
     """
 
     rows: list[PlanRow]
@@ -144,7 +147,7 @@ class Plan:
     stale: int = 0
     spent: Spent = field(default_factory=Spent)
     searches: list[SearchCost] = field(default_factory=list)
-    startup_s: float = math.nan
+    startup_s: float = 0.0
 
     @property
     def runs(self) -> list[PlanRow]:
@@ -198,7 +201,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     states = (table[column] for column in ("status", "reason", "record"))
     searches = searches_of(planned, runs_dir)
     searched = {point: search for search in searches for point in search.all_points.values()}
-    shorts = _shorts(run.spec for run in planned.runs)
+    shorts = _shorts(planned.runs)
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in RESULTS:
             continue
@@ -215,6 +218,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         due.setdefault((point, feasibility, f"{status}: {one_line(reason)}"), []).append(run)
     rows = [_row(runs, *alike, estimates[alike[0]]) for alike, runs in due.items()]
     finished = len(selected) - sum(map(len, due.values())) - kept - unneeded
+    startup_s = _startup_s(table, rows)
     rows += [_excluded_row(out, config) for out in planned.excluded if is_selected(out.point)]
     first = {run.spec.point: run for run in planned.runs} if searches else {}
     takes = {p: estimates.get(p) or _estimate(first[p], config, runs_dir) for p in searched}
@@ -225,8 +229,17 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         kept,
         attempts.spent(table.to_dict("records")),
         [_cost_of(search, first, takes) for search in searches],
-        float((table["execution_time_s"] - table["train_time_s"]).min()),
+        startup_s,
     )
+
+
+def _startup_s(runs: pd.DataFrame, due: Iterable[PlanRow]) -> float:
+    """`Plan.startup_s` by the table of runs."""
+    names = ["platform", "strategy", "recipe"]
+    shortest = (runs["execution_time_s"] - runs["train_time_s"]).groupby([runs[n] for n in names])
+    known = shortest.min().dropna().to_dict()
+    wanted = {tuple(getattr(row, name) for name in names) for row in due}
+    return min((known.get(each, 0.0) for each in wanted), default=0.0)
 
 
 def _estimate(
@@ -274,25 +287,27 @@ def estimate(
     """How long a planned run takes.
 
     The median of the point's own valid runs, else a projection from the runs of `short`, the same
-    training with `stop_after_steps`; else the time limit: an upper bound. Nothing is scaled from
-    other points: the start and the compilation do not shrink with the epochs, and the time of a
-    step depends on nodes and batch, as this workflow measures.
+    training with `stop_after_steps` or fewer epochs; else the time limit: an upper bound. Nothing
+    is scaled from other points: the start and the compilation do not shrink with the epochs, and
+    the time of a step depends on nodes and batch, as this workflow measures.
     """
     if times_s := measured_s(spec, runs_dir):
         number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
         return Estimate(statistics.median(times_s), f"measured, {number}")
-    found = map(step_estimates.projected, _records(short, runs_dir) if short else ())
+    records = _records(short, runs_dir) if short else ()
+    shorts = (step_estimates.as_short(record, spec.recipe.epochs) for record in records)
+    found = map(step_estimates.projected, shorts)
     if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
         number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"
         return Estimate(statistics.median(times_s), f"projected, {number}")
     return Estimate(limit_s, TIME_LIMIT)
 
 
-def _shorts(specs: Iterable[RunSpec]) -> dict[Point, RunSpec]:
+def _shorts(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
     """Point → a short run of the same training there."""
-    first = {spec.point: spec for spec in specs}
+    first = {run.spec.point: run for run in runs}
     wholes = variants.wholes(first.values())
-    return {whole.point: first[point] for point, whole in wholes.items()}
+    return {whole.point: first[point].spec for point, whole in wholes.items()}
 
 
 def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
@@ -361,17 +376,29 @@ def _cost_of(
     )
 
 
-def budget_refusal(
-    config: Config, planned: Manifest, runs_dir: Path, sources: Sources = ()
-) -> str | None:
-    """Why the runs still to do may not be started: the budget's first problem, or None.
+def refusal(config: Config, planned: Manifest, runs_dir: Path, sources: Sources = ()) -> str | None:
+    """Why the runs still to do may not be started: the first problem, or None.
 
-    `planned` is the manifest of the configuration. Without a budget no record is read.
+    `planned` is the manifest of the configuration. Without budget and deadline no record is read.
     """
-    if config.budget == Budget():
+    if config.budget == Budget() and not TIME_LIMITS & config.question.limits.keys():
         return None
     made = make(config, planned, runs_dir)
-    return next(iter(budget_problems(config, made.runs, sources)), None)
+    problems = [
+        *budget_problems(config, made.runs, sources),
+        *deadline_problems(config, made, sources),
+    ]
+    return next(iter(problems), None)
+
+
+def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
+    """One line for each limit of time that is over before any run still to do begins to train."""
+    rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
+    return [
+        problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
+        for name, limit in config.question.limits.items()
+        if name in TIME_LIMITS and limit.value < made.startup_s
+    ]
 
 
 def budget_problems(config: Config, rows: Sequence[PlanRow], sources: Sources = ()) -> list[str]:

@@ -73,12 +73,10 @@ class SweepStart:
         self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
 
     def beyond_budget(self) -> str:
-        """Why the runs still to do exceed the budget, or ""."""
+        """Why the runs still to do exceed the budget or a deadline, or ""."""
         from tfscaling.plan import costed_plan  # loads pandas
 
-        refusal = costed_plan.budget_refusal(
-            self.config, self.manifest, self._runs_dir, self.sources
-        )
+        refusal = costed_plan.refusal(self.config, self.manifest, self._runs_dir, self.sources)
         return refusal or ""
 
     def _missing_data(self) -> str:

@@ -1,11 +1,11 @@
 """Estimates from the steps of a run: the whole training of a short run.
 
-A short run, which `stop_after_steps` ended: the whole training takes what the short run took, the
-remaining steps at the mean of those after the first execution, and the remaining turns of epochs
-and evaluations. Later changes, such as a machine that gets hot, are not in these steps. Where the
-steps change along the short run itself (a warm-up, a cache that fills), those after the change are
-projected, and the effect of the change on the mean is an error of the time. Where the steps still
-change after it, nothing is projected.
+A short run has `stop_after_steps`, or fewer epochs than `question.whole_training`. The whole
+training takes what the short run took, the remaining steps at the mean of those after the first
+execution, and the remaining turns of epochs and evaluations. Later changes, such as a machine that
+gets hot, are not in these steps. Where the steps change along the short run itself (a warm-up, a
+cache that fills), those after the change are projected, and the effect of the change on the mean is
+an error of the time. Where the steps still change after it, nothing is projected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Execution, TrainingReport
 from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
-from tfscaling.spec.config import Recipe
+from tfscaling.spec.config import WHOLE_FROM_EPOCHS, Recipe
 from tfscaling.spec.run_spec import RunSpec
 
 #: Blocks into which the steps of a run are put. Their times scatter independently: a wait of some
@@ -107,6 +107,40 @@ def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
         )
         for part in parts
     )
+
+
+def as_short(record: RunRecord, epochs: int) -> RunRecord:
+    """The record of a complete run as the part of a training with this many `epochs`.
+
+    Its steady steps are the steps after the first epoch. The record stays as it is if an end of
+    an epoch, or the steps and examples, are not known.
+    """
+    done, per_epoch = record.metrics.epochs, record.derived.steps_per_epoch
+    ends_s = [epoch.ended_s for epoch in done if epoch.ended_s is not None]
+    examples = record.metrics.examples_trained
+    has_ends = WHOLE_FROM_EPOCHS <= len(done) == len(ends_s)
+    if not (has_ends and per_epoch and examples) or record.short_run or record.resumed:
+        return record
+    evaluated = [epoch.epoch for epoch in done if epoch.evaluation_time_s]
+    spans_s = [end_s - start_s for start_s, end_s in itertools.pairwise(ends_s)]
+    short = ShortRun(
+        steps=per_epoch * len(done),
+        steps_of_whole=per_epoch * epochs,
+        epochs=len(done),
+        epochs_of_whole=epochs,
+        examples_of_whole=examples * epochs // len(done),
+        evaluations=max(1, len(evaluated)),
+        evaluations_of_whole=(epochs - 1) // evaluated[0] + 1 if len(evaluated) > 1 else 1,
+        evaluation_time_s=done[-1].evaluation_time_s or 0.0,
+        epoch_turn_s=0.0,  # the steps have their part of it
+        steady=tuple(
+            StepBlock(
+                steps=per_epoch, duration_s=max(0.0, span_s - (epoch.evaluation_time_s or 0.0))
+            )
+            for span_s, epoch in zip(spans_s, done[1:], strict=True)
+        ),
+    )
+    return msgspec.structs.replace(record, short_run=short)
 
 
 def projected(record: RunRecord) -> Projected | None:

@@ -656,6 +656,18 @@ LIMITED = (
 )
 
 
+#: Complete runs from which a longer training is projected have at least this many epochs.
+WHOLE_FROM_EPOCHS = 3
+
+
+class WholeTraining(Keys, frozen=True, kw_only=True):
+    """The training that is asked about, where runs are shorter."""
+
+    epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)]
+    """Runs with fewer epochs, or with `stop_after_steps`, are judged by the time and cost of this
+    many epochs, projected from them (docs/projection.md). A change reruns nothing."""
+
+
 class Question(Keys, frozen=True, kw_only=True):
     """The question that the study answers: headline, recommendation and search go by it."""
 
@@ -676,6 +688,16 @@ class Question(Keys, frozen=True, kw_only=True):
     """A configuration that is shown to be worse than the best by at most this fraction counts as
     equally good, and cost decides. For accuracies it is a fraction of the error. A change reruns
     nothing."""
+
+    whole_training: WholeTraining | None = None
+    """Short runs are judged by this whole training; null takes each recipe's own `epochs`."""
+
+    def whole_epochs(self, recipe: Recipe) -> int | None:
+        """The epochs that are projected from the epochs of a run; None if it trains them all."""
+        whole = self.whole_training
+        if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:
+            return None
+        return whole.epochs
 
     @property
     def separate(self) -> tuple[str, ...]:

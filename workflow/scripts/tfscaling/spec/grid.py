@@ -27,6 +27,7 @@ from tfscaling.spec.config import (
     POINT_AXES,
     SEARCH_GOALS,
     SHORT_RUNS_MAX,
+    WHOLE_FROM_EPOCHS,
     WORK_AXES,
     Block,
     Config,
@@ -62,6 +63,8 @@ def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
 NAMES_MAX = 240
 #: Most runs of a grid: Snakemake plans this many in minutes.
 RUNS_MAX = 100_000
+#: Why short runs have no quality, and no time to a target.
+NOT_PROJECTED = "quality is not projected"
 #: The largest seed of NumPy and Keras.
 SEED_MAX = 2**32 - 1
 
@@ -137,8 +140,8 @@ def expand(config: Config, registries: Registries) -> Manifest:
             if steps:
                 short = _short(spec, steps)
                 _check_lengths(number, short.point, config.seed, SHORT_RUNS_MAX)
-                runs += _repeated(short, platform, SHORT_RUNS_MAX, 1)
-            runs += _repeated(spec, platform, repeats, 0 if steps else first)
+                runs += _repeated(short, config, SHORT_RUNS_MAX, 1)
+            runs += _repeated(spec, config, repeats, 0 if steps else first)
         if len(runs) == before:
             raise _nothing_left(number, block, config, excluded)
     searches = _searches(config, searched)
@@ -162,12 +165,14 @@ def expand(config: Config, registries: Registries) -> Manifest:
     )
 
 
-def _repeated(spec: RunSpec, platform: Platform, repeats: int, first: int) -> Iterator[PlannedRun]:
+def _repeated(spec: RunSpec, config: Config, repeats: int, first: int) -> Iterator[PlannedRun]:
     """The runs of a point; those after the `first` ones are made if a search needs them."""
+    platform = config.platforms[spec.point.platform]
     for repeat in range(1, repeats + 1):
         yield PlannedRun(
             spec=msgspec.structs.replace(spec, repeat=repeat, seed=spec.seed + repeat - 1),
             extra_repeat=repeat > first,
+            whole_epochs=config.question.whole_epochs(spec.recipe),
             usd_per_node_hour=platform.price_usd(spec.point.gpus_per_node),
             peak_tflops=platform.peak_at(spec.recipe.precision_of_products),
             usd_per_kwh=platform.usd_per_kwh,
@@ -293,13 +298,47 @@ def check_baseline(config: Config, planned: Manifest) -> None:
 
 def check_question(config: Config, planned: Manifest) -> None:
     """Raise NotAllowed where the question cannot be answered."""
-    found = {run.spec.point.recipe: run.spec.recipe for run in planned.runs}
-    _check_limits_of_question(config, planned, found)
+    found = {run.spec.point.recipe: run for run in planned.runs}
+    _check_whole_training(config, planned, found)
     _check_goal(config, planned, found)
+    _check_limits_of_question(config, planned, found)
     _check_choice(config, planned, found)
 
 
-def _check_goal(config: Config, planned: Manifest, found: Mapping[str, Recipe]) -> None:
+def _check_whole_training(
+    config: Config, planned: Manifest, found: Mapping[str, PlannedRun]
+) -> None:
+    """Raise NotAllowed where the whole training cannot be projected from a recipe's runs."""
+    if (whole := config.question.whole_training) is None:
+        return
+    for name, run in found.items():
+        recipe = run.spec.recipe
+
+        def wrong(key: str, rule: str, name: str = name, recipe: Recipe = recipe) -> NotAllowed:
+            return NotAllowed(["recipes", variants.base(name), key], getattr(recipe, key), rule)
+
+        asked = f"the whole training has {whole.epochs} (question.whole_training.epochs)"
+        if recipe.epochs > whole.epochs:
+            raise wrong("epochs", f"{asked}; allowed: 1 to {whole.epochs}")
+        if recipe.stop_after_steps is not None and recipe.epochs < whole.epochs:
+            raise wrong("epochs", f"{asked}; allowed with stop_after_steps: {whole.epochs}")
+        if run.whole_epochs is None:
+            continue
+        if planned.searches:
+            rule = f"{asked}, and a search compares complete runs; allowed: {whole.epochs}, with"
+            raise wrong("epochs", f"{rule} search.stop_after_steps for short runs")
+        if recipe.epochs < WHOLE_FROM_EPOCHS:
+            rule = f"{asked}, and the first epoch has the start-up; allowed: {WHOLE_FROM_EPOCHS} to"
+            raise wrong("epochs", f"{rule} {whole.epochs}, or stop_after_steps")
+        if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
+            rule = f"{asked}, which needs times of epochs; allowed: fit, events"
+            raise wrong("observe", f"{rule}, or {whole.epochs} epochs")
+        for key in ("checkpoint_every_epochs", "checkpoint_every_s"):
+            if getattr(recipe, key) is not None:
+                raise wrong(key, "the time of checkpoints is not projected; allowed: null")
+
+
+def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
     """Raise NotAllowed where runs cannot have the metric that the question asks for."""
     goal = config.question.goal
 
@@ -312,13 +351,19 @@ def _check_goal(config: Config, planned: Manifest, found: Mapping[str, Recipe]) 
                 raise wrong(f"needs usd_per_node_hour of platform {run.spec.point.platform}")
     if planned.searches and goal not in SEARCH_GOALS:
         raise wrong(f"no goal of a search; allowed: {', '.join(SEARCH_GOALS)}, or `search: null`")
-    for name, recipe in found.items():
-        is_short = recipe.stop_after_steps is not None
-        if is_short and goal == "time_with_queue_s":
-            rule = f"recipe {name} has stop_after_steps, and short jobs wait for less time"
+    if goal in LIMITED and (why := _unreported(goal, planned)):
+        raise wrong(f"{why}; allowed: execution_time_s, cost_usd, node_hours")
+    if goal == "quality" and not any(
+        recipes.may_report_quality(r.spec.recipe) for r in found.values()
+    ):
+        raise wrong("no program reports the quality; allowed: `observe: fit`, events, or patterns")
+    for name, run in found.items():
+        recipe = run.spec.recipe
+        if run.is_short and goal == "time_with_queue_s":
+            rule = f"recipe {name} makes short runs, and short jobs wait for less time"
             raise wrong(f"{rule}; allowed: execution_time_s")
-        if is_short and (goal == "quality" or "_to_target" in goal):
-            raise wrong(f"recipe {name} has stop_after_steps, and quality is not projected")
+        if run.is_short and (goal == "quality" or "_to_target" in goal):
+            raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")
         if "_to_target" not in goal:
             continue
         if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
@@ -329,8 +374,20 @@ def _check_goal(config: Config, planned: Manifest, found: Mapping[str, Recipe]) 
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
+def _unreported(metric: str, planned: Manifest) -> str:
+    """Why no run of the grid reports a metric of LIMITED, or ""."""
+    runs = planned.runs
+    if metric == "time_with_queue_s" and all(r.spec.measured.launcher == "local" for r in runs):
+        return "runs on this machine wait in no queue"
+    if metric == "gpu_memory_gb" and all(
+        not run.spec.point.gpus_per_node or run.spec.measured.devices == "logical" for run in runs
+    ):
+        return "no configuration has GPUs"
+    return ""
+
+
 def _check_limits_of_question(
-    config: Config, planned: Manifest, found: Mapping[str, Recipe]
+    config: Config, planned: Manifest, found: Mapping[str, PlannedRun]
 ) -> None:
     """Raise NotAllowed for a limit that no run can be held to."""
     for name, limit in config.question.limits.items():
@@ -344,18 +401,25 @@ def _check_limits_of_question(
             raise wrong("allowed: exactly one of at_most and at_least")
         if isinstance(limit.at_most, str) and not name.endswith("_s"):
             raise wrong(f"{name} is no time; allowed: a number")
-        own = [recipe for recipe in found.values() if recipe.quality.metric == name]
+        qualities = {run.spec.recipe.quality.metric for run in found.values()}
+        own_runs = [run for run in found.values() if run.spec.recipe.quality.metric == name]
+        own = [run.spec.recipe for run in own_runs]
         if not own and name not in LIMITED:
-            qualities = {recipe.quality.metric for recipe in found.values()}
             raise wrong(f"is not measured; allowed: {', '.join([*LIMITED, *sorted(qualities)])}")
+        if name in LIMITED and (why := _unreported(name, planned)):
+            raise wrong(f"{why}; allowed: leave it out")
+        if own and not any(map(recipes.may_report_quality, own)):
+            raise wrong("no program reports it; allowed: `observe: fit`, events, or patterns")
         better = own[0].quality.better if own else "lower"
         if (limit.at_most is None) == (better == "lower"):
             side = "at_most" if better == "lower" else "at_least"
             raise wrong(f"{better} values are better; allowed: {side}")
+        if name in LIMITED and limit.value <= 0:
+            raise wrong("allowed: more than 0")
         if name == "cost_usd" and any(run.usd_per_node_hour is None for run in planned.runs):
             raise wrong("needs usd_per_node_hour of all platforms in the grid")
-        if own and all(recipe.stop_after_steps is not None for recipe in own):
-            raise wrong("all recipes with it have stop_after_steps, and quality is not projected")
+        if own and all(run.is_short for run in own_runs):
+            raise wrong(f"all recipes with it make short runs, and {NOT_PROJECTED}")
         quality, value = (own[0].quality, limit.value) if own else (None, 0.0)
         best = quality.best_value if quality else None
         if quality and quality.is_accuracy and best == 1 and not 0 < value < 1:
@@ -364,7 +428,7 @@ def _check_limits_of_question(
             raise wrong(f"allowed: worse than {best:g}, the best possible")
 
 
-def _check_choice(config: Config, planned: Manifest, found: Mapping[str, Recipe]) -> None:
+def _check_choice(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
     """Raise NotAllowed where configurations of several recipes cannot be compared."""
     question = config.question
     shorts = {each.short for search in planned.searches for each in search.points}
@@ -378,7 +442,7 @@ def _check_choice(config: Config, planned: Manifest, found: Mapping[str, Recipe]
 
     if not set(question.choose) & set(WORK_AXES) or len(works) < 2:
         return
-    metrics = {recipe.quality.metric: name for name, recipe in found.items()}
+    metrics = {run.spec.recipe.quality.metric: name for name, run in found.items()}
     if len(metrics) > 1:
         named = ", ".join(f"{name}: {metric}" for metric, name in metrics.items())
         raise wrong(f"recipes have different qualities ({named}); allowed: the same `quality`")
@@ -386,9 +450,9 @@ def _check_choice(config: Config, planned: Manifest, found: Mapping[str, Recipe]
     if metric not in question.limits:
         rule = "recipes train different amounts, so they are compared by what they reach"
         raise wrong(f"{rule}; allowed: a limit of {metric} in question.limits")
-    for name, recipe in found.items():
-        if recipe.stop_after_steps is not None:
-            raise wrong(f"recipe {name} has stop_after_steps, and quality is not projected")
+    for name, run in found.items():
+        if run.is_short:
+            raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")
 
 
 def _check_exclusions(number: int, block: Block, points: Sequence[Point]) -> None:

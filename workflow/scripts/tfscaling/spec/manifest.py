@@ -31,6 +31,8 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Made only if the search still needs it."""
     smaller: str | None = None
     """The folder of the point with half of the batch: made only if all its runs fit in memory."""
+    whole_epochs: int | None = None
+    """Epochs of the whole training that is projected from the run's own; null if it trains all."""
     usd_per_node_hour: float | None = None
     """US dollars for one node with its GPUs, one hour."""
     peak_tflops: float | None = None
@@ -39,6 +41,11 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """US dollars for one kWh."""
     kg_co2_per_kwh: float | None = None
     """CO2 in kg for one kWh."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a longer training is projected from it."""
+        return self.whole_epochs is not None or self.spec.recipe.stop_after_steps is not None
 
     @property
     def is_conditional(self) -> bool:

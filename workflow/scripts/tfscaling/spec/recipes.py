@@ -23,6 +23,7 @@ from tfscaling.spec.config import (
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
     DOUBLED,
+    HELD_OUT,
     MPI_STRATEGY,
     OF_CLASSIFIERS,
     OWN_STRATEGY,
@@ -361,6 +362,14 @@ def _of_observation(recipe: Recipe) -> Iterator[NotAllowed]:
     for name, pattern in recipe.patterns.items():
         if rule := _pattern_problem(pattern):
             yield NotAllowed(["patterns", name], pattern, rule)
+
+
+def may_report_quality(recipe: Recipe) -> bool:
+    """Whether a run can report the metric by which the recipe is compared."""
+    if recipe.observe == "output":
+        name = recipe.quality.metric.removeprefix(HELD_OUT)
+        return any(pattern.endswith(name) for pattern in recipe.patterns)  # also val_accuracy
+    return not recipe.program or recipe.observe != "nothing"
 
 
 def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:

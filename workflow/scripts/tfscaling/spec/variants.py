@@ -12,6 +12,7 @@ import msgspec
 
 from tfscaling.spec import user_code
 from tfscaling.spec.config import DOUBLED, ParameterValue, Quality, Recipe
+from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.run_spec import Point, RunSpec
 
 #: What a text must be to be part of a name.
@@ -106,19 +107,20 @@ def _text(value: ParameterValue) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def wholes(specs: Iterable[RunSpec]) -> dict[Point, RunSpec]:
+def wholes(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
     """Point of short runs → a run of the same training to its end there, if one is planned."""
-    first = {spec.point: spec for spec in specs}
-    short = [spec for spec in first.values() if spec.recipe.stop_after_steps is not None]
-    places: dict[tuple[str | int, ...], list[RunSpec]] = {}
-    for spec in first.values() if short else ():
-        if spec.recipe.stop_after_steps is None:
-            places.setdefault(_place(spec.point), []).append(spec)
+    first = {run.spec.point: run for run in runs}
+    short = [run for run in first.values() if run.is_short]
+    places: dict[tuple[str | int, ...], list[PlannedRun]] = {}
+    for run in first.values() if short else ():
+        if not run.is_short:
+            places.setdefault(_place(run.spec.point), []).append(run)
     found = {}
-    for spec in short:
-        alike = (w for w in places.get(_place(spec.point), ()) if _training(w) == _training(spec))
-        if (whole := next(alike, None)) is not None:
-            found[spec.point] = whole
+    for run in short:
+        others = places.get(_place(run.spec.point), ())
+        whole = next((each for each in others if _training(each) == _training(run)), None)
+        if whole is not None:
+            found[run.spec.point] = whole.spec
     return found
 
 
@@ -126,10 +128,14 @@ def _place(point: Point) -> tuple[str | int, ...]:
     return tuple(value for axis, value in point.axes.items() if axis != "recipe")
 
 
-def _training(spec: RunSpec) -> RunSpec:
+def _training(run: PlannedRun) -> RunSpec:
     """What is trained and where, by whatever recipe, short or not."""
     recipe = msgspec.structs.replace(
-        spec.recipe, stop_after_steps=None, quality=Quality(), compare_resumed=False
+        run.spec.recipe,
+        epochs=run.whole_epochs or run.spec.recipe.epochs,
+        stop_after_steps=None,
+        quality=Quality(),
+        compare_resumed=False,
     )
-    point = msgspec.structs.replace(spec.point, recipe="")
-    return msgspec.structs.replace(spec, point=point, recipe=recipe, repeat=1, seed=0)
+    point = msgspec.structs.replace(run.spec.point, recipe="")
+    return msgspec.structs.replace(run.spec, point=point, recipe=recipe, repeat=1, seed=0)

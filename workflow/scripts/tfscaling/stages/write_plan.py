@@ -270,11 +270,13 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
             "show: sums are upper bounds."
         )
     found += [
-        f"question.limits.{name}: at most {limit.value:g} s is less than the shortest start-up "
-        f"measured so far, {made.startup_s:.3g} s: no configuration is expected to keep it."
-        for name, limit in config.question.limits.items()
-        if name in ("execution_time_s", "time_with_queue_s") and limit.value < made.startup_s
+        f"This sweep is refused: {line}" for line in costed_plan.deadline_problems(config, made)
     ]
+    if whole := config.question.whole_training:
+        found.append(
+            f"Runs with fewer epochs are short: the question is about {whole.epochs} epochs, "
+            "projected from them. Sums are of the runs themselves."
+        )
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(

@@ -96,8 +96,8 @@ def run(study: StudyFolder) -> None:
         for artist in chain(*lines_hidden(figure).values()):
             artist.set_visible(False)
         with atomic.whole(folder / f"{name}.png") as temporary:
-            # both plots on one page
-            figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (320, 320)})
+            # both plots side by side
+            figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (360, 360)})
     chosen = typed(DecisionRow, study.read("decision"))
     text = shown.render(
         "proposal",

@@ -39,7 +39,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -52,6 +52,7 @@ from tfscaling.spec.run_spec import Point
 from tfscaling.tables.rows import Cells
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,
+    OF_WHOLE,
     QUALITY_COLUMNS,
     metric_of,
     points_of,
@@ -68,11 +69,14 @@ RESAMPLES = 1999
 Interval = tuple[float, float]
 
 
-def keeps_limit(values: Sequence[float], limit: Limit, error: float) -> bool | None:
+def keeps_limit(
+    values: Sequence[float], limit: Limit, error: float, scatter: float = 0.0
+) -> bool | None:
     """Whether a configuration keeps a limit, by its runs; None where they do not show it.
 
     It does if every run does and the mean's interval, one-sided with this `error`, is inside. By
-    Student's t. Fewer than RUNS_FOR_INTERVAL runs show nothing.
+    Student's t. Fewer than RUNS_FOR_INTERVAL runs show nothing. The runs are taken to scatter by
+    at least the fraction `scatter`.
     """
     if len(values) < RUNS_FOR_INTERVAL:
         return None
@@ -80,7 +84,8 @@ def keeps_limit(values: Sequence[float], limit: Limit, error: float) -> bool | N
     from scipy.special import stdtrit
 
     runs = len(found)
-    half_width = float(stdtrit(runs - 1, 1 - error)) * found.std(ddof=1) / math.sqrt(runs)
+    spread = max(float(found.std(ddof=1)), scatter)
+    half_width = float(stdtrit(runs - 1, 1 - error)) * spread / math.sqrt(runs)
     if found.max() <= most and found.mean() + half_width <= most:
         return True
     return False if found.mean() - half_width > most else None
@@ -415,6 +420,10 @@ class Samples:
         counted = runs[runs["status"].isin([*FINISHED])]
         names = [name for name in (*METRICS, *QUALITY_COLUMNS) if name in counted]
         self._counted = counted[names]
+        self._errors = np.zeros(len(counted))
+        if "projection_error_s" in counted:
+            errors = counted["projection_error_s"] / counted["execution_time_s"]
+            self._errors = np.nan_to_num(errors.to_numpy(float, na_value=math.nan))
         self._costs: dict[str, list[float]] = {}
         self._has_diverged = (counted["status"] == RunState.DIVERGED).to_numpy()
         numbers, self._repeats = pd.factorize(counted["repeat"], sort=True)
@@ -474,6 +483,12 @@ class Samples:
             costs[own] = as_costs(values[own], metric)
         return costs
 
+    def projection_error(self, point: Point, metric: str) -> float:
+        """The error of a projection by the steps within runs, a fraction: root mean square."""
+        errors = self._errors[self._places.get(point, [])]
+        is_projected = metric in OF_WHOLE and len(errors) > 0
+        return float(np.sqrt(np.mean(errors**2))) if is_projected else 0.0
+
     def has_enough(self, metric: str, point: Point) -> bool:
         """Whether there are runs enough for an interval; those that diverged are runs too."""
         known = self._known(point, metric)
@@ -486,7 +501,10 @@ class Samples:
         for number, own in enumerate(known):
             for block, value in own:
                 values[number, block] = value
-        return estimate(values[:, ~np.isnan(values).all(axis=0)])
+        found = estimate(values[:, ~np.isnan(values).all(axis=0)])
+        errors = np.array([self.projection_error(point, metric) for point in points])
+        of_runs = errors**2 / np.isfinite(values).sum(axis=1)
+        return replace(found, variance=np.maximum(found.variance, of_runs * found.is_log))
 
     def differences(
         self, metric: str, pairs: Sequence[tuple[Point, Point]], comparisons: int

@@ -233,21 +233,28 @@ def _with_record(
     row.wall_time_s = record.phases.wall_time_s + before_s
     if record.resumed is None or not record.is_of_program:  # which tells of its last attempt
         row.examples_trained = record.metrics.examples_trained
-    if record.is_valid:  # the time and the loss of half a training are none of the point's
+    if record.is_valid and run.whole_epochs is not None:
+        record = step_estimates.as_short(record, run.whole_epochs)
+        if record.short_run is None:
+            warnings.append(
+                "nothing is projected: the ends, steps or examples of epochs are unknown"
+            )
+    is_whole = record.short_run is None and (run.whole_epochs is None or not record.is_valid)
+    # the time and the loss of half a training are none of the point's
+    if record.is_valid and (is_whole or record.short_run is not None):
         _measure(row, run, record)
         if whole := step_estimates.projected(record):
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
         compared_by = run.spec.recipe.quality
         # a program that tells nothing of its training was not asked for anything either, and the
         # quality of a whole training is not projected
-        is_told = record.short_run is None
         if (
-            is_told
+            is_whole
             and not is_known(row.quality)
             and (record.metrics.epochs or compared_by != Quality())
         ):
             warnings.append(metrics.quality_of_run(record, compared_by).reason)
-        if is_told and (target := targets.get(compared_by.metric)) is not None:
+        if is_whole and (target := targets.get(compared_by.metric)) is not None:
             reached = metrics.reached(_with_training_before(record), compared_by, target)
             row.target_reached = reached.is_reached
             if is_timed and reached.time_s is not None:
@@ -255,7 +262,7 @@ def _with_record(
                 row.cost_to_target_usd = _cost_usd(run, reached.time_s)
             warnings += [reached.reason] * bool(reached.reason and is_timed)
     row.warnings = SEPARATOR.join(warnings)
-    of_whole = record.metrics.epochs if record.short_run is None else ()
+    of_whole = record.metrics.epochs if is_whole else ()
     return _Run(row, of_whole, record.environment.dataset, before_s)
 
 
