@@ -197,12 +197,12 @@ def with_places(cause: Cause, folder: Path) -> Cause:
     return replace(cause, message=message, last_lines=rank_files.last_lines(log))
 
 
-def running(folder: Path) -> bool:
-    """Whether a rank's program has started and its rank has not yet reported its end."""
+def running(folder: Path, but: int | None = None) -> bool:
+    """Whether the program of a rank, except `but`, has started and the rank reported no end."""
     return any(
         lines[-1]["event"] not in ("failed", "end")
-        for lines in events.of_ranks(folder).values()
-        if any(event["event"] == PROGRAM_STARTED for event in lines)
+        for rank, lines in events.of_ranks(folder).items()
+        if rank != but and any(event["event"] == PROGRAM_STARTED for event in lines)
     )
 
 

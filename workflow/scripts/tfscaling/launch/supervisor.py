@@ -161,7 +161,8 @@ class Supervisor:
             return cause
         self.signs.give_up()
         until_s = time.monotonic() + GIVEN_UP_S
-        while failures.running(self.folder) and time.monotonic() < until_s:
+        # a silent rank will not say anything more
+        while failures.running(self.folder, but=stall.rank) and time.monotonic() < until_s:
             time.sleep(_POLL_S)
             self.signs.update()
         return failures.with_places(cause, self.folder)

@@ -90,7 +90,7 @@ class UserProgram:
     def run(self, context: RankContext) -> ProgramReport:
         """Start the program, wait, and report. Raises WorkFailedError unless it succeeds."""
         rank, events = context.cluster.rank, context.events
-        own = (context.folder / f"rank-{rank}.files").resolve()
+        own = (context.folder / f"rank-{rank}.files").absolute()
         if self._dataset is not None and not self._dataset.exists():
             text = f"{context.host} does not see the prepared dataset {self._dataset}"
             raise WorkFailedError("FileNotFoundError", text, 1)

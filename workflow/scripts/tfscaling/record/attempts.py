@@ -88,17 +88,17 @@ def tidy(attempt: Path) -> None:
     The first rank's log, a program's files, and the record itself stay; the other ranks' logs are
     in one archive.
     """
-    logs = [f for f in attempt.glob("rank-*.log") if f.name != FIRST_LOG]
+    with os.scandir(attempt) as entries:  # which knows the kind of each without a further call
+        found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    logs = [n for n in found if n.startswith("rank-") and n.endswith(".log") and n != FIRST_LOG]
     if logs:
         with atomic.whole(attempt / LOGS) as path, tarfile.open(path, "w:gz") as archive:
-            for log in sorted(logs, key=lambda log: events.rank_of(log)):
-                archive.add(log, log.name)
+            for name in sorted(logs):
+                archive.add(attempt / name, name)
     kept = (RECORD, run_record.FAILURE, FIRST_LOG, LOGS)
-    for file in attempt.iterdir():
-        if file.is_file() and file.name not in kept:
-            file.unlink(missing_ok=True)
-        elif file.is_dir() and not any(file.iterdir()) and file.name != _OUTBOX:
-            file.rmdir()
+    for name, is_folder in found.items():
+        if not is_folder and name not in kept:
+            (attempt / name).unlink(missing_ok=True)
 
 
 def backup_of(path: Path) -> Path:
