@@ -60,19 +60,14 @@ def step(seconds):
     time.time = lambda: real() + seconds
 if sys.argv[3] == "before":
     step(-120)
-from tfscaling.launch import heartbeat, rank_process
+from tfscaling.launch import rank_process
 from tfscaling.spec import run_spec
-from tfscaling.record import clock
-clock._TIMEOUT_S = 300.0  # the machine may be busy
 from tfscaling.record.rank_report import HostFacts, RankClock, ServerReport
 spec, folder = run_spec.read(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 def work(context):
     for name in ("imported", "rendezvous", "data", "built", "first_step", "trained"):
         step({"data": 120, "trained": -70}.get(name, 0))
         context.events.add(name)
-    until = time.monotonic() + 300
-    while not heartbeat.read(folder) and time.monotonic() < until:
-        time.sleep(0.05)
     return ServerReport(
         rank=0, job="worker", host="h", devices=(), cpus=1, cluster_hash="c", clock=RankClock(),
         tensorflow_version="2", host_facts=HostFacts(machine=None, packages={}),
