@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import threading
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from builders import wait_until
+from tfscaling.cluster import resolver
 from tfscaling.launch import link, rank_files
 from tfscaling.launch.link import HEAD, HELLO, Link
+from tfscaling.launch.rank_process import RankContext
 from tfscaling.launch.signs import Signs
 from tfscaling.record import events
 from tfscaling.record.events import BEAT, EventLog
@@ -108,6 +111,16 @@ def test_servers_wait_for_the_end_of_their_coordinator(
     log.add(last)
     waiting.join(300)
     assert found == [last == "end"]
+
+
+def test_without_a_connection_servers_read_the_events_of_their_coordinator(tmp_path: Path) -> None:
+    config = {"cluster": {"ps": ["127.0.0.1:1"]}, "task": {"type": "ps", "index": 0}}
+    cluster = resolver.resolve({"TF_CONFIG": json.dumps(config)})
+    for last in ("failed", "end"):
+        EventLog(rank_files.events_path(tmp_path, 0), 0).add(last)
+        log = EventLog(rank_files.events_path(tmp_path, 1), 1)
+        context = RankContext(cluster, tmp_path, log, 0.0, None)
+        assert context.coordinator_has_ended_well() == (last == "end")
 
 
 def sends(content: bytes) -> Callable[[str], None]:
