@@ -71,7 +71,7 @@ def main() -> None:
             made_of = {**code, "data": data.sha256 if data else ""}
             checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
         waits_s = args.stall_timeout_s, args.latency_wait_s
-        cause = attempt.run_ranks(SCRIPTS / "rank.py", arguments, spec, *waits_s)
+        cause = attempt.run_ranks(SCRIPTS / "run_rank.py", arguments, spec, *waits_s)
         cause = cause or finish(args.record, spec, attempt, data, code)
         if cause is not None and cause.kind == "out_of_memory":
             leave_unfit(args.record, spec, attempt, data, code, cause)
