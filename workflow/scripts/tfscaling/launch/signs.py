@@ -195,7 +195,7 @@ class Signs:
                 writer.write(await self._answer(rank, kind, content, writer))
         except (_RefusedError, ValueError, LookupError, TypeError) as error:
             self._refuse(writer, str(error))
-        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError, TimeoutError):
             if writer in self._strangers:
                 self._refuse(writer, "it did not show the secret")
         finally:

@@ -186,6 +186,7 @@ class Supervisor:
             for process in self._processes:
                 if process.poll() is None:
                     _signal_group(process, number)
+                    _signal_group(process, signal.SIGCONT)  # a stopped rank gets it only then
             self._wait_for_all(grace_s)
         for process in self._processes:
             process.wait()
