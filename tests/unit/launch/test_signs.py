@@ -158,7 +158,7 @@ def sends_as_rank(content: bytes) -> Callable[[str], None]:
 
     def send(address: str) -> None:
         own = Link(address, 1)
-        with own, contextlib.suppress(OSError):
+        with contextlib.closing(own), contextlib.suppress(OSError):
             own._socket.sendall(content)
             own._receive(1)
 

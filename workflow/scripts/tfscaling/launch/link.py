@@ -12,7 +12,6 @@ import select
 import socket
 import struct
 import threading
-from types import TracebackType
 
 from tfscaling.record import clock
 from tfscaling.record.clock import Offset
@@ -59,15 +58,8 @@ class Link:
         challenge = self._receive(CHALLENGE_BYTES)
         self._socket.sendall(HELLO.pack(MAGIC, rank, proof(secret, challenge, rank)))
 
-    def __enter__(self) -> Link:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the connection."""
         self._socket.close()
 
     def offset(self) -> Offset | None:

@@ -67,7 +67,7 @@ class RankContext:
         If it hangs, the launcher ends all ranks.
         """
         if (own := link.connect(self.launcher, self.cluster.rank)) is not None:
-            with own, contextlib.suppress(OSError):
+            with contextlib.closing(own), contextlib.suppress(OSError):
                 return own.has_ended_well()
         while True:
             last = rank_events.of_ranks(self.folder).get(0, [{}])[-1].get("event")
@@ -157,7 +157,8 @@ def process(
     signal.signal(signal.SIGUSR1, lambda *_: None)
     events.add("start", context.start_s, **details, source=cluster.source, **off)
     heartbeat.Heart(events, lambda: _end_alone(events), usage, own, given_up).start()
-    place = f"{cluster.job} {cluster.index} of {cluster.tf_config()}"
+    tasks = cluster.jobs[cluster.job]
+    place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
     print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
     meter = resource_use.Meter(os.environ, on_gpus(spec))
     try:
@@ -192,7 +193,7 @@ def _hand_in(report: Rank, own: Link | None, path: Path) -> None:
     """Give the report to the launcher, or else write it to a file."""
     content = strict_json.encode(report)
     if own is not None:
-        with own, contextlib.suppress(OSError):
+        with contextlib.closing(own), contextlib.suppress(OSError):
             own.report(content)
             return
     write_json(path, report)
