@@ -80,6 +80,16 @@ def test_a_rank_that_stops_beating_is_named_though_another_works() -> None:
     assert f"{heartbeat.SILENT_S:g} s" in found.message
 
 
+def test_a_rank_whose_heartbeats_come_by_files_may_be_late() -> None:
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    by_files_s = 2 * heartbeat.FILES_INTERVAL_S
+    run.beats[1] = run.beats[1]._replace(interval_s=by_files_s)
+    run.go(10, {0: BUSY_S})
+    assert run.go(2 * by_files_s - 15, {0: BUSY_S}) is None
+    found = run.go(30, {0: BUSY_S})
+    assert found is not None and found.rank == 1
+
+
 def test_a_rank_that_has_ended_need_not_beat() -> None:
     run = Run()
     run.doing[1] = Doing.ENDED

@@ -36,9 +36,9 @@ from typing import NamedTuple
 from tfscaling.launch.link import Link
 from tfscaling.record.events import BEAT, EventLog
 
-#: A rank without a connection writes its heartbeats as rarely as the launcher reads them: file
-#: systems are shared.
-INTERVAL_S, FILES_INTERVAL_S = 5.0, 10.0
+#: The second is for ranks without a connection, and for the launcher that reads their files: one
+#: call to the shared file system per rank and ten seconds.
+INTERVAL_S, FILES_INTERVAL_S = 5.0, 20.0
 #: How often the launcher looks at the heartbeats.
 READ_INTERVAL_S = 1.0
 #: A rank works if it uses at least this share of one CPU, or reads and writes so much. Ranks that
@@ -269,7 +269,8 @@ class Watch:
             return None
         now = doing()
         for rank in sorted(since_s, key=since_s.__getitem__):
-            limit_s = self._silent_s if now.get(rank) in _BEATS else self.timeout_s
+            soonest_s = max(self._silent_s, 2 * self._beats[rank].interval_s)
+            limit_s = soonest_s if now.get(rank) in _BEATS else self.timeout_s
             if now.get(rank) not in _NEED_NOT_BEAT and self._is_past(since_s[rank], limit_s):
                 return Stall(f"rank {rank} gave no sign of life for {limit_s:g} s", rank)
         return None
