@@ -29,7 +29,7 @@ from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, Ru
 SPEC = "spec.json"
 #: In the last attempt's folder of a finished run: the record, linked to the run's folder.
 RECORD = "record.json"
-#: In the attempt's folder of a finished run: the log of its first rank, and those of the others.
+#: In the attempt's folder of a finished run: the first rank's log, and the other ranks' logs.
 FIRST_LOG, LOGS = "rank-0.log", "rank-logs.tar.gz"
 #: In an attempt's folder: a folder from which files move to the job's folder. The next attempt
 #: renames it, so that a launcher that outlives its attempt can publish nothing any more.
