@@ -29,6 +29,7 @@ import json, os, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 said = {name: os.environ[name] for name in (*names, "CUDA_VISIBLE_DEVICES", "TF_CONFIG")}
 said["words"], said["tensorflow"] = sys.argv[1:], "tensorflow" in sys.modules
+said["secret"] = os.environ.get("TFSCALING_LAUNCHER")
 with open(os.path.join(sys.argv[1], "said.json"), "w") as file:
     json.dump(said, file)
 """
@@ -105,7 +106,7 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
             "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": addresses[0].partition(":")[2],
             "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": said["TF_CONFIG"],
-            "words": [str(own), "2"], "tensorflow": False,
+            "words": [str(own), "2"], "tensorflow": False, "secret": None,
         }  # fmt: skip
 
 
