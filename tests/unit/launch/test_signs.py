@@ -98,6 +98,16 @@ def test_ranks_hear_that_they_are_given_up(signs: Signs, address: str, tmp_path:
     assert own.is_given_up(300.0) and own.is_open
 
 
+def test_of_a_program_that_works_for_days_the_launcher_keeps_the_last_sign_in_memory(
+    signs: Signs, address: str, tmp_path: Path
+) -> None:
+    log = log_of(tmp_path, 0, Link(address, 0))
+    for name in (events.PROGRAM_STARTED, *[events.WORKING] * 100, "end"):
+        log.add(name)
+    wait_until(lambda: signs.progress == 102)
+    assert names(signs, 0) == [events.PROGRAM_STARTED, events.WORKING, "end"]
+
+
 @pytest.mark.parametrize("last", ["end", "failed"])
 def test_servers_wait_for_the_end_of_their_coordinator(
     signs: Signs, address: str, tmp_path: Path, last: str

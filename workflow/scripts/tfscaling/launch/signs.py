@@ -23,7 +23,7 @@ from tfscaling.files import strict_json
 from tfscaling.launch import link, rank_files
 from tfscaling.launch.heartbeat import FILES_INTERVAL_S, INTERVAL_S, Beat
 from tfscaling.record import clock, events
-from tfscaling.record.events import BEAT, Event
+from tfscaling.record.events import BEAT, WORKING, Event
 
 _MESSAGE_BYTES_MAX = 1 << 28
 #: Connections that have not shown the secret: beyond their number the oldest is closed, and each
@@ -171,9 +171,12 @@ class Signs:
         if event["event"] == BEAT:
             used = (event["cpu_s"], event["io_bytes"], event["blocked"])
             self.beats[rank] = Beat(event["number"], *used, interval_s)
-        else:
-            self.events.setdefault(rank, []).append(event)
-            self.progress += 1
+            return
+        lines = self.events.setdefault(rank, [])
+        if lines and lines[-1]["event"] == event["event"] == WORKING:
+            lines.pop()  # a program of days has thousands of them
+        lines.append(event)
+        self.progress += 1
 
     async def _serve(self, listener: socket.socket, done: threading.Event) -> None:
         self._loop, backlog = asyncio.get_running_loop(), socket.SOMAXCONN

@@ -28,7 +28,7 @@ from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import ending_with_parent
 from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell, on_gpus
 from tfscaling.record import attempts, crashes, prepared_data
-from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, EventLog
+from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, WORKING, EventLog
 from tfscaling.record.observers import OBSERVERS, ObservationError
 from tfscaling.record.rank_report import (
     PROGRAM_PACKAGES,
@@ -168,7 +168,7 @@ class UserProgram:
             working = used.cpu_s // (heartbeat.CPU_SHARE_MIN * _SIGNS_INTERVAL_S) if silent else 0
             if (now := (self._output_bytes, report, working)) != seen:
                 seen = now
-                events.add("working", cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)
+                events.add(WORKING, cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)
 
     def give_up(self) -> None:
         """End the program, which hangs: Python reports first where it is."""

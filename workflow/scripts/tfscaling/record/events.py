@@ -20,6 +20,8 @@ from tfscaling.record import clock
 Event = dict[str, Any]
 #: Events around a user program.
 PROGRAM_STARTED, PROGRAM_ENDED = "program_start", "program_end"
+#: The event of a program that has used CPU time or written something since the last one.
+WORKING = "working"
 #: The event with how long checkpoints took a rank, `read_s` and `written_s`.
 CHECKPOINTED = "checkpointed"
 #: A rank's sign of life. It says nothing about the run: only `new` returns it.
