@@ -23,8 +23,7 @@ from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog
 from tfscaling.train import loop, parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
-from tfscaling.train.loop import TrainingLoop
-from tfscaling.train.measured import Result
+from tfscaling.train.loop import Result, TrainingLoop
 from tfscaling.train.optimizers import make_optimizer
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.strategies import STRATEGIES

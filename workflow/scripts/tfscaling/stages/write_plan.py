@@ -29,7 +29,7 @@ from tfscaling.plan import (
     preflight,
     sweep_jobs,
 )
-from tfscaling.plan.costed_plan import PointRow
+from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.record import run_record
 from tfscaling.record.run_states import RERUN_STALE
@@ -77,7 +77,7 @@ def run(study: StudyFolder) -> None:
     print(text)
 
 
-def refused(row: PointRow) -> PointRow:
+def refused(row: PlanRow) -> PlanRow:
     """The row of a point whose GPUs would not be used."""
     reason = "no CUDA libraries"
     return replace(row, feasibility=costed_plan.REFUSED, reason=reason, starts=costed_plan.REFUSED)
@@ -85,9 +85,9 @@ def refused(row: PointRow) -> PointRow:
 
 def answered(
     made: costed_plan.Plan, config: Config, how: Submission
-) -> tuple[list[PointRow], list[str]]:
+) -> tuple[list[PlanRow], list[str]]:
     """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
-    rows = sweep_jobs.submitted(costed_plan.of_points(made.rows), config, how)
+    rows = sweep_jobs.submitted(made.rows, config, how)
     if how.executor not in sweep_jobs.SLURM:
         return rows, []
     held = [*allocations(rows, config)] if how.executor == ALLOCATION else []
@@ -99,9 +99,9 @@ def answered(
     return rows, [*held, *(f"Slurm would let wait {line}" for line in said_by_slurm(waiting))]
 
 
-def allocations(rows: Iterable[PointRow], config: Config) -> Iterator[str]:
+def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
     """What each allocation takes if each run takes its time limit."""
-    found: dict[tuple[str | None, ...], list[PointRow]] = {}
+    found: dict[tuple[str | None, ...], list[PlanRow]] = {}
     for row in rows:
         at = config.platforms[row.platform]
         if row.runs and at.launcher != "local":
@@ -120,14 +120,14 @@ def allocations(rows: Iterable[PointRow], config: Config) -> Iterator[str]:
         )
 
 
-def said_by_slurm(rows: Iterable[PointRow]) -> list[str]:
+def said_by_slurm(rows: Iterable[PlanRow]) -> list[str]:
     """Slurm's words about points, one line for all points of a platform with the same words."""
     return [line for line, _ in preflight.by_words((row, row.slurm) for row in rows if row.slurm)]
 
 
 def markdown(
     made: costed_plan.Plan,
-    points: Sequence[PointRow],
+    points: Sequence[PlanRow],
     config: Config,
     warnings: Sequence[str] = (),
 ) -> str:
@@ -153,7 +153,7 @@ def markdown(
     return "\n".join(parts)
 
 
-def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTable:
+def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
     """One row per point; axes that are the same everywhere stand above."""
     values = {axis: {getattr(row, axis) for row in rows} for axis in NAMING if axis != "nodes"}
     fixed = {axis: found.pop() for axis, found in values.items() if len(found) == 1}
@@ -165,7 +165,7 @@ def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTabl
     return TextTable.of(title, names, cells, (), above if fixed else "")
 
 
-def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
+def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
     if name == "feasibility" and row.is_refused:
         # Slurm's reasons are above the table
@@ -194,13 +194,13 @@ def clock(duration_s: float) -> Number:
 
 
 def totals_shown(
-    made: costed_plan.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
+    made: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str]
 ) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget.
 
     Of the runs that are not refused.
     """
-    wanted = accepted(made, points)
+    wanted = [row for row in points if row.runs and not row.is_refused]
     platforms = dict.fromkeys(row.platform for row in wanted)
     groups = {p: [row for row in wanted if row.platform == p] for p in platforms}
     rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
@@ -229,12 +229,6 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     return TextTable.of("The search and the full grid", names, rows, notes)
 
 
-def accepted(made: costed_plan.Plan, points: Sequence[PointRow]) -> list[costed_plan.PlanRow]:
-    """The runs to do without those that are refused."""
-    refused = {row.point for row in points if row.is_refused}
-    return [row for row in made.runs if row.point not in refused] if refused else made.runs
-
-
 def sums(total: costed_plan.Total) -> list[str]:
     """Runs, node-hours, US dollars, time if the runs follow one another."""
     known = rounded(total.cost_usd, 2)
@@ -243,9 +237,10 @@ def sums(total: costed_plan.Total) -> list[str]:
     return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
-def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) -> list[str]:
+def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
-    wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
+    to_do, excluded = costed_plan.total(made.runs), len(made.rows) - len(made.runs)
+    wanted = made.finished + made.stale + to_do.runs
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
     if made.spent.attempts:
         usd = made.spent.lost_cost_usd
@@ -254,7 +249,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             f"Attempts that failed so far: {made.spent.attempts}, {made.spent.lost_node_hours:.3f} "
             f"node-hours, {cost} US dollars; not in the sums."
         )
-    if refused := len(made.runs) - len(accepted(made, points)):
+    if refused := sum(row.runs or 0 for row in points if row.is_refused):
         found.append(f"Not in the sums: {refused} of these runs, which are refused.")
     found += [
         f"Recipe {name} trains more examples on more replicas (steps_per_epoch with a batch per "
@@ -266,9 +261,9 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
         found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")
     if excluded:
         found.append(f"Excluded configurations, with the reason in their row: {excluded}.")
-    if made.if_needed:
+    if if_needed := sum(row.runs or 0 for row in made.if_needed):
         found.append(
-            f"{len(made.if_needed)} runs are done only if the others leave open what they are to "
+            f"{if_needed} runs are done only if the others leave open what they are to "
             "show: sums are upper bounds."
         )
     found += [
@@ -294,7 +289,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
-    if unpriced := costed_plan.total(made.runs).unpriced:
+    if unpriced := to_do.unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
     if problems := costed_plan.budget_problems(config, made.runs):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
