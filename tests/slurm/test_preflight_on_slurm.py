@@ -102,6 +102,7 @@ def test_the_plan_says_what_slurm_says(project: Project, small_cluster: Cluster)
     ]  # fmt: skip
     page = (project.folder / "results/main/details/plan.md").read_text()
     assert IMPOSSIBLE["partition"][1] in page
+    assert not any(row["wait_bound_s"] for row in rows)  # without accounting
     assert small_cluster.run("squeue", "--noheader", "--states=all") == ""
 
 

@@ -61,7 +61,7 @@ OPTIONS = {
 }
 OF_RULES = {
     *("config_settings", "configfiles", "current_basedir", "execution_settings"),
-    *("is_main_process", "modifier", "output_settings", "overwrite_configfiles"),
+    *("is_main_process", "local_exec", "modifier", "output_settings", "overwrite_configfiles"),
 }
 #: A strategy of TensorFlow's kind is a subclass with private methods.
 STRATEGY = SCRIPTS / "tfscaling/train/mpi/strategy.py"

@@ -64,6 +64,7 @@ def say(lines):
 
 def begin_console():
     """Say what is to do, and what is missing to follow it."""
+    CONSOLE.is_remote = not workflow.local_exec
     CONSOLE.gives_up = START.follows_jobs
     CONSOLE.retries = workflow.execution_settings.retries
     said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.may_repeat())

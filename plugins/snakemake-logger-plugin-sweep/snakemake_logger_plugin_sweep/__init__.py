@@ -46,6 +46,9 @@ class Sweep(Protocol):
     def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
         """Lines about an event of a job; `fields` are from Snakemake's log record."""
 
+    def news(self, now_s: float) -> list[str]:
+        """Lines about what Snakemake has not reported yet."""
+
     def status(self, now_s: float) -> str:
         """One line about the running jobs, "" if none is running."""
 
@@ -154,10 +157,11 @@ class LogHandler(LogHandlerBase):
         return is_new
 
     def _watch(self, sweep: Sweep) -> None:
-        """Print the status now and then, until Snakemake ends."""
+        """Look at the running jobs now and then, until Snakemake ends."""
         while not self._ended.wait(PERIOD_S):
             with self.lock:  # type: ignore[union-attr]  # emit has it, too
                 try:
+                    self._print_now(sweep.news(time.time()))
                     self._print_status("" if sweep.is_over else sweep.status(time.time()))
                 except Exception as error:
                     self._print([f"no more progress: {type(error).__name__}: {error}"])

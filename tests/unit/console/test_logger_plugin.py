@@ -27,6 +27,9 @@ class Sweep:
             raise KeyError("no such job")
         return [f" FAILED {fields['jobid']}: the rank on node cpu2 ended with exit code 3; {LOG}"]
 
+    def news(self, now_s: float) -> list[str]:
+        return []
+
     def status(self, now_s: float) -> str:
         return "[0/2] cluster nodes=1: epoch 3/9, " + "loss 0.25, " * 20
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,20 @@ from builders import manifest_of, valid_config, write_failure, write_record
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.spec.config import Quality
 from tfscaling.spec.run_spec import RunSpec
+from told_events import START, event, told
 
 NOW_S = 1000.0
 LIMITED = (["platforms", "cluster", "runtime_min"], 60)
 
 
 class Sweep:
-    """Two runs on one and on two nodes."""
+    """Two runs on one and on two nodes, one after the other if they are not `is_remote`."""
 
-    def __init__(self, folder: Path, is_open: bool = False) -> None:
+    def __init__(self, folder: Path, is_remote: bool = True, is_open: bool = False) -> None:
         config = valid_config(LIMITED)
         self.folder, self.runs = folder, manifest_of(config).runs
         self.state = SweepProgress(config.study, list)
-        self.state.retries = 1
+        self.state.is_remote, self.state.retries = is_remote, 1
         self.specs: dict[str, RunSpec] = {self.record(n): r.spec for n, r in enumerate(self.runs)}
         self.first = self.state.begin(self.specs, self.specs, is_open)
 
@@ -34,6 +36,10 @@ class Sweep:
         own = {"jobid": number, "job_id": number, "rule_name": "train", "rule_msg": message}
         files = {"output": [self.record(number)] if number < 2 else [], "log": []}
         return self.state.hear(f"job_{kind}", {**own, **files, **fields}, NOW_S)
+
+    def tell(self, number: int, *events: Mapping[str, Any], attempt: int = 1) -> None:
+        told(Path(self.record(number)).parent, *map(dict, events), attempt=attempt)
+        self.state.news(NOW_S)
 
     def finish(self, number: int) -> list[str]:
         self.hear("info", number)
@@ -82,6 +88,17 @@ def test_a_metric_is_printed_once_and_a_missing_one_not_for_each_run(
     assert second.replace("_", " ").count(metric.replace("_", " ")) == number
 
 
+def test_a_run_is_finished_once_its_record_is_there(sweep: Sweep) -> None:
+    write_record(sweep.folder, sweep.runs[0])  # of an earlier sweep
+    sweep.hear("info", 0)
+    assert sweep.state.news(NOW_S) == []
+    Path(sweep.record(0)).unlink()
+    write_record(sweep.folder, sweep.runs[0])
+    (line,) = sweep.state.news(NOW_S)
+    assert line.startswith("[1/2]")
+    assert sweep.state.news(NOW_S) == sweep.hear("finished", 0) == []
+
+
 def test_attempts_are_numbered_and_the_last_one_fails_the_run(sweep: Sweep) -> None:
     lines = [*sweep.fail(1, message="exit code 3"), *sweep.fail(1)]
     assert "attempt 1 of 2" in lines[0] and "exit code 3" in lines[0]
@@ -116,13 +133,28 @@ def test_a_failed_dataset_has_the_error_of_its_script(sweep: Sweep, tmp_path: Pa
     assert sweep.state.other_failures == [line]
 
 
-def test_the_status_counts_runs_that_have_begun(sweep: Sweep) -> None:
+def test_the_status_takes_turns_among_runs(sweep: Sweep) -> None:
     for number in (0, 1):
         sweep.hear("info", number)
-    assert "0 running, 2 waiting; cluster nodes=1" in sweep.state.status(NOW_S)
-    Path(sweep.record(1)).parent.joinpath("attempt=1").mkdir(parents=True)
-    status = sweep.state.status(NOW_S + 70)
-    assert status.startswith("[0/2] 1 running, 1 waiting; cluster nodes=2")
-    assert status.endswith("1 min 10 s")
-    write_failure(sweep.folder, sweep.runs[1], kind="node_failed", message="cpu2")
-    assert "0 running, 1 waiting" in sweep.state.status(NOW_S)
+    assert sweep.state.status(NOW_S).endswith("; 0 running, 2 waiting")
+    for number in (0, 1):
+        sweep.tell(number, *START, event("first_step", 106.0))
+    sweep.tell(1, event("epoch", 116.0, epoch=1, loss=0.5))
+    lines = [sweep.state.status(116.0 + n) for n in range(3)]
+    assert ["nodes=1" in line for line in lines] == [True, False, True]
+    assert "epoch 2/2, loss 0.5, ends about" in lines[1]
+
+
+def test_a_run_that_slurm_restarted_is_followed(sweep: Sweep) -> None:
+    sweep.hear("info", 0)
+    assert sweep.state.news(NOW_S) == []
+    sweep.tell(0, event("start", 100.0, host="cpu2"), event("first_step", 106.0))
+    write_failure(sweep.folder, sweep.runs[0], kind="node_failed", message="cpu2")
+    assert "nodes=1" not in sweep.state.status(NOW_S)
+    told(Path(sweep.record(0)).parent, event("start", 300.0, host="cpu3"), attempt=2)
+    (line,) = sweep.state.news(NOW_S)
+    assert "attempt 1" in line and "attempt 2" in line
+    job = sweep.state.jobs[0]
+    assert job.progress and (job.attempt, job.progress.started_s) == (2, 300.0)
+    assert sweep.state.news(NOW_S) == []
+    assert "nodes=1" in sweep.state.status(NOW_S)

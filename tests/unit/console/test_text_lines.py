@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from builders import manifest_of, valid_config
 from tfscaling.console import text_lines
@@ -20,6 +22,12 @@ def test_durations(seconds: float, text: str) -> None:
 )
 def test_node_hours_have_three_digits_or_all_before_the_point(hours: float, text: str) -> None:
     assert text_lines.node_hours(hours) == f"{text} node-hours"
+
+
+def test_a_moment_of_another_day_has_its_date() -> None:
+    noon_s = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
+    assert text_lines.clock(noon_s, noon_s + 60) == "12:00"
+    assert text_lines.clock(noon_s + 86400, noon_s) == "2026-11-23 12:00"
 
 
 def test_a_name_has_the_axes_that_distinguish_runs() -> None:

@@ -5,6 +5,7 @@ The logger plugin `sweep` feeds the state and prints the lines. Moments are seco
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 from tfscaling.console import text_lines
 from tfscaling.console.sweep_outcome import NewFiles
 from tfscaling.plan import retries
-from tfscaling.record import attempts, metrics, run_record, step_estimates
+from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.config import Quality
@@ -22,6 +23,57 @@ from tfscaling.spec.run_spec import RunSpec
 
 #: How scripts begin the message of an error.
 _ERROR = "ERROR: "
+#: Event → what the run does next.
+_DOES_AFTER = {
+    "start": "importing TensorFlow",
+    "imported": "connecting the ranks",
+    "rendezvous": "reading the data",
+    "data": "building the model",
+    "built": "first step, with compilation",
+    "first_step": "training",
+    "trained": "evaluation",
+    "evaluated": "timing the computation alone",
+}
+
+
+@dataclass
+class RunProgress:
+    """Progress of one attempt at a run, in the attempt's folder; `update` reads what is new.
+
+    Times are seconds since the epoch by the clock of the first rank's host.
+    """
+
+    spec: RunSpec
+    scratch: Path
+    started_s: float | None = None
+    #: What the first rank does.
+    does: str = "starting"
+    loss: float | None = None
+    #: When the training will end at the pace since its first step; None while unknown.
+    end_s: float | None = None
+    _trains_s: float = math.nan
+    _read: dict[str, int] = field(default_factory=dict)
+
+    def update(self) -> None:
+        """Read the events that were written since the last call."""
+        for name in (events.OF_RANKS, "rank-0.events.jsonl", "rank-0.observed.jsonl"):
+            found, self._read[name] = events.new(self.scratch / name, self._read.get(name, 0))
+            for event in found:
+                if event.get("rank", 0) == 0:
+                    self._note(event["event"], float(event["time_s"]), event)
+
+    def _note(self, kind: str, time_s: float, event: dict[str, Any]) -> None:
+        recipe = self.spec.recipe
+        if self.started_s is None:
+            self.started_s = self._trains_s = time_s
+        self.does = "the program runs" if recipe.program else _DOES_AFTER.get(kind, self.does)
+        if kind == "first_step":
+            self._trains_s = time_s
+        elif kind == "epoch":
+            done = event["epoch"]
+            self.does = f"epoch {min(done + 1, recipe.epochs)}/{recipe.epochs}"
+            self.loss = event.get("loss", event.get("metrics", {}).get("loss", self.loss))
+            self.end_s = self._trains_s + (time_s - self._trains_s) * max(1.0, recipe.epochs / done)
 
 
 @dataclass
@@ -33,22 +85,27 @@ class Job:
     logs: tuple[str, ...]
     since_s: float
     spec: RunSpec | None = None
+    #: The attempt that is followed, and its progress.
+    attempt: int = 0
+    progress: RunProgress | None = None
+    #: Its end was printed when its record appeared, before Snakemake noticed.
+    is_told: bool = False
+    shown_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.spec is not None:
-            # files that exist are from earlier attempts
-            self._files = NewFiles(self.record.parent, self.record.name, run_record.FAILURE)
-            self._attempts = self._newest
+            self.begin(self.newest)
+
+    def begin(self, attempt: int) -> None:
+        """Follow an attempt; a record and a failure that exist are of those before it."""
+        self.attempt = attempt
+        names = (self.record.name, run_record.FAILURE)
+        self._files = NewFiles(self.record.parent, *names)
 
     @property
-    def _newest(self) -> int:
+    def newest(self) -> int:
         """The number of the newest attempt, 0 without one."""
         return max(attempts.numbers(self.record.parent), default=0)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether this job has begun an attempt at its run."""
-        return self._newest > self._attempts
 
     @property
     def record(self) -> Path:
@@ -56,9 +113,14 @@ class Job:
         return Path(self.outputs[0])
 
     @property
+    def has_record(self) -> bool:
+        """Whether this job has written its record."""
+        return self._files.has(self.record.name)
+
+    @property
     def has_ended(self) -> bool:
         """Whether this job has written its record or its failure."""
-        return self._files.has(self.record.name) or self._files.has(run_record.FAILURE)
+        return self.has_record or self._files.has(run_record.FAILURE)
 
     @property
     def cause(self) -> Cause | None:
@@ -79,6 +141,8 @@ class SweepProgress:
 
     study: str
     answer: Callable[[], Sequence[str]]
+    #: Jobs are submitted to Slurm, which enforces time limits.
+    is_remote: bool = False
     #: How often Snakemake retries a failed job.
     retries: int = 0
     #: The executor retries no run that would fail again.
@@ -114,23 +178,41 @@ class SweepProgress:
             return []
         if event == "job_finished":
             job = self.jobs.pop(fields["job_id"], None)
-            return [] if job is None else self._finish(job, now_s)
+            return [] if job is None or job.is_told else self._finish(job, now_s)
         job = self.jobs.pop(fields["jobid"], None)
         job = job or self._job({**fields, "rule_msg": None}, now_s)
         # without the command, which the log file has
         return self._fail(job, str(fields["rule_msg"] or "").partition("sbatch call:")[0].strip())
 
+    def news(self, now_s: float) -> list[str]:
+        """Lines about runs that finished or restarted and that Snakemake has not noticed."""
+        lines = []
+        for job in self.jobs.values():
+            if job.spec is not None and not job.is_told:
+                lines += self._finish(job, now_s) if job.has_record else self._follow(job)
+        return lines
+
     def status(self, now_s: float) -> str:
-        """One line about running jobs: the run that is waited for longest; "" without jobs."""
+        """One line about running jobs, each run in its turn; "" if no job is running."""
         runs = [job for job in self.jobs.values() if job.spec and not job.has_ended]
-        started = [job for job in runs if job.has_begun]
-        if oldest := next(iter(started or runs), None):
-            since = text_lines.duration(now_s - oldest.since_s)
-            numbers = f"{len(started)} running, {len(runs) - len(started)} waiting"
-            return f"{self._count()} {numbers}; {self._named(oldest)}: {since}"
-        if others := [job for job in self.jobs.values() if job.spec is None]:
-            return f"{others[0].text}: {text_lines.duration(now_s - others[0].since_s)}"
-        return f"{self._count()} waiting for Snakemake" if self.jobs else ""
+        started = [job for job in runs if job.progress and job.progress.started_s is not None]
+        if started:
+            job = min(started, key=lambda job: job.shown_s)
+            job.shown_s = now_s
+            assert job.progress
+            line = f"{self._count()} {self._named(job)}: {self._state(job.progress, now_s)}"
+        elif runs and self.is_remote:
+            waits = text_lines.duration(now_s - min(job.since_s for job in runs))
+            line = f"{self._count()} no run has started; waiting for {waits}"
+        elif runs:
+            line = f"{self._count()} {self._named(runs[0])}: starting"
+        elif others := [job for job in self.jobs.values() if job.spec is None]:
+            line = f"{others[0].text}: {text_lines.duration(now_s - others[0].since_s)}"
+        else:
+            return f"{self._count()} waiting for Snakemake" if self.jobs else ""
+        if len(runs) > 1:
+            line += f"; {len(started)} running, {len(runs) - len(started)} waiting"
+        return line
 
     def _job(self, fields: Mapping[str, Any], now_s: float) -> Job:
         dataset = (fields.get("wildcards") or {}).get("dataset")
@@ -144,6 +226,7 @@ class SweepProgress:
         return Job(text, outputs, tuple(map(str, fields["log"])), now_s, spec)
 
     def _finish(self, job: Job, now_s: float) -> list[str]:
+        job.is_told = True
         result = f"done in {text_lines.duration(now_s - job.since_s)}"
         if job.spec is None:
             return [f"{job.text}: {result}"] if job.text.startswith("dataset ") else []
@@ -180,12 +263,32 @@ class SweepProgress:
             self.other_failures.append(line)
         return [line]
 
+    def _follow(self, job: Job) -> list[str]:
+        """Read the newest attempt of a job; a line if Slurm restarted it on its own."""
+        folder, lines = job.record.parent, []
+        if (newest := job.newest) > job.attempt:
+            if job.progress is not None:
+                lost = f"attempt {job.attempt} was lost; Slurm started attempt {newest}"
+                lines = [f"{self._named(job)}: {lost}"]
+            job.begin(newest)
+            if job.spec is not None:
+                job.progress = RunProgress(job.spec, attempts.path(folder, newest))
+        if job.progress is not None:
+            job.progress.update()
+        return lines
+
     def _count(self) -> str:
         return f"[{len(self.finished)}{' of at most ' if self.is_open else '/'}{len(self.due)}]"
 
     def _named(self, job: Job) -> str:
         assert job.spec is not None
         return text_lines.name(job.spec.axes, self._axes)
+
+    def _state(self, run: RunProgress, now_s: float) -> str:
+        words = [run.does] if run.loss is None else [run.does, f"loss {run.loss:.3g}"]
+        if run.end_s is not None and run.end_s > now_s:
+            words.append(f"ends about {text_lines.clock(run.end_s, now_s)}")
+        return ", ".join(words)
 
 
 def _result(record: RunRecord, asked: Quality) -> str:

@@ -1,7 +1,8 @@
-"""Lines of the console: width, names, durations."""
+"""Lines of the console: width, names, durations and moments."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfscaling.spec.config import AXES
@@ -33,6 +34,13 @@ def duration(seconds: float) -> str:
     if total < 3600:
         return f"{total // 60} min {total % 60} s"
     return f"{total // 3600} h {total % 3600 // 60} min"
+
+
+def clock(moment_s: float, now_s: float) -> str:
+    """The local time of day of seconds since the epoch, with the date unless it is today."""
+    moment, now = time.localtime(moment_s), time.localtime(now_s)
+    is_today = (moment.tm_year, moment.tm_yday) == (now.tm_year, now.tm_yday)
+    return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", moment)
 
 
 def node_hours(value: float) -> str:

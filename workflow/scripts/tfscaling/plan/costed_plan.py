@@ -44,7 +44,8 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     `duration_s` is for one run; `node_hours` and `cost_usd` are for all runs of the row. An
     excluded point has neither runs nor sizes. `submission` says how a run is submitted, `starts`
-    when Slurm would start one, and `slurm` what it says of those that it would not start.
+    when Slurm would start one, and `slurm` why it would start none. `wait_bound_s` holds for 95 %
+    of similar jobs by the partition's history; None if that is unknown.
     """
 
     devices: str
@@ -61,6 +62,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
     submission: str | None = None
     starts: str | None = None
     slurm: str | None = None
+    wait_bound_s: float | None = None
 
     @property
     def point(self) -> Point:
@@ -71,6 +73,11 @@ class PlanRow(Point, frozen=True, kw_only=True):
     def is_refused(self) -> bool:
         """Whether its runs can never start."""
         return self.starts == REFUSED
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether valid runs have shown its duration."""
+        return (self.duration_from or "").startswith("measured")
 
     @property
     def is_sbatch(self) -> bool:

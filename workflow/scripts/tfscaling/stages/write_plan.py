@@ -3,8 +3,8 @@
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
 OUTPUTS  in details/: plan.csv: one row per configuration with runs still to do and per excluded
-         one, with the answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses,
-         then the configurations, the sbatch lines, the sums and the budget;
+         one, with the answers of `sbatch --test-only` and `sacct`; plan.md, to read: first what
+         Slurm refuses, then the configurations, the sbatch lines, the sums and the budget;
          repeats/round=<n>.json
 """
 
@@ -27,6 +27,7 @@ from tfscaling.plan import (
     extra_repeats,
     local_checks,
     preflight,
+    queue_waits,
     sweep_jobs,
 )
 from tfscaling.plan.costed_plan import PlanRow
@@ -44,7 +45,7 @@ from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 ALLOCATION = "slurm-allocation"
 SHOWN = (
     *("runs", "tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
-    *("cost_usd", "feasibility", "submission", "starts"),
+    *("cost_usd", "feasibility", "submission", "starts", "wait_bound"),
 )
 SUBMITTED = (
     "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
@@ -92,7 +93,7 @@ def answered(
         return rows, []
     held = [*allocations(rows, config)] if how.executor == ALLOCATION else []
     try:
-        rows = preflight.added(rows, config, how)
+        rows = queue_waits.added(preflight.added(rows, config, how), config, how)
     except preflight.NoSlurmError as error:
         return rows, [*held, f"Without Slurm's answer: {error}."]
     waiting = [row for row in rows if not row.is_refused]
@@ -157,7 +158,8 @@ def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable
     """One row per point; axes that are the same everywhere stand above."""
     values = {axis: {getattr(row, axis) for row in rows} for axis in NAMING if axis != "nodes"}
     fixed = {axis: found.pop() for axis, found in values.items() if len(found) == 1}
-    shown = [name for name in SHOWN if name != "starts" or any(row.starts for row in rows)]
+    has_starts = any(row.starts for row in rows)
+    shown = [name for name in SHOWN if has_starts or name not in ("starts", "wait_bound")]
     names = [*(axis for axis in NAMING if axis not in fixed), *shown]
     cells = ([cell(name, row, lines) for name in names] for row in rows)
     above = f"All: {', '.join(f'{axis} {value}' for axis, value in fixed.items())}."
@@ -174,9 +176,10 @@ def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
     if name == "feasibility":
         started = not row.reason.startswith("missing: ")
         return row.feasibility + f" ({row.reason})" * started
-    value = getattr(row, "duration_s" if name == "duration" else name)
+    is_time = name in ("duration", "wait_bound")
+    value = getattr(row, f"{name}_s" if is_time else name)
     if value is None:
-        unknown = name == "cost_usd" and row.feasibility != costed_plan.EXCLUDED
+        unknown = name in ("cost_usd", "wait_bound") and row.feasibility != costed_plan.EXCLUDED
         return "unknown" if unknown else MISSING
     if name == "submission" and value in lines:
         return f"sbatch {lines[value]}"
@@ -185,7 +188,7 @@ def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
         return Number(f"{value} logical", value)
     if isinstance(value, str):
         return value
-    return clock(value) if name == "duration" else rounded(value, DIGITS.get(name, 0))
+    return clock(value) if is_time else rounded(value, DIGITS.get(name, 0))
 
 
 def clock(duration_s: float) -> Number:
@@ -286,6 +289,11 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
             "starts: when Slurm would start one run of the row, if nothing else were submitted "
             "(`sbatch --test-only`); local time."
         )
+        found.append(
+            "wait_bound: 95 % of similar jobs of the partition wait for less; unknown without "
+            f"accounting, or below {queue_waits.JOBS_MIN} of them in {queue_waits.DAYS} days."
+        )
+        found += waits_judged(points, config)
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
@@ -295,6 +303,24 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]
+
+
+def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
+    """Whether configurations without runs are expected to keep the limit of the time with queue."""
+    name = "time_with_queue_s"
+    if (limit := config.question.limits.get(name)) is None:
+        return []
+
+    def expected(row: PlanRow) -> str:
+        if row.duration_s is None or row.wait_bound_s is None:
+            return "unknown"
+        is_kept = row.wait_bound_s + row.duration_s <= limit.value
+        return "kept" if is_kept else "may be missed"
+
+    new = [row for row in points if row.runs and not row.is_refused and not row.is_measured]
+    found = preflight.by_words((row, expected(row)) for row in new)
+    head = f"question.limits.{name}, at most {limit.value:g} s, by duration and wait_bound"
+    return [f"{head}: {line}." for line, _ in found]
 
 
 def assess_repeats(study: StudyFolder) -> None:
