@@ -16,7 +16,7 @@ PARTS = test-slurm test-here lint docs
 PYTEST = pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -142,6 +142,10 @@ outage: setup #- a sweep while Slurm's controller is away for ten minutes
 # the same tests with 70 cases each are part of `make test`
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files
 	pytest --hypothesis-profile=many tests/unit/spec/test_bad_input.py
+
+# the same tests with 64 ranks are part of `make test`
+scale: setup #- many ranks of a program that sleeps: calls to the file system, faults; as root
+	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 
 # every example, on this machine and on a virtual Slurm cluster
 examples: setup .venv-tf_keras .venv-jax .venv-torch #- run all examples; half an hour

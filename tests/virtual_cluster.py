@@ -74,7 +74,7 @@ class Cluster:
     def processes(self, node: str) -> list[str]:
         """What runs on a node besides Slurm itself."""
         shown = self.tool("exec", node, "ps", "-eo", "comm,args", "--no-headers").splitlines()
-        ours = ("train_rank.py", "program_rank.py", "train.py")
+        ours = ("run_rank.py", "train.py")
         return [line for line in shown if any(name in line for name in ours)]
 
 

@@ -10,7 +10,7 @@ import sys
 #: Folder → programs in it; the workflow's own lie in copies of it, too.
 _PROGRAMS = {
     "scripts": {
-        "train_rank.py", "check_models.py", "tfscaling",
+        "run_rank.py", "check_models.py", "tfscaling",
     },
     "unit": {
         "strategy_rank.py", "oracle_rank.py", "own_models_rank.py",

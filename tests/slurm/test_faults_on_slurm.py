@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
+from tfscaling.record import events
 from tfscaling.spec import configuration, grid, run_spec
 from tfscaling.spec.registries import Registries
 from tfscaling.spec.run_spec import RunSpec
@@ -202,9 +203,10 @@ class Launch:
     def _submit(self, *options: str) -> None:
         self.job = self._cluster.run("sbatch", *options, *self._command).strip()
 
-    def events(self, rank: int) -> str:
-        path = self.folder / f"attempt=1/rank-{rank}.events.jsonl"
-        return path.read_text() if path.exists() else ""
+    def has(self, rank: int, event: str) -> bool:
+        """Whether the rank has passed this event in the first attempt."""
+        lines = events.of_ranks(self.folder / "attempt=1").get(rank, [])
+        return any(line["event"] == event for line in lines)
 
     @property
     def restarts(self) -> str:
@@ -289,7 +291,7 @@ class Seen:
 def _is_without_ranks(attempt: Path) -> bool:
     """Whether it was given up before a rank began, and for nothing that is done here."""
     report = attempt / "failure.json"
-    begun = any(attempt.glob("rank-*.events.jsonl"))
+    begun = bool(events.of_ranks(attempt))
     return not begun and report.exists() and read(report)["cause"]["kind"] == "cancelled"
 
 
@@ -363,9 +365,9 @@ def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[See
 def interrupt(cluster: Cluster, seen: Seen, injector: Injector) -> None:
     """Power cuts while a rank waits for the others, and after a checkpoint of a training."""
     training, rendezvous = seen.launches["training"], seen.launches["rendezvous"]
-    wait_for(lambda: '"imported"' in rendezvous.events(0), "a rank that waits for others")
+    wait_for(lambda: rendezvous.has(0, "imported"), "a rank that waits for others")
     seen.lost["rendezvous"] = rendezvous.lose_power(injector)
-    wait_for(lambda: '"epoch"' in training.events(1), "training")
+    wait_for(lambda: training.has(1, "epoch"), "training")
     cluster.run("scancel", "--signal=USR1", training.job)
     checkpoints = training.folder / "checkpoints"
     wait_for(lambda: bool([*checkpoints.glob("steps=*")]), "a checkpoint")
@@ -402,7 +404,7 @@ def test_a_fault_has_its_cause_and_what_may_pass_is_made_again(seen: Seen, name:
 def test_the_rank_and_its_host_are_named(seen: Seen, name: str) -> None:
     attempt = seen.attempts(name)[0]
     cause = read(attempt / "failure.json")["cause"]
-    begun = json.loads((attempt / "rank-1.events.jsonl").read_text().splitlines()[0])
+    begun = events.of_ranks(attempt)[1][0]
     assert (cause["rank"], cause["host"]) == (1, begun["host"])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
+from tfscaling.record import events
 from tfscaling.spec import configuration, grid, run_spec
 from tfscaling.spec.registries import Registries
 from tfscaling.train.models import MODELS
@@ -61,14 +62,15 @@ class Launch:
         options = (*shape, "--cpus-per-task=2", "--partition=cpu", "--parsable")
         places = (f"--output={project.folder}/job.log", f"--chdir={project.folder}")
         self.job = cluster.run("sbatch", *options, *places, "--wrap", script).strip()
-        begun = '"start"' if strategy == "own" else '"epoch"'
-        wait_for(lambda: all(begun in self.text(rank) for rank in range(NODES)), "its work")
+        begun = "start" if strategy == "own" else "epoch"
+        wait_for(lambda: self.have_all(begun), "its work")
         self.pid = (project.folder / "pid").read_text().strip()
-        self.ranks = [json.loads(self.text(rank).splitlines()[0]) for rank in range(NODES)]
+        self.ranks = [lines[0] for lines in events.of_ranks(self.folder / "attempt=1").values()]
 
-    def text(self, rank: int) -> str:
-        path = self.folder / f"attempt=1/rank-{rank}.events.jsonl"
-        return path.read_text() if path.exists() else ""
+    def have_all(self, event: str) -> bool:
+        """Whether all ranks have passed this event."""
+        ranks = events.of_ranks(self.folder / "attempt=1").values()
+        return sum(any(e["event"] == event for e in lines) for lines in ranks) == NODES
 
     def signal(self, name: str, host: str, pid: str) -> None:
         self.cluster.tool("exec", host, "kill", f"-{name}", pid)

@@ -367,7 +367,7 @@ def _overlapping(folder: Path) -> list[str]:
         number = int(attempt.name.partition("=")[2])
         if (attempt / "spec.json").exists():
             begun[number] = (attempt / "spec.json").stat().st_mtime
-            signs = [p.stat().st_mtime for p in attempt.glob("rank-*") if p.is_file()]
+            signs = [p.stat().st_mtime for p in attempt.glob("rank*") if p.is_file()]
             ended[number] = max(signs, default=begun[number])
     pairs = itertools.pairwise(sorted(begun))
     return [f"attempt {b} began before {a} ended" for a, b in pairs if begun[b] < ended[a] - 0.5]

@@ -18,6 +18,8 @@ import numpy as np
 from strategy_rank import PARAMETERS, small_model, synthetic_arrays, training_spec
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
+from tfscaling.launch import heartbeat
+from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog
 from tfscaling.train import loop, parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
@@ -380,7 +382,8 @@ def main() -> None:
     names = strategies.configure(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:
-        parameter_server.serve(own, output.parent, events)
+        heartbeat.FILES_INTERVAL_S = 0.3
+        parameter_server.serve(RankContext(own, output.parent, events, 0.0, None))
         output.write_text("{}")
         os._exit(0)
     strategy = spec.build(names, PARAMETERS["communication"])

@@ -18,6 +18,8 @@ import numpy as np
 from tfscaling import TRAINER_VERSION
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
+from tfscaling.launch import heartbeat
+from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog
 from tfscaling.spec.config import Measured, Recipe
 from tfscaling.spec.run_spec import Point, RunSpec
@@ -116,7 +118,8 @@ def main() -> None:
     names = strategies.configure(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:
-        ended_well = parameter_server.serve(own, output.parent, events)
+        heartbeat.FILES_INTERVAL_S = 0.3
+        ended_well = parameter_server.serve(RankContext(own, output.parent, events, 0.0, None))
         output.write_text(json.dumps({"job": own.job, "ended_well": ended_well}))
         os._exit(0)
     strategy = spec.build(names, PARAMETERS["communication"])

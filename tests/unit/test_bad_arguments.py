@@ -15,7 +15,7 @@ from builders import SCRIPTS, study_folder, valid_config
 from tfscaling import cli
 
 #: Started by other programs, as ranks of a job.
-RANKS = ("program_rank.py", "train_rank.py")
+RANKS = ("run_rank.py",)
 PROGRAMS = sorted(path.name for path in SCRIPTS.glob("*.py") if path.name not in RANKS)
 
 

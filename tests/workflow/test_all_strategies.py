@@ -69,7 +69,7 @@ def test_synchronous_strategies_give_the_same_model(swept: Project) -> None:
 def test_coordinator_servers_and_workers_have_ended(swept: Project) -> None:
     logs = [path.read_text() for path in swept.folder.glob("results/runs/**/repeat=*/launch.log")]
     assert len(logs) == 6
-    assert all("train_rank.py --spec " in log and "/recipe=strong/" in log for log in logs)
+    assert all("run_rank.py --spec " in log and "/recipe=strong/" in log for log in logs)
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    ranks = [line for line in running.stdout.splitlines() if "train_rank.py --spec " in line]
+    ranks = [line for line in running.stdout.splitlines() if "run_rank.py --spec " in line]
     assert [line for line in ranks if "/recipe=strong/" in line] == []

@@ -3,8 +3,8 @@
 
 INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
          specification (--spec)
-OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with every rank's
-         log, and more if it did not finish; after a failure failure.json with the cause, and no
+OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with the ranks'
+         logs, and more if it did not finish; after a failure failure.json with the cause, and no
          run.json; a run that ran out of memory has a run.json that says so
 """
 
@@ -20,6 +20,7 @@ from tfscaling.launch import (
     failures,
     provenance,
     rank_files,
+    signs,
 )
 from tfscaling.launch.attempt import Attempt
 from tfscaling.record import (
@@ -46,7 +47,7 @@ def main() -> None:
     what = "fail after this long without a sign of life"
     parser.add_argument("--stall-timeout-s", type=float, default=600.0, help=what)
     what = "a shared file system may show the ranks' files this much later"
-    wait_s = rank_files.LATENCY_WAIT_S
+    wait_s = signs.LATENCY_WAIT_S
     parser.add_argument("--latency-wait-s", type=float, default=wait_s, help=what)
     what = "file of prepare_dataset; none for a program that has its own data"
     parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)
@@ -62,7 +63,6 @@ def main() -> None:
 
     def work(attempt: Attempt) -> Cause | None:
         code = user_code.of_run(spec).checksums()
-        script = "program_rank.py" if spec.recipe.program else "train_rank.py"
         data, arguments = None, []
         if args.dataset_file is not None:
             data = prepared_data.describe(args.dataset_file, spec.recipe)
@@ -71,7 +71,7 @@ def main() -> None:
             made_of = {**code, "data": data.sha256 if data else ""}
             checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
         waits_s = args.stall_timeout_s, args.latency_wait_s
-        cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, *waits_s)
+        cause = attempt.run_ranks(SCRIPTS / "run_rank.py", arguments, spec, *waits_s)
         cause = cause or finish(args.record, spec, attempt, data, code)
         if cause is not None and cause.kind == "out_of_memory":
             leave_unfit(args.record, spec, attempt, data, code, cause)
@@ -102,10 +102,8 @@ def finish(
     if problems:
         return Cause(kind="invalid", message="; ".join(problems.values()))
     passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
-    rank_events = [
-        events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r.rank)))
-        for r in reports
-    ]
+    seen = events.of_ranks(attempt.scratch)
+    rank_events = [seen[report.rank] for report in reports]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
     changed = user_code.differences(code, user_code.of_run(spec).checksums())

@@ -17,7 +17,7 @@ from tfscaling.files import atomic
 from tfscaling.launch import attempt as launching
 from tfscaling.launch.attempt import Attempt
 from tfscaling.launch.launchers import Command
-from tfscaling.launch.rank_files import IncompleteError
+from tfscaling.launch.signs import IncompleteError, Signs
 from tfscaling.launch.supervisor import Supervisor
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
@@ -33,13 +33,12 @@ parser.add_argument("--folder", type=pathlib.Path)
 args = parser.parse_args()
 task = json.loads(os.environ["TF_CONFIG"])["task"]
 found = {"rank": task["index"], "word": args.word, "spec": json.loads(args.spec.read_text())}
-found["clock"] = os.environ["TFSCALING_CLOCK"]
 found["tunables"] = os.environ.get("GLIBC_TUNABLES")
 found["gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
 (args.folder / f"rank-{task['index']}.json").write_text(json.dumps(found))
 last = "start" if args.word == "bad" else "end"
 events = args.folder / f"rank-{task['index']}.events.jsonl"
-events.write_text(json.dumps({"event": last, "time_s": 1.0}))
+events.write_text(json.dumps({"event": last, "time_s": 1.0}) + "\\n")
 raise SystemExit(args.word == "bad")
 """
 WAITS_S = (600.0, 60.0)
@@ -155,7 +154,7 @@ def test_a_signal_while_no_rank_runs_leaves_its_cause(
 
     def work(attempt: Attempt) -> None:
         command = Command((sys.executable, "-c", "pass"), {}, attempt.scratch / "log", 0)
-        assert Supervisor([command], attempt.scratch, 600, 1).run() is None
+        assert Supervisor([command], Signs(attempt.scratch), 600, 1).run() is None
         try:
             signal.raise_signal(number)
         finally:

@@ -11,7 +11,7 @@ from tfscaling.launch import failures, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
 from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
-from tfscaling.train import parameter_server, strategies
+from tfscaling.train import strategies
 
 RAN = {"start": 1.0, "imported": 2.0}
 LOST_PEER = {"error": "UnavailableError", "message": "Socket closed"}
@@ -119,7 +119,6 @@ def test_the_first_cause_is_found(
         ({"error": "ResourceExhaustedError", "message": "out of memory"}, "rank_failed", 0),
         ({"error": "InvalidArgumentError", "message": "Collective ops is aborted by: "},
          "stalled", 1),
-        ({"error": parameter_server.CoordinatorSilentError.__name__}, "stalled", 1),
     ],
 )  # fmt: skip
 def test_a_late_heartbeat_is_no_cause_of_an_error_of_the_ranks_own(

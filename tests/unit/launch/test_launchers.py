@@ -24,7 +24,7 @@ FOLDER = Path("attempt=1")
 def request(geometry: Geometry, **changes: Any) -> Request:
     jobs = {"worker": geometry.tasks}
     usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
-    return Request(["python", "train_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
+    return Request(["python", "run_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -
         "--kill-on-bad-exit=1",
         "--unbuffered",
         "--output=attempt=1/rank-%t.log",
-        *["python", "train_rank.py", "--seed", "1"],
+        *["python", "run_rank.py", "--seed", "1"],
     ]
     assert command.env == {"A": "1"}
     assert command.log == FOLDER / "srun.log"
@@ -63,7 +63,7 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
     assert [each["task"] for each in told] == [{"type": "worker", "index": n} for n in range(4)]
     assert [command.rank for command in commands] == [0, 1, 2, 3]
     assert [command.log for command in commands] == [FOLDER / f"rank-{n}.log" for n in range(4)]
-    assert {command.argv for command in commands} == {("python", "train_rank.py", "--seed", "1")}
+    assert {command.argv for command in commands} == {("python", "run_rank.py", "--seed", "1")}
 
 
 def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:

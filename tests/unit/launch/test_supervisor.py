@@ -17,9 +17,10 @@ import msgspec
 import psutil
 import pytest
 from builders import SCRIPTS, is_gone, wait_until
-from tfscaling.launch import heartbeat, rank_files, supervisor
+from tfscaling.launch import heartbeat, rank_files, signs, supervisor
 from tfscaling.launch.heartbeat import Beat, Doing
 from tfscaling.launch.launchers import Command
+from tfscaling.launch.signs import Signs
 from tfscaling.launch.supervisor import Supervisor
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventLog
@@ -79,7 +80,7 @@ def test_all_ranks_ending_well_is_a_success_and_their_words_are_in_their_logs(
 ) -> None:
     ranks = [python_rank(tmp_path, n, f"print('I am {n}'); say('end')") for n in range(3)]
     before = signal.getsignal(signal.SIGTERM)
-    assert Supervisor(ranks, tmp_path, 600, len(ranks)).run() is None
+    assert Supervisor(ranks, Signs(tmp_path), 600, len(ranks)).run() is None
     assert signal.getsignal(signal.SIGTERM) == before
     assert [(tmp_path / f"rank-{n}.log").read_text() for n in range(3)] == [
         f"I am {n}\n" for n in range(3)
@@ -94,7 +95,7 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
         ),
         python_rank(tmp_path, 2, SLEEP),
     ]
-    cause = Supervisor(ranks, tmp_path, 600, len(ranks)).run()
+    cause = Supervisor(ranks, Signs(tmp_path), 600, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.host) == ("rank_died", 1, "h1")
     assert (cause.exit_code, cause.message) == (3, "exit code 3")
@@ -107,7 +108,7 @@ def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
         for name in names:
             EventLog(rank_files.events_path(tmp_path, rank), rank).add(name)
     ranks = [python_rank(tmp_path, rank, "time.sleep(600)") for rank in range(2)]
-    cause = Supervisor(ranks, tmp_path, 1.0, len(ranks)).run()
+    cause = Supervisor(ranks, Signs(tmp_path), 1.0, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank) == ("stalled", 1)
     assert of_this_test(tmp_path) == []
@@ -117,26 +118,27 @@ def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
 BEATING = (
     f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
     "import pathlib\n"
-    "from tfscaling.launch import heartbeat\n"
-    "heartbeat.INTERVAL_S = 0.2\n"
-    "say('start', host='h' + sys.argv[2])\n"
-    "heartbeat.Heart(pathlib.Path(sys.argv[1]), int(sys.argv[2]), lambda: os._exit(9)).start()\n"
+    "from tfscaling.launch import heartbeat, rank_files\n"
+    "from tfscaling.record.events import EventLog\n"
+    "heartbeat.FILES_INTERVAL_S = 0.2\n"
+    "say('start', host='h' + str(RANK))\n"
+    "path = rank_files.events_path(pathlib.Path(FOLDER), RANK)\n"
+    "heartbeat.Heart(EventLog(path, RANK), lambda: os._exit(9)).start()\n"
     "def beats():\n"
-    "    beat = heartbeat.read_one(pathlib.Path(sys.argv[1]), int(sys.argv[2]))\n"
-    "    return beat.number if beat else 0\n"
+    "    return path.read_text().count('\"beat\"')\n"
     "def wait_beats(number):\n"
     "    while beats() < number: time.sleep(0.1)\n"
 )
 BEAT_S = 0.2
 #: A fifth of a CPU, ten times what counts as work.
-WORK = "while beats() < int(sys.argv[3]): sum(range(500_000)); time.sleep(0.05)\nsay('end')"
-WAIT = "wait_beats(int(sys.argv[3]))\nsay('end')"
+WORK = "while beats() < int(sys.argv[1]): sum(range(500_000)); time.sleep(0.05)\nsay('end')"
+WAIT = "wait_beats(int(sys.argv[1]))\nsay('end')"
 
 
 def beating_rank(folder: Path, rank: int, doing: str, seconds: float) -> Command:
     """A rank that does this for as many heartbeats as a quiet machine has in these seconds."""
     beats = str(round(seconds / BEAT_S))
-    return python_rank(folder, rank, BEATING + doing, str(folder), str(rank), beats)
+    return python_rank(folder, rank, BEATING + doing, beats)
 
 
 class WatchByBeats(heartbeat.Watch):
@@ -157,7 +159,7 @@ class WatchByBeats(heartbeat.Watch):
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats are read as often as these ranks beat, and a second without one counts."""
-    monkeypatch.setattr(heartbeat, "INTERVAL_S", 2 * BEAT_S)
+    monkeypatch.setattr(signs, "FILES_INTERVAL_S", BEAT_S)
     monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", BEAT_S)
     monkeypatch.setattr(heartbeat, "Watch", WatchByBeats)
 
@@ -168,14 +170,14 @@ def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work
 ) -> None:
     """The second waits for the first, as in a collective."""
     ranks = [beating_rank(tmp_path, 0, WORK, 14), beating_rank(tmp_path, 1, WAIT, 14)]
-    assert Supervisor(ranks, tmp_path, 5.0, len(ranks)).run() is None
+    assert Supervisor(ranks, Signs(tmp_path), 5.0, len(ranks)).run() is None
 
 
 @pytest.mark.usefixtures("often")
 def test_a_stopped_rank_is_found_and_named(tmp_path: Path) -> None:
     stops = "wait_beats(5); os.kill(os.getpid(), signal.SIGSTOP); " + WAIT
     ranks = [beating_rank(tmp_path, 0, WAIT, 600), beating_rank(tmp_path, 1, stops, 600)]
-    cause = Supervisor(ranks, tmp_path, 5.0, len(ranks)).run()
+    cause = Supervisor(ranks, Signs(tmp_path), 5.0, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "h1")
     assert of_this_test(tmp_path) == []
@@ -215,16 +217,16 @@ def test_what_a_rank_is_about_is_told_by_its_events(
 def test_ranks_go_on_while_the_file_system_is_away_from_their_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away_s: float, kind: str | None
 ) -> None:
-    back_s, read = time.monotonic() + away_s, heartbeat.read
+    back_s, update = time.monotonic() + away_s, Signs.update
 
-    def unless_away(folder: Path) -> dict[int, heartbeat.Beat]:
+    def unless_away(own: Signs, *, files: bool = False) -> None:
         if time.monotonic() < back_s:
             raise OSError(errno.ESHUTDOWN, "Cannot send after transport endpoint shutdown")
-        return read(folder)
+        update(own, files=files)
 
-    monkeypatch.setattr(heartbeat, "read", unless_away)
+    monkeypatch.setattr(Signs, "update", unless_away)
     ranks = [beating_rank(tmp_path, 0, WORK, 4 if kind is None else 600)]
-    cause = Supervisor(ranks, tmp_path, 4.0, 1).run()
+    cause = Supervisor(ranks, Signs(tmp_path), 4.0, 1).run()
     assert (cause and cause.kind) == kind
     assert of_this_test(tmp_path) == []
 
@@ -235,7 +237,7 @@ def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> Non
         python_rank(tmp_path, 0, deaf),
         python_rank(tmp_path, 1, "wait_for(0, 'start'); sys.exit(1)"),
     ]
-    assert Supervisor(ranks, tmp_path, 600, len(ranks)).run() is not None
+    assert Supervisor(ranks, Signs(tmp_path), 600, len(ranks)).run() is not None
     assert of_this_test(tmp_path) == []
 
 
@@ -243,13 +245,13 @@ def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> Non
 def test_children_that_a_rank_leaves_behind_are_ended(tmp_path: Path, ending: str) -> None:
     pid_file = tmp_path / "pid"
     rank = python_rank(tmp_path, 0, WITH_CHILD + ending, str(pid_file))
-    Supervisor([rank], tmp_path, 600, 1).run()
+    Supervisor([rank], Signs(tmp_path), 600, 1).run()
     wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path) -> None:
     command = Command(("no-such-launcher", "--nodes=1"), {}, tmp_path / "srun.log", None)
-    cause = Supervisor([command], tmp_path, 600, 1).run()
+    cause = Supervisor([command], Signs(tmp_path), 600, 1).run()
     assert cause is not None
     assert cause.kind == "launch_failed"
     assert "no-such-launcher" in cause.message
@@ -265,16 +267,16 @@ def test_ranks_that_have_all_ended_are_a_success_whatever_their_launcher_says_th
         (tmp_path / f"rank-{rank}.events.jsonl").write_text("\n".join(lines) + "\n")
     script = "echo 'srun: error: Timed out waiting for job step to complete' >&2; exit 1"
     command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
-    assert (Supervisor([command], tmp_path, 600, 2).run() is None) == (ended == 2)
+    assert (Supervisor([command], Signs(tmp_path), 600, 2).run() is None) == (ended == 2)
 
 
 LAUNCHER = """
 import msgspec, pathlib, pickle, sys
-from tfscaling.launch import supervisor
+from tfscaling.launch import signs, supervisor
 supervisor.GRACE_S = 1.0
 folder = pathlib.Path(sys.argv[1])
 commands = pickle.loads((folder / "commands").read_bytes())
-cause = supervisor.Supervisor(commands, folder, 600, len(commands)).run()
+cause = supervisor.Supervisor(commands, signs.Signs(folder), 600, len(commands)).run()
 print(msgspec.json.encode(cause).decode(), flush=True)
 """
 

@@ -19,7 +19,7 @@ import pytest
 from builders import REGISTRIES, SCRIPTS, is_gone, raw_config, wait_until
 from tfscaling.launch import heartbeat, user_program
 from tfscaling.plan.retries import lasts
-from tfscaling.record import run_record
+from tfscaling.record import events, run_record
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import RunRecord
 from tfscaling.spec import configuration, grid, run_spec
@@ -29,6 +29,7 @@ import json, os, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 said = {name: os.environ[name] for name in (*names, "CUDA_VISIBLE_DEVICES", "TF_CONFIG")}
 said["words"], said["tensorflow"] = sys.argv[1:], "tensorflow" in sys.modules
+said["secret"] = os.environ.get("TFSCALING_LAUNCHER")
 with open(os.path.join(sys.argv[1], "said.json"), "w") as file:
     json.dump(said, file)
 """
@@ -43,6 +44,7 @@ def start(
     program = how.pop("program", [sys.executable, "user.py", *words])
     recipe = {"per_replica_batch_size": 8, "epochs": 2, "program": program}
     recipe |= how.pop("recipe", {})
+    tracer = how.pop("tracer", [])
     block = {"platform": "laptop", "recipe": "script", "strategy": "own", "nodes": nodes}
     raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
     raw["platforms"]["laptop"] |= how
@@ -53,7 +55,7 @@ def start(
     limits = ["--stall-timeout-s", str(stall_timeout_s), "--latency-wait-s", "5"]
     files = ["--spec", str(spec), "--record", "run/run.json", "--dataset-file"]
     return subprocess.Popen(
-        [sys.executable, str(SCRIPTS / "train.py"), *limits, *files],
+        [*tracer, sys.executable, str(SCRIPTS / "train.py"), *limits, *files],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -104,7 +106,7 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
             "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": addresses[0].partition(":")[2],
             "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": said["TF_CONFIG"],
-            "words": [str(own), "2"], "tensorflow": False,
+            "words": [str(own), "2"], "tensorflow": False, "secret": None,
         }  # fmt: skip
 
 
@@ -130,7 +132,8 @@ def test_a_rank_passes_on_what_slurm_sends_to_it_alone(passes_on: bool, tmp_path
     attempt = tmp_path / "run/attempt=1"
     own = attempt / "rank-0.files"
     wait_until(lambda: (own / "ready").exists() or process.poll() is not None)
-    (first, *_) = (attempt / "rank-0.events.jsonl").read_text().splitlines()
+    wait_until((attempt / events.OF_RANKS).exists)
+    (first, *_) = (attempt / events.OF_RANKS).read_text().splitlines()
     rank = json.loads(first)["pid"]
     os.kill(rank, signal.SIGUSR1)
     if passes_on:  # two signals may come in any order

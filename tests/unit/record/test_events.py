@@ -41,20 +41,36 @@ def test_what_is_no_event_is_left_out(tmp_path: Path, broken: bytes) -> None:
     whole = json.dumps({"time_s": 1.0, "rank": 0, "event": "start"})
     path.write_bytes(whole.encode() + b"\n" + broken)
     assert events.read(path) == [json.loads(whole)]
-    assert events.last(path) == json.loads(whole)
 
 
 def test_a_missing_file_has_no_events(tmp_path: Path) -> None:
     assert events.read(tmp_path / "missing") == []
-    assert events.last(tmp_path / "missing") is None
 
 
-def test_the_last_event_of_a_long_file_is_found(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "e", 0)
-    for step in range(3000):
-        log.add("progress", step=step)
-    found = events.last(tmp_path / "e")
-    assert found is not None and found["step"] == 2999
+def test_heartbeats_are_no_events_of_the_run_and_a_file_holds_all_of_its_rank(
+    tmp_path: Path,
+) -> None:
+    """The rank with a file had posted its first event before it lost the connection."""
+    posted: list[str] = []
+
+    def post(text: str) -> bool:
+        posted.append(text)
+        return len(posted) == 1
+
+    for rank in (0, 3):
+        log = EventLog(tmp_path / f"rank-{rank}.events.jsonl", rank, post if rank else None)
+        for name in ("start", events.BEAT, "end"):
+            log.add(name)
+    (tmp_path / events.OF_RANKS).write_text(posted[0])
+    found = events.of_ranks(tmp_path)
+    assert {rank: [e["event"] for e in lines] for rank, lines in found.items()} == {
+        0: ["start", "end"],
+        3: ["start", "end"],
+    }
+    (beat,) = [
+        e for e in events.new(tmp_path / "rank-3.events.jsonl", 0)[0] if e["event"] == "beat"
+    ]
+    assert beat["rank"] == 3
 
 
 def test_threads_that_share_a_log_do_not_mix_their_lines(tmp_path: Path) -> None:

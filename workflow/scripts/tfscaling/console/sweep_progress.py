@@ -56,10 +56,11 @@ class RunProgress:
 
     def update(self) -> None:
         """Read the events that were written since the last call."""
-        for name in ("rank-0.events.jsonl", "rank-0.observed.jsonl"):
+        for name in (events.OF_RANKS, "rank-0.events.jsonl", "rank-0.observed.jsonl"):
             found, self._read[name] = events.new(self.scratch / name, self._read.get(name, 0))
             for event in found:
-                self._note(event["event"], float(event["time_s"]), event)
+                if event.get("rank", 0) == 0:
+                    self._note(event["event"], float(event["time_s"]), event)
 
     def _note(self, kind: str, time_s: float, event: dict[str, Any]) -> None:
         recipe = self.spec.recipe

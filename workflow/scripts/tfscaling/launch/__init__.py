@@ -9,10 +9,10 @@ __all__ = [
     "checkpoint_folder",
     "failures",
     "forked_ranks",
-    "heartbeat",
     "launchers",
     "provenance",
     "rank_files",
     "rank_process",
+    "signs",
     "user_program",
 ]

@@ -21,13 +21,14 @@ from tfscaling.cluster.slurm_environment import job_id, restarts
 from tfscaling.files import atomic
 from tfscaling.launch import (
     failures,
-    rank_files,
+    link,
     slurm_job,
     supervisor,
     user_program,
 )
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.record import attempts, clock, run_record, run_states
+from tfscaling.launch.signs import IncompleteError, Signs
+from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import DoesNotFit, RecordError, RunRecord
@@ -96,24 +97,18 @@ class Attempt:
         Ranks are ended after `stall_timeout_s` without a sign of life. A shared file system may
         show their files `latency_wait_s` later.
         Its arguments are `--spec FILE --folder FOLDER` and then `arguments`. Returns the cause of a
-        failure, or None. Raises rank_files.IncompleteError if files do not come.
+        failure, or None. Raises IncompleteError if files do not come.
         """
         specification = self.scratch / attempts.SPEC
         atomic.write_text(specification, run_spec.encode(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         command = [sys.executable, str(script), *words]
-        cause = self._start(command, spec, stall_timeout_s)
-        if cause is None:
-            ranks = range(spec.geometry.tasks)
-            rank_files.wait(self.scratch, ranks, latency_wait_s)
-        return cause
-
-    def _start(self, command: Sequence[str], spec: RunSpec, stall_timeout_s: float) -> Cause | None:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
-            time_source = stack.enter_context(clock.served(own_host))
+            signs = Signs(self.scratch)
+            address = stack.enter_context(signs.served(own_host, geometry.tasks))
             own: dict[str, str] = {}
             is_of_program = bool(spec.recipe.program)
             if not is_of_program and _TUNABLES not in os.environ:
@@ -128,9 +123,8 @@ class Attempt:
                 self.scratch,
                 gpus=geometry.gpus > 0 and settings.devices == "physical",
                 setup=settings.setup,
-                env={**own, **settings.env, clock.VARIABLE: time_source},
+                env={**own, **settings.env, link.VARIABLE: address},
                 mpi=settings.mpi if spec.by_mpi else None,
-                forks=not is_of_program,
                 held=stack,
             )
             try:
@@ -140,9 +134,13 @@ class Attempt:
             print("$", " ".join(commands[0].argv), flush=True)
             grace_s = supervisor.CHECKPOINT_GRACE_S if spec.recipe.writes_checkpoints else None
             cause = supervisor.Supervisor(
-                commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
+                commands, signs, stall_timeout_s, geometry.tasks, grace_s
             ).run()
-            return None if cause is None else failures.without_gpus(cause, self.scratch)
+            signs.update()
+            if cause is not None:
+                return failures.without_gpus(cause, self.scratch)
+            signs.wait(range(geometry.tasks), latency_wait_s)
+            return None
 
     def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
         """Print the cause, leave failure.json with it, and end with exit status 1."""
@@ -289,7 +287,7 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
         return _not_started(error)
     except attempts.SupersededError as error:
         return Cause(kind="cancelled", message=str(error))
-    except rank_files.IncompleteError as error:
+    except IncompleteError as error:
         return failures.incomplete(attempt.scratch, str(error), error.ranks[0])
     except Exception as error:
         return failures.of_exception(error)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 from tfscaling.files import program_errors
 from tfscaling.launch import provenance, rank_files, resource_use, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
+from tfscaling.record import events
 from tfscaling.record.attempts import Cause, Kind, UserLine
 from tfscaling.record.events import PROGRAM_STARTED, Event
 from tfscaling.record.run_record import SlurmJob
@@ -33,7 +33,7 @@ _ABOUT_A_PEER = {
     *("InternalError", "UnknownError", "FailedPreconditionError"),
     *("PSUnavailableError", "ClosureAbortedError", "ClosureInputError"),
     *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
-    *("TimeoutError", "CoordinatorSilentError"),
+    *("TimeoutError",),
 }
 #: TensorFlow's words about tasks whose heartbeats its coordination service misses.
 _UNHEALTHY = re.compile(r"stopped sending heartbeats\):\s*((?:/job:\w+/replica:\d+/task:\d+\s*)+)")
@@ -63,10 +63,8 @@ _WITH_GPUS = {"imported", PROGRAM_STARTED}
 
 #: The error of a program that was given up; its message is the line of user code, if known.
 HUNG = "Hung"
-#: The launcher leaves this file in an attempt's folder.
-_GIVEN_UP = "given-up"
-#: Ranks have this long to end and tell where they hung; at most this many places are named.
-_HUNG_S, _PLACES_MAX = 10.0, 4
+#: At most this many places are named.
+_PLACES_MAX = 4
 
 #: A rank of the workflow's own trainer passes the first event when it looks for the others, and
 #: the second when it has met them.
@@ -85,7 +83,7 @@ def find_cause(
     started itself, `srun` its words about ranks that it started. `silent` are ranks that gave no
     sign of life before the first complaint.
     """
-    seen = rank_files.rank_events(folder)
+    seen = events.of_ranks(folder)
     failed = {rank: e for rank, lines in seen.items() for e in lines if e["event"] == "failed"}
     ended = {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
     mute = [rank for rank in seen if rank not in failed and rank not in ended]
@@ -153,7 +151,7 @@ def stalled(
     Parameter servers and workers that a coordinator drives report no events that could be late.
     With the number of `ranks`, ranks that did not start or did not meet the others are named.
     """
-    seen = rank_files.rank_events(folder)
+    seen = events.of_ranks(folder)
     if silent is not None:
         return _details(folder, "stalled", silent, message)
     if not seen:
@@ -187,16 +185,10 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def with_places(cause: Cause, folder: Path) -> Cause:
-    """End users' programs that hang, and add to the cause at which lines they were."""
-    if not _running(folder):
-        return cause
-    (folder / _GIVEN_UP).touch()
-    until_s = time.monotonic() + _HUNG_S
-    while _running(folder) and time.monotonic() < until_s:
-        time.sleep(0.2)
+    """The cause with the lines at which programs that were given up hung."""
     places: dict[str, list[int]] = {}
-    for rank, events in rank_files.rank_events(folder).items():
-        for event in events:
+    for rank, lines in events.of_ranks(folder).items():
+        for event in lines:
             if event["event"] == "failed" and event["error"] == HUNG and event["message"]:
                 places.setdefault(event["message"], []).append(rank)
     hung = [f"{_named(ranks)} hung at {place}" for place, ranks in places.items()]
@@ -205,17 +197,12 @@ def with_places(cause: Cause, folder: Path) -> Cause:
     return replace(cause, message=message, last_lines=rank_files.last_lines(log))
 
 
-def is_given_up(folder: Path) -> bool:
-    """Whether the launcher has given up the programs of this attempt."""
-    return (folder / _GIVEN_UP).exists()
-
-
-def _running(folder: Path) -> bool:
-    """Whether a rank's program has started and its rank has not yet reported its end."""
+def running(folder: Path, but: int | None = None) -> bool:
+    """Whether the program of a rank, except `but`, has started and the rank reported no end."""
     return any(
-        events[-1]["event"] not in ("failed", "end")
-        for events in rank_files.rank_events(folder).values()
-        if any(event["event"] == PROGRAM_STARTED for event in events)
+        lines[-1]["event"] not in ("failed", "end")
+        for rank, lines in events.of_ranks(folder).items()
+        if rank != but and any(event["event"] == PROGRAM_STARTED for event in lines)
     )
 
 
@@ -232,7 +219,7 @@ def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
 
 def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
     """The cause with the first rank that ran on its host, if it names one."""
-    for rank, lines in rank_files.rank_events(folder).items():
+    for rank, lines in events.of_ranks(folder).items():
         if cause.host is not None and lines[0].get("host") == cause.host:
             return _details(folder, cause.kind, rank, cause.message)
     return cause
@@ -258,7 +245,7 @@ def _details(
     message: str | None,
     exit_code: int | None = None,
 ) -> Cause:
-    lines = rank_files.rank_events(folder).get(rank, [{}])
+    lines = events.of_ranks(folder).get(rank, [{}])
     log = rank_files.rank_log(folder, rank)
     return Cause(
         kind=kind,
@@ -327,7 +314,7 @@ def memory(
 
     `folder` has the ranks' events. With `is_local` this process has started the ranks.
     """
-    failed = [e for lines in rank_files.rank_events(folder).values() for e in lines]
+    failed = [e for lines in events.of_ranks(folder).values() for e in lines]
     peaks: dict[str, float | None] = {}
     for name in ("rank_memory_gb", "gpu_memory_gb"):
         peaks[name] = max((e[name] for e in failed if e.get(name)), default=None)
@@ -348,11 +335,11 @@ def without_gpus(cause: Cause, folder: Path) -> Cause:
     if cause.error != DEVICE_ERROR:
         return cause
     having, lacking = set[str](), set[str]()
-    for events in rank_files.rank_events(folder).values():
-        host, names = str(events[0].get("host")), {event["event"] for event in events}
-        if any(e["event"] == "failed" and e["error"] == DEVICE_ERROR for e in events):
+    for lines in events.of_ranks(folder).values():
+        host, names = str(lines[0].get("host")), {event["event"] for event in lines}
+        if any(e["event"] == "failed" and e["error"] == DEVICE_ERROR for e in lines):
             lacking.add(host)
-        elif events[0].get("job") == "worker" and names & _WITH_GPUS:
+        elif lines[0].get("job") == "worker" and names & _WITH_GPUS:
             # coordinators and parameter servers take none
             having.add(host)
     having -= lacking

@@ -29,7 +29,8 @@ from tfscaling.launch.launchers import Command, ending_with_parent
 
 #: The flag, with the file of ranks, of a process that loads and forks ranks and is no rank itself.
 FLAG = "--forks-ranks"
-#: In the attempt's folder: each rank's environment and log; lines with a rank and its exit code.
+#: In the attempt's folder: each rank's log and the variables that others do not have; lines with a
+#: rank and its exit code.
 _RANKS, _EXITS = "forks.json", "forks.exits"
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -37,7 +38,9 @@ _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def start(commands: Sequence[Command], folder: Path) -> subprocess.Popen[bytes]:
     """Start the process that forks the ranks of `commands`; it ends when all ranks have."""
     shared = set.intersection(*(set(command.env.items()) for command in commands))
-    orders = [{"rank": c.rank, "env": c.env, "log": str(c.log)} for c in commands]
+    orders = [
+        {"rank": c.rank, "env": dict(c.env.items() - shared), "log": str(c.log)} for c in commands
+    ]
     (folder / _RANKS).write_text(json.dumps(orders))
     first = commands[0]
     argv = (*first.argv, FLAG, str(folder / _RANKS))
@@ -53,24 +56,18 @@ def exits(folder: Path) -> dict[int, int]:
     return {int(rank): int(code) for rank, code in map(str.split, lines)}
 
 
-def is_asked(arguments: Sequence[str]) -> bool:
-    """Whether the program's process is to fork ranks."""
-    return FLAG in arguments
-
-
-def fork_all(load: Callable[[], object], main: Callable[[], object]) -> NoReturn:
+def fork_all(
+    orders: Path, load: Callable[[], object] | None, main: Callable[[], object]
+) -> NoReturn:
     """In the process that forks: `load`, fork the ranks that the launcher names, wait for them.
 
-    A rank runs `main` with the program's arguments. If `load` fails, each rank loads by itself and
-    reports the error.
+    A rank runs `main`. If `load` fails, each rank loads by itself and reports the error.
     """
-    place = sys.argv.index(FLAG)
-    orders = Path(sys.argv[place + 1])
-    del sys.argv[place : place + 2]
     # a warning that comes before a rank can take it ends nothing
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    with contextlib.suppress(Exception):
-        load()
+    if load is not None:
+        with contextlib.suppress(Exception):
+            load()
     # from here on the ranks are asked to end, not the process that reports how they ended
     for asking in _ASKING:
         signal.signal(asking, signal.SIG_IGN)

@@ -1,6 +1,6 @@
 """Signs of life of a rank that do not depend on where its training is.
 
-A thread of each rank writes every few seconds how much CPU time the process has used and how many
+A thread of each rank reports every few seconds how much CPU time the process has used and how many
 bytes it has read and written so far. From that the launcher finds:
 
 - a rank that is stopped or cut off (SIGSTOP, a host that froze, a lost file system): its heartbeat
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import json
 import os
 import threading
 import time
@@ -34,8 +33,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-INTERVAL_S = 5.0
-#: How often the launcher reads the heartbeats.
+from tfscaling.launch.link import Link
+from tfscaling.record.events import BEAT, EventLog
+
+#: The second is for ranks without a connection, and for the launcher that reads their files: one
+#: call to the shared file system per rank and ten seconds.
+INTERVAL_S, FILES_INTERVAL_S = 5.0, 20.0
+#: How often the launcher looks at the heartbeats.
 READ_INTERVAL_S = 1.0
 #: A rank works if it uses at least this share of one CPU, or reads and writes so much. Ranks that
 #: wait in a collective on CPUs use less than a hundredth of this.
@@ -55,17 +59,16 @@ _LATELY_S = 60.0
 
 
 class Beat(NamedTuple):
-    """A heartbeat: its number, and what the rank has used since it began, as `Usage`."""
+    """A heartbeat: its number, and what the rank has used since it began, as `Usage`.
+
+    The launcher hears the next one within `interval_s` if all is well.
+    """
 
     number: int
     cpu_s: float
     io_bytes: int
     blocked: bool = False
-
-
-def path(folder: Path, rank: int) -> Path:
-    """Where a rank leaves its last heartbeat."""
-    return folder / f"rank-{rank}.heartbeat"
+    interval_s: float = INTERVAL_S
 
 
 class Usage(NamedTuple):
@@ -89,17 +92,19 @@ class Heart:
     """Beats in a separate thread until the process ends.
 
     `orphaned` is called, once, when the process that started this one has ended. `usage` gives what
-    a beat tells.
+    a beat tells. `given_up` is called when the launcher gives up the ranks of this `link`.
     """
 
     def __init__(
         self,
-        folder: Path,
-        rank: int,
+        events: EventLog,
         orphaned: Callable[[], object],
         usage: Callable[[], Usage] = own_usage,
+        link: Link | None = None,
+        given_up: Callable[[], object] = lambda: None,
     ) -> None:
-        self._path, self._orphaned, self._usage = path(folder, rank), orphaned, usage
+        self._events, self._orphaned, self._usage = events, orphaned, usage
+        self._link, self._given_up = link, given_up
         self._parent = os.getppid()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -111,15 +116,16 @@ class Heart:
         number = 0
         while True:
             number += 1
-            beat = [number, *self._usage()]
-            # opened and closed each time: network file systems show a file to others when it is
-            # closed. A full disk ends the rank at its next event, not here
-            with contextlib.suppress(OSError), self._path.open("w") as file:
-                file.write(json.dumps(beat) + "\n")
+            # a full disk ends the rank at its next event, not here
+            with contextlib.suppress(OSError):
+                self._events.add(BEAT, number=number, **self._usage()._asdict())
             if os.getppid() != self._parent:
                 self._orphaned()
                 return
-            time.sleep(INTERVAL_S)
+            if self._link is None or not self._link.is_open:
+                time.sleep(FILES_INTERVAL_S)
+            elif self._link.is_given_up(INTERVAL_S):
+                self._given_up()
 
 
 def tree_usage(pid: int) -> Usage:
@@ -165,21 +171,6 @@ def _io_bytes(pid: int | str = "self") -> int:
         return int(counts["rchar"]) + int(counts["wchar"])
     except (OSError, ValueError, KeyError):
         return 0
-
-
-def read_one(folder: Path, rank: int) -> Beat | None:
-    """A rank's last heartbeat; None if it is missing or being written."""
-    try:
-        return Beat(*json.loads(path(folder, rank).read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def read(folder: Path) -> dict[int, Beat]:
-    """Rank → its last heartbeat, of those that have one to read."""
-    ranks = [int(file.stem.removeprefix("rank-")) for file in folder.glob("rank-*.heartbeat")]
-    beats = {rank: read_one(folder, rank) for rank in ranks}
-    return {rank: beat for rank, beat in beats.items() if beat is not None}
 
 
 @dataclass(frozen=True)
@@ -240,7 +231,7 @@ class Watch:
             self._progress, self._moved_s = progress, self._watched_s
             for rank, at_s in self._beat_s.items():
                 # TensorFlow's own heartbeats make ranks complain ten seconds after a peer stopped
-                if self._watched_s - at_s > 1.5 * INTERVAL_S:
+                if self._watched_s - at_s > 1.5 * self._beats[rank].interval_s:
                     self._missed_s[rank] = self._watched_s
         for rank, beat in beats.items():
             self._hear(rank, beat)
@@ -278,7 +269,8 @@ class Watch:
             return None
         now = doing()
         for rank in sorted(since_s, key=since_s.__getitem__):
-            limit_s = self._silent_s if now.get(rank) in _BEATS else self.timeout_s
+            soonest_s = max(self._silent_s, 2 * self._beats[rank].interval_s)
+            limit_s = soonest_s if now.get(rank) in _BEATS else self.timeout_s
             if now.get(rank) not in _NEED_NOT_BEAT and self._is_past(since_s[rank], limit_s):
                 return Stall(f"rank {rank} gave no sign of life for {limit_s:g} s", rank)
         return None
@@ -294,8 +286,12 @@ class Watch:
         if not self._is_past(at_s, limit_s):
             return None
         # of ranks that wait for a silent one, none is the cause
-        silent = [r for r, at_s in self._beat_s.items() if self._watched_s - at_s > 3 * INTERVAL_S]
-        silent = [rank for rank in sorted(silent) if now.get(rank) not in _NEED_NOT_BEAT]
+        silent = [
+            rank
+            for rank, at_s in sorted(self._beat_s.items())
+            if self._watched_s - at_s > 3 * self._beats[rank].interval_s
+            and now.get(rank) not in _NEED_NOT_BEAT
+        ]
         rank = min(silent, key=self._beat_s.__getitem__, default=None)
         return Stall(f"no rank made progress for {limit_s:g} s", rank)
 

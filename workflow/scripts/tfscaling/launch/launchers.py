@@ -29,8 +29,7 @@ class Request:
     """A request to start `command` once per task of `geometry`.
 
     `jobs` is the number of tasks of each job of the cluster. `setup` are shell lines run first on
-    every rank, `env` is added to the environment, `folder` takes the log of each rank. `forks`:
-    ranks on this machine may be forks of one process that has loaded what they need. `mpi`, if
+    every rank, `env` is added to the environment, `folder` takes the log of each rank. `mpi`, if
     they are an MPI job, is the type for srun. `held` keeps what the ranks need until they end.
     """
 
@@ -43,7 +42,6 @@ class Request:
     setup: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     mpi: str | None = None
-    forks: bool = False
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
@@ -101,7 +99,7 @@ def local(request: Request) -> list[Command]:
     for (job, _), address in zip(places, addresses, strict=True):
         cluster[job].append(address)
     # of a single rank there is nothing to share, and what loads a GPU's driver cannot be forked
-    is_fork = request.forks and shape.tasks > 1 and not (request.gpus or request.setup)
+    is_fork = shape.tasks > 1 and not (request.gpus or request.setup)
     commands = []
     for rank, (job, index) in enumerate(places):
         task = {"cluster": cluster, "task": {"type": job, "index": index}}

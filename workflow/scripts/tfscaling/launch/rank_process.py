@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -22,9 +23,19 @@ from tfscaling.cluster import resolver
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_given
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import step_id
-from tfscaling.launch import heartbeat, provenance, rank_files, resource_use
+from tfscaling.files import strict_json
+from tfscaling.launch import (
+    forked_ranks,
+    heartbeat,
+    link,
+    provenance,
+    rank_files,
+    resource_use,
+)
 from tfscaling.launch.heartbeat import Usage
+from tfscaling.launch.link import Link
 from tfscaling.record import clock, crashes
+from tfscaling.record import events as rank_events
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Rank, RankClock
 from tfscaling.record.run_record import write_json
@@ -40,7 +51,7 @@ class RankContext:
     """This process among the ranks; `folder` is shared by all of them.
 
     `start_s` is when the process began, in seconds since the epoch; `gpus_given` is how many GPUs
-    Slurm lets the task see.
+    Slurm lets the task see; `launcher` is where the launcher listens, as in `link.VARIABLE`.
     """
 
     cluster: Cluster
@@ -48,6 +59,21 @@ class RankContext:
     events: EventLog
     start_s: float
     gpus_given: int | None
+    launcher: str = ""
+
+    def coordinator_has_ended_well(self) -> bool:
+        """Wait until the coordinator of parameter servers, rank 0, has ended.
+
+        If it hangs, the launcher ends all ranks.
+        """
+        if (own := link.connect(self.launcher, self.cluster.rank)) is not None:
+            with contextlib.closing(own), contextlib.suppress(OSError):
+                return own.has_ended_well()
+        while True:
+            last = rank_events.of_ranks(self.folder).get(0, [{}])[-1].get("event")
+            if last in ("end", "failed"):
+                return bool(last == "end")
+            time.sleep(heartbeat.FILES_INTERVAL_S)
 
     @property
     def host(self) -> str:
@@ -95,7 +121,8 @@ def parser(description: str) -> argparse.ArgumentParser:
     """
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     run_spec.add_argument(made)
-    made.add_argument("--folder", type=Path, required=True, help="where to leave the report")
+    made.add_argument("--folder", type=Path, required=True, help="where to leave files")
+    made.add_argument(forked_ranks.FLAG, type=Path, help=argparse.SUPPRESS)
     return made
 
 
@@ -105,18 +132,23 @@ def process(
     started_s: float,
     work: Callable[[RankContext], Rank],
     usage: Callable[[], Usage] = heartbeat.own_usage,
+    given_up: Callable[[], object] = lambda: None,
 ) -> None:
     """Run `work` as one rank: resolve the cluster, log events, write the report.
 
     `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks;
-    `usage` gives the CPU time and the bytes of the processes that do the work.
+    `usage` gives the CPU time and the bytes of the processes that do the work; `given_up` is
+    called when the launcher takes it for hung.
     """
+    launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
     cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=on_gpus(spec))
     given = gpus_given(os.environ)
     os.environ.update(cluster.environment())
-    events = EventLog(rank_files.events_path(folder, cluster.rank), cluster.rank)
-    context = RankContext(cluster, folder, events, clock.at(started_s), given)
-    offset = clock.measure(os.environ)
+    own = link.connect(launcher, cluster.rank)
+    offset = None if own is None else own.offset()
+    path = rank_files.events_path(folder, cluster.rank)
+    events = EventLog(path, cluster.rank, None if own is None else own.post)
+    context = RankContext(cluster, folder, events, clock.at(started_s), given, launcher)
     off = {} if offset is None else dataclasses.asdict(offset)
     details = {"host": context.host, "pid": os.getpid(), "job": cluster.job}
     if step := step_id(os.environ):
@@ -124,15 +156,17 @@ def process(
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
     events.add("start", context.start_s, **details, source=cluster.source, **off)
-    heartbeat.Heart(folder, cluster.rank, lambda: _end_alone(events), usage).start()
-    place = f"{cluster.job} {cluster.index} of {cluster.tf_config()}"
+    heartbeat.Heart(events, lambda: _end_alone(events), usage, own, given_up).start()
+    tasks = cluster.jobs[cluster.job]
+    place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
     print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
     meter = resource_use.Meter(os.environ, on_gpus(spec))
     try:
         report = work(context)
         use = meter.end()
-        if offset is not None:
-            off = dataclasses.asdict(offset.over(clock.measure(os.environ)))
+        last = None if own is None else link.connect(launcher, cluster.rank)
+        if offset is not None and last is not None:
+            off = dataclasses.asdict(offset.over(last.offset()))
         report = msgspec.structs.replace(report, clock=RankClock(**off), use=use)
     except WorkFailedError as error:
         _add_failure(events, meter, error.name, str(error), of_program=True)
@@ -147,12 +181,22 @@ def process(
             place = msgspec.to_builtins(blamed.place)
             _add_failure(events, meter, blamed.name, words, place=place)
         raise
-    write_json(rank_files.report_path(folder, cluster.rank), report)
+    _hand_in(report, last, rank_files.report_path(folder, cluster.rank))
     events.add("end")
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
     os._exit(0)
+
+
+def _hand_in(report: Rank, own: Link | None, path: Path) -> None:
+    """Give the report to the launcher, or else write it to a file."""
+    content = strict_json.encode(report)
+    if own is not None:
+        with contextlib.closing(own), contextlib.suppress(OSError):
+            own.report(content)
+            return
+    write_json(path, report)
 
 
 def _add_failure(

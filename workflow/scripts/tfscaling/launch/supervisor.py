@@ -12,7 +12,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tfscaling.launch import (
@@ -20,11 +19,11 @@ from tfscaling.launch import (
     forked_ranks,
     heartbeat,
     launchers,
-    rank_files,
     slurm_job,
 )
 from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
+from tfscaling.launch.signs import Signs
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import PROGRAM_STARTED, Event
 
@@ -32,6 +31,8 @@ from tfscaling.record.events import PROGRAM_STARTED, Event
 GRACE_S = 10.0
 #: GRACE_S when a signal ends ranks that write a checkpoint first: less than Slurm gives them.
 CHECKPOINT_GRACE_S = 25.0
+#: Programs that are given up have this long to end and to report where they hung.
+GIVEN_UP_S = 10.0
 #: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: What says that a time limit is near: ranks that write checkpoints write one.
@@ -46,7 +47,7 @@ _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 class Supervisor:
     """Runs the commands of one launch until all ended, one failed, or nothing moves.
 
-    `folder` has the ranks' events and heartbeats, `ranks` is their number, `stall_timeout_s` the
+    `signs` has the ranks' events and heartbeats, `ranks` is their number, `stall_timeout_s` the
     limit for `heartbeat.Watch`; `grace_s` is how long ranks may take to end when a signal ends the
     launch.
     """
@@ -54,12 +55,13 @@ class Supervisor:
     def __init__(
         self,
         commands: Sequence[Command],
-        folder: Path,
+        signs: Signs,
         stall_timeout_s: float,
         ranks: int,
         grace_s: float | None = None,
     ) -> None:
-        self.commands, self.folder, self.stall_timeout_s = commands, folder, stall_timeout_s
+        self.commands, self.signs, self.stall_timeout_s = commands, signs, stall_timeout_s
+        self.folder = signs.folder
         self.grace_s = grace_s
         self._ranks, self._oom_kills = ranks, failures.oom_kills()
         #: The log of srun, if it starts the ranks.
@@ -119,15 +121,20 @@ class Supervisor:
         now_s = time.monotonic()
         watch = heartbeat.Watch(self.stall_timeout_s, now_s, self._ranks)
         heard_s, seen_s = float("-inf"), now_s
+        codes: list[int | None] = []
         while self._signal is None:
-            codes = [*(process.poll() for process in self._processes), *self._exits().values()]
             now_s = time.monotonic()
             is_time = now_s - heard_s >= heartbeat.READ_INTERVAL_S
             stall = None
             try:
-                watch.see(now_s, self._progress(), heartbeat.read(self.folder) if is_time else {})
+                codes = [process.poll() for process in self._processes]
+                if is_time or None not in codes:
+                    codes += self._exits().values()
                 if is_time:
-                    heard_s, stall = now_s, watch.stall(self._doing)
+                    heard_s = now_s
+                    self.signs.update()
+                    watch.see(now_s, self.signs.progress, dict(self.signs.beats))
+                    stall = watch.stall(self._doing)
                 seen_s = now_s
             except OSError:  # a shared file system may be away for a while; the ranks may continue
                 if now_s - seen_s > self.stall_timeout_s:
@@ -135,25 +142,36 @@ class Supervisor:
             if any(codes):  # neither None nor 0
                 # peers of a dead rank end by themselves within seconds and say why
                 self._wait_for_all(GRACE_S)
+                self.signs.settle()
+                watch.see(time.monotonic(), self.signs.progress, dict(self.signs.beats))
                 if [*self._doing().values()] == [Doing.ENDED] * self._ranks:
                     return None  # what came after a rank's last word, as in its exit, is no failure
                 return self._why(watch.lately_silent(self._doing(before_failing=True)))
-            if all(code == 0 for code in codes):
+            if codes and all(code == 0 for code in codes):
                 return None
             if stall is not None:
-                cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
-                return failures.with_places(cause, self.folder)
+                return self._stalled(stall)
             time.sleep(_POLL_S)
         return None
 
-    def _progress(self) -> int:
-        """Grows with every event of every rank."""
-        return sum(path.stat().st_size for path in self.folder.glob("rank-*.events.jsonl"))
+    def _stalled(self, stall: heartbeat.Stall) -> Cause:
+        """The cause, with the lines at which programs hang, which are ended."""
+        cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
+        if not failures.running(self.folder):
+            return cause
+        self.signs.give_up()
+        until_s = time.monotonic() + GIVEN_UP_S
+        # a silent rank will not say anything more
+        while failures.running(self.folder, but=stall.rank) and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+            self.signs.update()
+        return failures.with_places(cause, self.folder)
 
     def _doing(self, *, before_failing: bool = False) -> dict[int, Doing]:
         """What each rank that has started does now, or did before it failed."""
+        self.signs.update(files=True)
         found = {}
-        for rank, lines in rank_files.rank_events(self.folder).items():
+        for rank, lines in sorted(dict(self.signs.events).items()):
             seen = [e for e in lines if not before_failing or e["event"] != "failed"]
             if seen:
                 found[rank] = doing(seen)
@@ -168,6 +186,7 @@ class Supervisor:
             for process in self._processes:
                 if process.poll() is None:
                     _signal_group(process, number)
+                    _signal_group(process, signal.SIGCONT)  # a stopped rank gets it only then
             self._wait_for_all(grace_s)
         for process in self._processes:
             process.wait()
@@ -190,8 +209,8 @@ class Supervisor:
             return True  # Slurm has asked them itself
         if all(process.poll() is not None for process in self._processes):
             return False
-        seen = rank_files.rank_events(self.folder).values()
-        steps = {lines[0]["step"] for lines in seen if "step" in lines[0]}
+        seen = self.signs.events.values()
+        steps = {lines[0]["step"] for lines in [*seen] if "step" in lines[0]}
         if len(steps) != 1:  # none has started
             return False
         command = ["scancel", "--signal=TERM", *steps]

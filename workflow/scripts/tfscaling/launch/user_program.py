@@ -28,7 +28,7 @@ from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import ending_with_parent
 from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell, on_gpus
 from tfscaling.record import attempts, crashes, prepared_data
-from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, EventLog
+from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, WORKING, EventLog
 from tfscaling.record.observers import OBSERVERS, ObservationError
 from tfscaling.record.rank_report import (
     PROGRAM_PACKAGES,
@@ -54,8 +54,8 @@ OBSERVE_FIT = OBSERVE / "site"
 _TAIL_LINES = 500
 #: Processes that the program left behind may keep its output open: it is read for this long.
 _DRAIN_S = 2.0
-#: Intervals between signs of life, and between looks for the order to give up.
-_SIGNS_INTERVAL_S, _STACKS_INTERVAL_S = 30.0, 1.0
+#: Interval between events of a program that does something.
+_SIGNS_INTERVAL_S = 30.0
 #: For the environment's Python, 3.8 or later: prints versions of Python and of its arguments.
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
@@ -90,12 +90,13 @@ class UserProgram:
     def run(self, context: RankContext) -> ProgramReport:
         """Start the program, wait, and report. Raises WorkFailedError unless it succeeds."""
         rank, events = context.cluster.rank, context.events
-        own = (context.folder / f"rank-{rank}.files").resolve()
-        own.mkdir(exist_ok=True)
+        own = (context.folder / f"rank-{rank}.files").absolute()
         if self._dataset is not None and not self._dataset.exists():
             text = f"{context.host} does not see the prepared dataset {self._dataset}"
             raise WorkFailedError("FileNotFoundError", text, 1)
         words = [self._spec.filled(word, own, self._dataset) for word in self._spec.recipe.program]
+        if any(str(own) in word for word in words):
+            own.mkdir(exist_ok=True)
         os.environ.update(environment(context, self._spec))
         self._report = _report_path(context.folder, rank, self._spec)
         print("$", subprocess.list2cmdline(words), flush=True)
@@ -108,10 +109,7 @@ class UserProgram:
         assert child.stdout is not None
         reader = threading.Thread(target=self._copy, args=(child.stdout,), daemon=True)
         signs = threading.Thread(target=self._tell_signs, args=(events, done), daemon=True)
-        stacks = threading.Thread(
-            target=self._show_stacks, args=(context.folder, done), daemon=True
-        )
-        for thread in (reader, signs, stacks):
+        for thread in (reader, signs):
             thread.start()
         code = child.wait()
         ended_s = events.add(PROGRAM_ENDED, exit_code=code)
@@ -170,18 +168,16 @@ class UserProgram:
             working = used.cpu_s // (heartbeat.CPU_SHARE_MIN * _SIGNS_INTERVAL_S) if silent else 0
             if (now := (self._output_bytes, report, working)) != seen:
                 seen = now
-                events.add("working", cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)
+                events.add(WORKING, cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)
 
-    def _show_stacks(self, folder: Path, done: threading.Event) -> None:
-        """End the program once the launcher has given it up: Python says first where it is."""
-        while not done.wait(_STACKS_INTERVAL_S):
-            if failures.is_given_up(folder) and self._child is not None:
-                self._hung = True
-                child, *others = heartbeat.tree(self._child.pid)
-                for pid in (*reversed(others), child):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGABRT)
-                return
+    def give_up(self) -> None:
+        """End the program, which hangs: Python reports first where it is."""
+        if self._child is not None:
+            self._hung = True
+            child, *others = heartbeat.tree(self._child.pid)
+            for pid in (*reversed(others), child):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGABRT)
 
     def _report_bytes(self) -> int:
         try:

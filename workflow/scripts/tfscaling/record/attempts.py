@@ -13,6 +13,7 @@ import math
 import os
 import re
 import shutil
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,6 +29,8 @@ from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, Ru
 SPEC = "spec.json"
 #: In the last attempt's folder of a finished run: the record, linked to the run's folder.
 RECORD = "record.json"
+#: In the attempt's folder of a finished run: the first rank's log, and the other ranks' logs.
+FIRST_LOG, LOGS = "rank-0.log", "rank-logs.tar.gz"
 #: In an attempt's folder: a folder from which files move to the job's folder. The next attempt
 #: renames it, so that a launcher that outlives its attempt can publish nothing any more.
 _OUTBOX = "outbox"
@@ -82,12 +85,20 @@ def reopen(attempt: Path) -> None:
 def tidy(attempt: Path) -> None:
     """Delete the files of a finished attempt that its record has or that only its launcher needed.
 
-    The ranks' logs, a program's files, and the record itself stay.
+    The first rank's log, a program's files, and the record itself stay; the other ranks' logs are
+    in one archive.
     """
-    for file in attempt.iterdir():
-        is_log = file.name.startswith("rank-") and file.suffix == ".log"
-        if file.is_file() and not is_log and file.name not in (RECORD, run_record.FAILURE):
-            file.unlink(missing_ok=True)
+    with os.scandir(attempt) as entries:  # which knows the kind of each without a further call
+        found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    logs = [n for n in found if n.startswith("rank-") and n.endswith(".log") and n != FIRST_LOG]
+    if logs:
+        with atomic.whole(attempt / LOGS) as path, tarfile.open(path, "w:gz") as archive:
+            for name in sorted(logs):
+                archive.add(attempt / name, name)
+    kept = (RECORD, run_record.FAILURE, FIRST_LOG, LOGS)
+    for name, is_folder in found.items():
+        if not is_folder and name not in kept:
+            (attempt / name).unlink(missing_ok=True)
 
 
 def backup_of(path: Path) -> Path:
@@ -366,12 +377,7 @@ def _steps(attempt: Path) -> int | None:
 
 def _duration_s(attempt: Path) -> float | None:
     """From the first event of its ranks to the last; None if there is none."""
-    found = [
-        event["time_s"]
-        for file in attempt.glob("rank-*.events.jsonl")
-        if re.fullmatch(r"rank-\d+\.events\.jsonl", file.name)
-        for event in events.on_launcher_clock(events.read(file))
-    ]
+    found = [event["time_s"] for lines in events.of_ranks(attempt).values() for event in lines]
     return max(found) - min(found) if found else None
 
 

@@ -1,7 +1,7 @@
-"""Time-stamped phases of a rank, one JSON object a line.
+"""Time-stamped phases of ranks, one JSON object a line.
 
-A file of a rank is written as the rank goes, so that a rank that dies leaves what it reached, and
-the launcher sees progress by the file's growth.
+Ranks post them to their launcher as they pass, which writes one file of all ranks; a rank without
+a connection writes a file. So a rank that dies leaves what it reached.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,42 +20,84 @@ from tfscaling.record import clock
 Event = dict[str, Any]
 #: Events around a user program.
 PROGRAM_STARTED, PROGRAM_ENDED = "program_start", "program_end"
+#: The event of a program that has used CPU time or written something since the last one.
+WORKING = "working"
 #: The event with how long checkpoints took a rank, `read_s` and `written_s`.
 CHECKPOINTED = "checkpointed"
-#: No event of a rank is longer: an exception's message is cut.
-_LINE_BYTES_MAX = 1 << 16
+#: A rank's sign of life. It says nothing about the run: only `new` returns it.
+BEAT = "beat"
+#: In an attempt's folder: the events of all ranks that have a connection, as they came.
+OF_RANKS = "ranks.events.jsonl"
 
 
 class EventLog:
-    """Appends events to a rank's file, each flushed at once; threads may share it.
+    """Posts a rank's events by `post`, or else appends them to its file; threads may share it.
 
+    `post` returns False once it has lost the connection: the file then has all events.
     `time_s` is this process's time, which no step of the wall clock changes (`clock.now`);
     `host_time_s` is what the host's wall clock said, as other logs of the host have it.
     """
 
-    def __init__(self, path: Path, rank: int) -> None:
-        self._file: TextIO = path.open("a", buffering=1)
-        self._rank, self._lock = rank, threading.Lock()
+    def __init__(self, path: Path, rank: int, post: Callable[[str], bool] | None = None) -> None:
+        self._path, self._rank, self._post = path, rank, post
+        self._posted: list[str] = []
+        self._file: TextIO | None = None
+        self._lock = threading.Lock()
 
     def add(self, event: str, time_s: float | None = None, **details: Any) -> float:
         """Write one event, now or at `time_s`; returns its time."""
         moment, wall_s = (clock.now(), time.time()) if time_s is None else (time_s, time_s)
         line = {"time_s": round(moment, 6), "host_time_s": round(wall_s, 6), "rank": self._rank}
+        text = strict_json.dumps({**line, "event": event, **details}) + "\n"
         with self._lock:
-            self._file.write(strict_json.dumps({**line, "event": event, **details}) + "\n")
+            if self._post is not None and self._post(text):
+                if event != BEAT:
+                    self._posted.append(text)
+                return moment
+            self._post = None
+            self._append(text, and_close=event == BEAT)
         return moment
+
+    def _append(self, text: str, *, and_close: bool) -> None:
+        """Network file systems show others what a file has when it is closed."""
+        if self._file is None:
+            self._file = self._path.open("a", buffering=1)
+        while self._posted:
+            self._file.write(self._posted[0])
+            del self._posted[0]
+        self._file.write(text)
+        if and_close:
+            self._file.close()
+            self._file = None
 
 
 def read(path: Path) -> list[Event]:
     """All complete events of a file; what is no event, as a half-written last line, is left out.
 
-    Raises ValueError if a number in it is NaN or infinite.
+    Heartbeats are left out, too. Raises ValueError if a number in it is NaN or infinite.
     """
     try:
         lines = path.read_bytes().splitlines()
     except OSError:  # not there, or, on a shared file system, not any more
         return []
-    return [event for line in lines if (event := _event(line)) is not None]
+    found = (event for line in lines if (event := parsed(line)) is not None)
+    return [event for event in found if event["event"] != BEAT]
+
+
+def of_ranks(folder: Path) -> dict[int, list[Event]]:
+    """Rank → its events by the launcher's clock, in an attempt's folder."""
+    found: dict[int, list[Event]] = {}
+    for event in read(folder / OF_RANKS):
+        found.setdefault(event["rank"], []).append(event)
+    for path in folder.glob("rank-*.events.jsonl"):
+        if lines := read(path):
+            found[rank_of(path)] = lines  # all of the rank's, also if it has lost its connection
+    return {rank: on_launcher_clock(found[rank]) for rank in sorted(found)}
+
+
+def rank_of(path: Path) -> int:
+    """The rank that a file belongs to, by its name."""
+    return int(path.name.split(".")[0].removeprefix("rank-"))
 
 
 def new(path: Path, offset: int) -> tuple[list[Event], int]:
@@ -70,22 +112,12 @@ def new(path: Path, offset: int) -> tuple[list[Event], int]:
     found = []
     for line in complete.splitlines():
         with contextlib.suppress(strict_json.NotFiniteError):
-            found.append(_event(line))
+            found.append(parsed(line))
     return [event for event in found if event is not None], offset + len(complete)
 
 
-def last(path: Path) -> Event | None:
-    """The last complete event of a file, however long the file is; None if there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _LINE_BYTES_MAX))
-            lines = file.read().splitlines()
-    except OSError:
-        return None
-    return next((event for line in reversed(lines) if (event := _event(line)) is not None), None)
-
-
-def _event(line: bytes) -> Event | None:
+def parsed(line: bytes) -> Event | None:
+    """The event in a line; None if it is none. Raises NotFiniteError, a ValueError."""
     try:
         event = strict_json.loads(line.decode())
     except strict_json.NotFiniteError:

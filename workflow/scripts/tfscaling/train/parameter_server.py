@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfscaling.cluster.resolver import Cluster
 from tfscaling.datasets.catalogue import Arrays, Nest
-from tfscaling.launch import heartbeat, rank_files
-from tfscaling.record import events as rank_events
+from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Execution
 from tfscaling.spec.config import Recipe
@@ -37,9 +34,6 @@ from tfscaling.train.loop import (
 )
 from tfscaling.train.optimizers import make_optimizer
 
-_POLL_S = 0.3
-#: A coordinator that gives no sign of life for this long is dead.
-COORDINATOR_TIMEOUT_S = 600.0
 #: Workers share one model: metrics of a custom step would overwrite each other.
 NO_OWN_STEP = (
     "the model is compiled or has a custom step, which strategies with parameter servers "
@@ -48,35 +42,20 @@ NO_OWN_STEP = (
 )
 
 
-class CoordinatorSilentError(RuntimeError):
-    """The coordinator gives no sign of life."""
-
-
-def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
+def serve(context: RankContext) -> bool:
     """Be a parameter server or a worker until the coordinator ends; True if it ended well.
 
-    The coordinator's events, in the folder that all ranks share, tell when that is: TensorFlow's
-    servers have no call for it. Raises CoordinatorSilentError if it gives no sign of life
-    for `COORDINATOR_TIMEOUT_S`.
+    The launcher reports when that is: TensorFlow's servers have no call for it.
     """
     import tensorflow as tf
 
+    own = context.cluster
     tf.distribute.Server(
         tf.train.ClusterSpec({job: list(tasks) for job, tasks in own.jobs.items()}),
         job_name=own.job, task_index=own.index, protocol="grpc", start=True,
     )  # fmt: skip
-    events.add("rendezvous", serves=True)
-    seen, seen_s = None, time.monotonic()
-    while True:
-        last = rank_events.last(rank_files.events_path(folder, 0))
-        if last is not None and last["event"] in ("end", "failed"):
-            return bool(last["event"] == "end")
-        if (sign := (last, heartbeat.read_one(folder, 0))) != seen:
-            seen, seen_s = sign, time.monotonic()
-        elif time.monotonic() - seen_s > COORDINATOR_TIMEOUT_S:
-            text = f"the coordinator gave no sign of life for {COORDINATOR_TIMEOUT_S:g} s"
-            raise CoordinatorSilentError(text)
-        time.sleep(_POLL_S)
+    context.events.add("rendezvous", serves=True)
+    return context.coordinator_has_ended_well()
 
 
 class Batch(NamedTuple):

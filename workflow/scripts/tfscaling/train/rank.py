@@ -121,7 +121,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     names, kind = prepare(context, spec), STRATEGIES[spec.point.strategy]
     cluster, events = context.cluster, context.events
     if kind.coordinated and not cluster.is_chief:
-        if not parameter_server.serve(cluster, context.folder, events):
+        if not parameter_server.serve(context):
             raise RuntimeError("the coordinator failed")
         return ServerReport(**fields_of(place_of(context, spec, names)))
     strategies.set_precision(spec.recipe.precision)

@@ -1,0 +1,223 @@
+"""Ranks report to their launcher over the network; nobody else can, and files serve without it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from builders import wait_until
+from tfscaling.cluster import resolver
+from tfscaling.launch import link, rank_files
+from tfscaling.launch.link import HEAD, HELLO, Link
+from tfscaling.launch.rank_process import RankContext
+from tfscaling.launch.signs import Signs
+from tfscaling.record import events
+from tfscaling.record.events import BEAT, EventLog
+
+#: A heartbeat.
+USED = {"number": 1, "cpu_s": 0.5, "io_bytes": 7, "blocked": False}
+
+
+@pytest.fixture
+def signs(tmp_path: Path) -> Signs:
+    return Signs(tmp_path)
+
+
+@pytest.fixture
+def address(signs: Signs) -> Iterator[str]:
+    with signs.served("127.0.0.1", 2) as found:
+        yield found
+
+
+def log_of(folder: Path, rank: int, own: Link) -> EventLog:
+    return EventLog(rank_files.events_path(folder, rank), rank, own.post)
+
+
+def names(signs: Signs, rank: int) -> list[str]:
+    return [event["event"] for event in signs.events.get(rank, [])]
+
+
+def place(address: str) -> tuple[str, int]:
+    host, _, port = address.split()[0].rpartition(":")
+    return host, int(port)
+
+
+def test_what_ranks_report_is_in_one_file_of_the_launcher(
+    signs: Signs, address: str, tmp_path: Path
+) -> None:
+    for rank in (0, 1):
+        own = Link(address, rank)
+        offset = own.offset()
+        assert offset is not None and abs(offset.offset_s) <= offset.uncertainty_s + 0.05
+        log = log_of(tmp_path, rank, own)
+        log.add("start", host="h", offset_s=2.0)
+        log.add(BEAT, **USED)
+        log.add("end")
+        own.report(b'{"rank": %d}' % rank)
+    wait_until(lambda: names(signs, 0) == names(signs, 1) == ["start", "end"])
+    assert signs.beats[1].cpu_s == 0.5 and signs.reported == {0, 1}
+    signs.wait([0, 1], 0.0)
+    assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS, rank_files.REPORTS}
+    found = events.of_ranks(tmp_path)
+    assert [[e["event"] for e in lines] for lines in found.values()] == [["start", "end"]] * 2
+    assert found[0][0]["time_s"] == pytest.approx(found[0][0]["host_time_s"] + 2.0, abs=1.0)
+
+
+def test_a_rank_that_loses_its_launcher_writes_all_it_has_reported(
+    signs: Signs, tmp_path: Path
+) -> None:
+    with signs.served("127.0.0.1", 1) as address:
+        own = Link(address, 0)
+        log = log_of(tmp_path, 0, own)
+        log.add("start")
+        wait_until(lambda: names(signs, 0) == ["start"])
+    assert not own.is_given_up(300.0) and not own.is_open
+    log.add("imported")
+    log.add(BEAT, **USED)
+    signs.update(files=True)
+    assert names(signs, 0) == ["start", "imported"]
+    assert signs.beats[0].number == 1
+    assert [e["event"] for e in events.of_ranks(tmp_path)[0]] == ["start", "imported"]
+    assert link.connect(address, 0) is None
+    assert link.connect("", 0) is None
+
+
+def test_ranks_hear_that_they_are_given_up(signs: Signs, address: str, tmp_path: Path) -> None:
+    own = Link(address, 0)
+    log_of(tmp_path, 0, own).add("start")
+    wait_until(lambda: names(signs, 0) == ["start"])
+    assert not own.is_given_up(0.0)
+    signs.give_up()
+    assert own.is_given_up(300.0) and own.is_open
+
+
+def test_of_a_program_that_works_for_days_the_launcher_keeps_the_last_sign_in_memory(
+    signs: Signs, address: str, tmp_path: Path
+) -> None:
+    log = log_of(tmp_path, 0, Link(address, 0))
+    for name in (events.PROGRAM_STARTED, *[events.WORKING] * 100, "end"):
+        log.add(name)
+    wait_until(lambda: signs.progress == 102)
+    assert names(signs, 0) == [events.PROGRAM_STARTED, events.WORKING, "end"]
+
+
+@pytest.mark.parametrize("last", ["end", "failed"])
+def test_servers_wait_for_the_end_of_their_coordinator(
+    signs: Signs, address: str, tmp_path: Path, last: str
+) -> None:
+    log, found = log_of(tmp_path, 0, Link(address, 0)), []
+    log.add("start")
+    waiting = threading.Thread(target=lambda: found.append(Link(address, 1).has_ended_well()))
+    waiting.start()
+    log.add("built")
+    assert not found
+    log.add(last)
+    waiting.join(300)
+    assert found == [last == "end"]
+
+
+def test_without_a_connection_servers_read_the_events_of_their_coordinator(tmp_path: Path) -> None:
+    config = {"cluster": {"ps": ["127.0.0.1:1"]}, "task": {"type": "ps", "index": 0}}
+    cluster = resolver.resolve({"TF_CONFIG": json.dumps(config)})
+    for last in ("failed", "end"):
+        EventLog(rank_files.events_path(tmp_path, 0), 0).add(last)
+        log = EventLog(rank_files.events_path(tmp_path, 1), 1)
+        context = RankContext(cluster, tmp_path, log, 0.0, None)
+        assert context.coordinator_has_ended_well() == (last == "end")
+
+
+def sends(content: bytes) -> Callable[[str], None]:
+    def send(address: str) -> None:
+        with socket.create_connection(place(address)) as connection:
+            with contextlib.suppress(OSError):  # it is closed meanwhile
+                connection.sendall(content)
+                connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):
+                while connection.recv(1 << 16):
+                    pass
+
+    return send
+
+
+def with_another_secret(address: str) -> None:
+    own = Link(f"{address.split()[0]} {'0' * 64}", 1)
+    own.post('{"event": "end", "time_s": 1.0, "rank": 1}')
+    assert own.offset() is None
+
+
+def floods(address: str) -> None:
+    """10,000 connections, of which 200 are open at once."""
+    held: deque[socket.socket] = deque()
+    for _ in range(10_000):
+        held.append(socket.create_connection(place(address)))
+        if len(held) > 200:
+            held.popleft().close()
+    for each in held:
+        each.close()
+
+
+def sends_as_rank(content: bytes) -> Callable[[str], None]:
+    """With the secret, as after a fault of a rank."""
+
+    def send(address: str) -> None:
+        own = Link(address, 1)
+        with contextlib.closing(own), contextlib.suppress(OSError):
+            own._socket.sendall(content)
+            own._receive(1)
+
+    return send
+
+
+FAKES = {
+    "wrong secret": with_another_secret,
+    "garbage": sends(os.urandom(1000)),
+    "nothing": sends(b""),
+    "HTTP": sends(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + b"x" * 100),
+    "hello without a proof": sends(HELLO.pack(link.MAGIC, 1, bytes(32))),
+    "100 MB": sends(bytes(100_000_000)),
+    "10,000 connections": floods,
+    "unknown message": sends_as_rank(HEAD.pack(b"?", 0)),
+    "no event": sends_as_rank(HEAD.pack(link.EVENT, 5) + b"[1,2]"),
+    "event of another rank": sends_as_rank(
+        HEAD.pack(link.EVENT, 43) + b'{"event": "end", "time_s": 1.0, "rank": 0} '
+    ),
+    "4 GB": sends_as_rank(HEAD.pack(link.EVENT, (1 << 32) - 1)),
+}
+
+
+@pytest.mark.parametrize("fake", FAKES)
+def test_fake_messages_change_nothing_and_are_reported(
+    signs: Signs, address: str, tmp_path: Path, fake: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = log_of(tmp_path, 0, Link(address, 0))
+    log.add("start")
+    FAKES[fake](address)
+    wait_until(lambda: signs.refused > 0)
+    # the ranks are heard as before, and further ones may come
+    log.add("end")
+    another = Link(address, 1)
+    assert another.offset() is not None
+    log_of(tmp_path, 1, another).add("start")
+    wait_until(lambda: names(signs, 0) == ["start", "end"] and names(signs, 1) == ["start"])
+    signs.update(files=True)
+    assert (signs.beats, signs.reported) == ({}, set())
+    assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS}
+    assert "WARNING" in capfd.readouterr().out
+
+
+def test_the_secret_is_in_no_file_and_no_command_line(
+    signs: Signs, address: str, tmp_path: Path
+) -> None:
+    log_of(tmp_path, 0, Link(address, 0)).add("start")
+    wait_until(lambda: names(signs, 0) == ["start"])
+    signs.update(files=True)
+    secret = address.split()[1].encode()
+    assert len(bytes.fromhex(secret.decode())) == 32
+    assert not any(secret in path.read_bytes() for path in tmp_path.iterdir())

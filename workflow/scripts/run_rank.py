@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Run one rank of a run: cluster from the environment, training or the user's program, report.
+
+INPUTS   the run's specification (--spec), the prepared dataset if it names one (--dataset-file)
+OUTPUTS  events, heartbeats and the report, sent to the launcher, or written to --folder without a
+         connection; rank-<n>.files there, a folder for a program that asks for one
+"""
+
+import time
+
+STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first line
+
+from pathlib import Path  # noqa: E402
+
+from tfscaling.launch import forked_ranks, rank_process  # noqa: E402
+from tfscaling.launch.user_program import UserProgram  # noqa: E402
+
+
+def main() -> None:
+    parser = rank_process.parser(__doc__)
+    parser.add_argument("--dataset-file", type=Path, help="file of prepare_dataset")
+    args = parser.parse_args()
+    if args.spec.recipe.program:
+        program = UserProgram(args.spec, args.dataset_file)
+        work, load = program.run, None
+        hooks = {"usage": program.usage, "given_up": program.give_up}
+    elif args.dataset_file is None:
+        parser.error("--dataset-file: missing")
+    else:
+        from tfscaling.train import rank  # NumPy, which no rank of a program needs
+
+        def work(context):
+            return rank.run(context, args.spec, args.dataset_file)
+
+        load, hooks = rank.load_tensorflow, {}
+
+    def be_rank() -> None:
+        rank_process.process(args.spec, args.folder, STARTED_S, work, **hooks)
+
+    if args.forks_ranks:
+        forked_ranks.fork_all(args.forks_ranks, load, be_rank)
+    be_rank()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""What the ranks of an attempt report to their launcher: events, heartbeats, reports.
+
+Ranks send them over the network (`link`), and the launcher writes one file of all events and one of
+all reports. Ranks without a connection write a file of events each, heartbeats included, which the
+launcher reads every `FILES_INTERVAL_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import resource
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tfscaling.files import strict_json
+from tfscaling.launch import link, rank_files
+from tfscaling.launch.heartbeat import FILES_INTERVAL_S, INTERVAL_S, Beat
+from tfscaling.record import clock, events
+from tfscaling.record.events import BEAT, WORKING, Event
+
+_MESSAGE_BYTES_MAX = 1 << 28
+#: Connections that have not shown the secret: beyond their number the oldest is closed, and each
+#: after some time.
+_STRANGERS_MAX, _STRANGER_S = 256, 30.0
+#: Connections of ranks that have ended are closed within this time.
+_SETTLED_S = 2.0
+_POLL_S = 0.3
+#: How long a shared file system may take to show a file, as profiles/slurm's latency-wait has it.
+LATENCY_WAIT_S = 60.0
+
+
+class IncompleteError(RuntimeError):
+    """Reports or events of ranks that ended well are missing or cut; `ranks` are theirs."""
+
+    def __init__(self, message: str, ranks: list[int]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+class _RefusedError(Exception):
+    """A connection is closed without any effect; the message says why."""
+
+
+class Signs:
+    """Events, heartbeats and reports of the ranks so far, by rank; `folder` is the attempt's.
+
+    `progress` grows with every event that is no heartbeat.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.events: dict[int, list[Event]] = {}
+        self.beats: dict[int, Beat] = {}
+        self.reported: set[int] = set()
+        self.progress = self.refused = 0
+        self._secret = secrets.token_hex(32)
+        self._unsaved = {events.OF_RANKS: bytearray(), rank_files.REPORTS: bytearray()}
+        self._lock = threading.Lock()
+        self._read_to: dict[Path, int] = {}
+        self._read_s = float("-inf")
+        self._strangers: dict[asyncio.StreamWriter, None] = {}
+        self._ranks: set[asyncio.StreamWriter] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextlib.contextmanager
+    def served(self, host: str, ranks: int) -> Iterator[str]:
+        """Listen to this many ranks as long as the context lasts; gives `link.VARIABLE` for them.
+
+        With a loopback address, only that address is served. Otherwise all addresses are, because
+        the name of a host may resolve to a different address on the host itself (127.0.1.1, a
+        second network).
+        """
+        _allow_files(2 * _STRANGERS_MAX + 3 * ranks)
+        done = threading.Event()
+        with _listener(host) as listener:
+            port = listener.getsockname()[1]
+            work = self._serve(listener, done)
+            thread = threading.Thread(target=asyncio.run, args=(work,), daemon=True)
+            thread.start()
+            try:
+                yield f"{host}:{port} {self._secret}"
+            finally:
+                done.set()
+                thread.join()
+
+    def update(self, *, files: bool = False) -> None:
+        """Write what has come; read files of ranks without a connection, if it is time or `files`.
+
+        Raises OSError as long as the file system is away; nothing is lost then.
+        """
+        for name, unsaved in self._unsaved.items():
+            if unsaved:
+                self._save(self.folder / name, unsaved)
+        if files or time.monotonic() - self._read_s >= FILES_INTERVAL_S:
+            self._read_s = time.monotonic()
+            for path in self.folder.glob("rank-*.events.jsonl"):
+                rank = events.rank_of(path)
+                if path not in self._read_to:  # it has all events of the rank
+                    self.events.pop(rank, None)
+                found, self._read_to[path] = events.new(path, self._read_to.get(path, 0))
+                for event in found:
+                    self._take(rank, event, 2 * FILES_INTERVAL_S)
+
+    def settle(self) -> None:
+        """Wait for what ranks that have ended have sent, and take it in."""
+        until_s = time.monotonic() + _SETTLED_S
+        while self._ranks and time.monotonic() < until_s:
+            time.sleep(0.05)
+        self.update(files=True)
+
+    def wait(self, ranks: Iterable[int], limit_s: float) -> None:
+        """Return when all ranks' reports and events are complete.
+
+        A shared file system may show files some time after the rank has ended. Raises
+        IncompleteError after `limit_s`, with each rank and what is missing.
+        """
+        waiting, deadline_s = list(ranks), time.monotonic() + limit_s
+        while True:
+            self.update(files=True)
+            missing = {rank: text for rank in waiting if (text := self._missing(rank))}
+            if not missing:
+                return
+            if time.monotonic() >= deadline_s:
+                text = "; ".join(f"rank {rank}: {what}" for rank, what in missing.items())
+                message = f"{text}, {limit_s:g} s (latency_wait_s) after the end"
+                raise IncompleteError(message, list(missing))
+            waiting = list(missing)
+            time.sleep(min(_POLL_S, max(0.0, deadline_s - time.monotonic())))
+
+    def _missing(self, rank: int) -> str | None:
+        """What of a rank is missing or incomplete, in words; None if all is complete."""
+        wrong, report = [], rank_files.report_path(self.folder, rank)
+        if rank not in self.reported:
+            try:
+                strict_json.loads(report.read_text())
+            except FileNotFoundError:
+                wrong.append(f"no {report.name}")
+            except (OSError, ValueError):
+                wrong.append(f"{report.name} is cut")
+        lines = self.events.get(rank)
+        if not lines:
+            wrong.append(f"no {rank_files.events_path(self.folder, rank).name}")
+        elif lines[-1]["event"] != "end":
+            wrong.append(f"its events end with {lines[-1]['event']!r}")
+        return " and ".join(wrong) or None
+
+    def give_up(self) -> None:
+        """Have the ranks end their programs, with the lines at which they hang."""
+        for writer in [*self._ranks]:
+            assert self._loop is not None  # there are connections
+            self._loop.call_soon_threadsafe(writer.write, link.YES)
+
+    def _save(self, path: Path, unsaved: bytearray) -> None:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            while content := bytes(unsaved):
+                written = os.write(file, content)
+                with self._lock:
+                    del unsaved[:written]
+        finally:
+            os.close(file)
+
+    def _take(self, rank: int, event: Event, interval_s: float = INTERVAL_S) -> None:
+        if event["event"] == BEAT:
+            used = (event["cpu_s"], event["io_bytes"], event["blocked"])
+            self.beats[rank] = Beat(event["number"], *used, interval_s)
+            return
+        lines = self.events.setdefault(rank, [])
+        if lines and lines[-1]["event"] == event["event"] == WORKING:
+            lines.pop()  # a program of days has thousands of them
+        lines.append(event)
+        self.progress += 1
+
+    async def _serve(self, listener: socket.socket, done: threading.Event) -> None:
+        self._loop, backlog = asyncio.get_running_loop(), socket.SOMAXCONN
+        server = await asyncio.start_server(self._converse, sock=listener, backlog=backlog)
+        await asyncio.to_thread(done.wait)
+        server.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._strangers[writer] = None
+        if len(self._strangers) > _STRANGERS_MAX:
+            next(iter(self._strangers)).transport.abort()
+        try:
+            rank = await asyncio.wait_for(self._authenticated(reader, writer), _STRANGER_S)
+            while True:
+                kind, size = link.HEAD.unpack(await reader.readexactly(link.HEAD.size))
+                if size > _MESSAGE_BYTES_MAX:
+                    raise _RefusedError(f"a message of {size} bytes")
+                content = await reader.readexactly(size)
+                writer.write(await self._answer(rank, kind, content, writer))
+        except (_RefusedError, ValueError, LookupError, TypeError) as error:
+            self._refuse(writer, str(error))
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError, TimeoutError):
+            if writer in self._strangers:
+                self._refuse(writer, "it did not show the secret")
+        finally:
+            self._strangers.pop(writer, None)
+            self._ranks.discard(writer)
+            writer.close()
+
+    async def _authenticated(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> int:
+        challenge = secrets.token_bytes(link.CHALLENGE_BYTES)
+        writer.write(challenge)
+        magic, rank, shown = link.HELLO.unpack(await reader.readexactly(link.HELLO.size))
+        if magic != link.MAGIC:
+            raise _RefusedError("it is no rank")
+        if not hmac.compare_digest(shown, link.proof(self._secret, challenge, rank)):
+            raise _RefusedError("wrong secret")
+        del self._strangers[writer]
+        return int(rank)
+
+    async def _answer(
+        self, rank: int, kind: bytes, content: bytes, writer: asyncio.StreamWriter
+    ) -> bytes:
+        if kind == link.EVENT:
+            if (event := events.parsed(content)) is None or event.get("rank") != rank:
+                raise _RefusedError(f"rank {rank} sent no event")
+            self._ranks.add(writer)
+            self._take(rank, event)
+            if event["event"] != BEAT:
+                self._keep(events.OF_RANKS, content)
+            return b""
+        if kind == link.TIME:
+            return link.MOMENT.pack(clock.now())
+        if kind == link.REPORT:
+            self._keep(rank_files.REPORTS, content)
+            self.reported.add(rank)
+            return link.YES
+        if kind == link.COORDINATOR:
+            while (last := self.events.get(0, [{}])[-1].get("event")) not in ("end", "failed"):
+                await asyncio.sleep(_POLL_S)
+            return link.YES if last == "end" else link.NO
+        raise _RefusedError(f"rank {rank} sent an unknown message")
+
+    def _keep(self, name: str, content: bytes) -> None:
+        with self._lock:
+            self._unsaved[name] += content.rstrip() + b"\n"
+
+    def _refuse(self, writer: asyncio.StreamWriter, why: str) -> None:
+        """Report the first refused connections, and how many have come whenever they doubled."""
+        self.refused += 1
+        if self.refused & (self.refused - 1) == 0:
+            host = (writer.get_extra_info("peername") or ("an unknown host",))[0]
+            text = f"connection {self.refused} to this launcher from {host} is refused: {why}"
+            print(f"WARNING: {text}", flush=True)
+
+
+def _listener(host: str) -> socket.socket:
+    if host in ("localhost", "127.0.0.1"):
+        return socket.create_server(("127.0.0.1", 0))
+    if socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):  # the kernel knows IPv6, and has none switched on
+            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
+
+
+def _allow_files(number: int) -> None:
+    """Let this process have this many open files, or as many as its hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
