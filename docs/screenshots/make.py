@@ -3,8 +3,9 @@
 
 With --examples: the live examples of the documentation, and no picture.
 
-INPUTS   <page>/runs.csv, <page>/epochs.csv and the overlay of kept pages, beside this file;
-         docs/repeats-study/runs.csv; resources/published_results.csv; config/; Chromium
+INPUTS   runs.csv, epochs.csv and config.yaml of kept pages, in folders beside this file, the
+         demo's as `make demo` wrote them; docs/repeats-study/runs.csv;
+         resources/published_results.csv; config/; Chromium
 OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png beside this file;
          or <page>.html in the folder of --examples
 """
@@ -57,12 +58,14 @@ _WINDOW_MIN = 500
 class Example(NamedTuple):
     """A study whose page is made here, with `changes` of keys at the top level of its overlay.
 
-    `runs` returns the study's table of runs; before, the table has all runs as missing.
+    `runs` returns the study's table of runs; before, the table has all runs as missing. `epochs` is
+    a kept table of epochs.
     """
 
     overlay: Path
     changes: dict[str, Any]
     runs: Callable[[StudyFolder], pd.DataFrame]
+    epochs: Path | None = None
 
 
 def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
@@ -103,9 +106,11 @@ def searched_runs(study: StudyFolder) -> pd.DataFrame:
     return found
 
 
-def kept_page(name: str) -> Example:
-    """A page with its overlay and its runs beside this file."""
-    return Example(HERE / name / "config.yaml", {}, kept_runs(HERE / name / "runs.csv"))
+def kept_page(name: str, overlay: Path | None = None) -> Example:
+    """A page with its runs, epochs and, without `overlay`, its configuration in a folder here."""
+    folder = HERE / name
+    runs = kept_runs(folder / "runs.csv")
+    return Example(overlay or folder / "config.yaml", {}, runs, folder / "epochs.csv")
 
 
 _PUBLISHED = ROOT / "config/published.yaml"
@@ -128,7 +133,7 @@ PAGES = {
     "published": PUBLISHED,
     "sweep": kept_page("sweep"),
     "failures": kept_page("failures"),
-    "demo": kept_page("demo"),
+    "demo": kept_page("demo", ROOT / "config/demo.yaml"),
 }
 #: Live example of the documentation → its study.
 EXAMPLES = {
@@ -182,8 +187,8 @@ def make(example: Example, folder: Path) -> Path:
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
     manifest.write(study.details / "manifest.json")
     stages.collect(study)  # no run has a record: all are missing
-    if (epochs := example.overlay.with_name("epochs.csv")).exists():
-        texts = pd.read_csv(epochs, dtype=str, keep_default_na=False)
+    if example.epochs:
+        texts = pd.read_csv(example.epochs, dtype=str, keep_default_na=False)
         texts.reindex(columns=list(runs_table.EPOCH_COLUMNS)).to_csv(
             study.table("epochs"), index=False
         )
