@@ -89,6 +89,7 @@ def published_runs(study: StudyFolder) -> pd.DataFrame:
         found = published.loc[tuple(row[axis] for axis in axes)]
         cost_usd = run_cost_usd(run.usd_per_node_hour, row["nodes"], found["execution_time_s"])
         values = found[["execution_time_s", "loss", "accuracy"]].to_dict()
+        values["examples_trained"] = TRAIN_EXAMPLES[found["dataset"]] * found["epochs"]
         rows.append({**row, **values, "status": "ok", "reason": "", "cost_usd": cost_usd})
     return pd.DataFrame(rows)
 
