@@ -79,7 +79,7 @@ _COUNTS_FORM = 'a number for each node, such as "2+1"'
 _LINE = rf"^[^{_PRINTED}]*[^\s{_PRINTED}][^{_PRINTED}]*$"
 _LINE_FORM = "one line of text, not empty and without control characters"
 _OPTION_FORM = "one line of text that does not begin with a hyphen"
-_RESERVATION_FORM = "letters, digits and _ . , : @ + -, as in Slurm's names"
+_SLURM_NAME_FORM = "letters, digits and _ . , : @ + -, as in Slurm's names"
 _GRES_FORM = "a name, or name:type; letters, digits, _ and in the type ."
 _VARIABLE_FORM = "letters, digits and _, no digit first, as in names of environment variables"
 _ARGUMENT_FORM = "letters, digits and _, no digit first, as in names of arguments"
@@ -107,7 +107,7 @@ TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
 Line = Annotated[str, text(_LINE, _LINE_FORM, 1000)]
 #: The value of an option of sbatch.
 OptionValue = Annotated[str, text(r"^[^\x00-\x20-][^\x00-\x1f]*$", _OPTION_FORM, 1000)]
-Reservation = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$", _RESERVATION_FORM, 1000)]
+SlurmName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$", _SLURM_NAME_FORM, 1000)]
 GpuResource = Annotated[str, text("^[A-Za-z0-9_]+(:[A-Za-z0-9_.]+)?$", _GRES_FORM, 100)]
 VariableName = Annotated[str, text(f"^{_IDENTIFIER}$", _VARIABLE_FORM, 200)]
 NoZeroByte = Annotated[str, text(_NO_ZERO, _NO_ZERO_FORM)]
@@ -502,15 +502,15 @@ class Platform(Measured, frozen=True, kw_only=True):
     latency_wait_s: Annotated[int, number("s", ge=0)] = 60
     """How long a shared file system may take to show the launcher what ranks on other nodes have
     written."""
-    partition: OptionValue | None = None
+    partition: SlurmName | None = None
     """Jobs go to this Slurm partition."""
-    account: OptionValue | None = None
+    account: SlurmName | None = None
     """Jobs are charged to this Slurm account."""
-    qos: OptionValue | None = None
+    qos: SlurmName | None = None
     """Jobs run with this Slurm quality of service."""
     constraint: OptionValue | None = None
     """Nodes must have these Slurm features."""
-    reservation: Reservation | None = None
+    reservation: SlurmName | None = None
     """Jobs use this Slurm reservation."""
     exclusive: bool = False
     """If true, jobs request whole nodes (`--exclusive`)."""
