@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 import sys
@@ -222,6 +223,18 @@ def test_sample_tables_have_columns_that_the_console_shows(page: str, config: st
         named = [cell.strip() for cell in lines[0].strip("|").split("|")]
         order = [name for name in named if name not in ("nodes", "runs")]
         assert order == [name for name in shown if name in order], named
+
+
+def test_the_readme_begins_with_ratios_of_the_published_results() -> None:
+    rows = csv.DictReader((REPOSITORY / "resources/published_results.csv").open())
+    time_s = {
+        int(row["nodes"]): float(row["execution_time_s"])
+        for row in rows
+        if (row["platform"], row["gpus_per_node"]) == ("gcp-n1-v100", "1")
+    }
+    ratio = time_s[8] / time_s[1]  # the price of a node-hour is the same
+    said = f"{WORDS[round(ratio)]} times as long as one, and cost {8 * ratio:.0f} times as much"
+    assert said in (REPOSITORY / "README.md").read_text()
 
 
 def test_every_overlay_is_in_a_page() -> None:
