@@ -16,7 +16,7 @@ PARTS = test-slurm test-here lint docs
 PYTEST = pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -89,10 +89,6 @@ wheelhouse: setup #- wheelhouse.tar: packages and data of CONFIG for machines wi
 	    $(if $(TARGET_MACHINE),--machine $(TARGET_MACHINE))
 	@tar --create --file wheelhouse.tar wheelhouse
 	@echo "all of it: wheelhouse.tar; next: docs/closed-network.md"
-
-# records of other parameters, data or code are refused, and nothing is overwritten
-merge: setup ## FROM=DIR STUDY=main: take another cluster's results
-	@python workflow/scripts/tfscaling merge --from '$(FROM)' --study 'results/$(or $(STUDY),main)'
 
 # each in .tools/, because their packages exclude each other and the workflow's
 tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests and `make clouds` need, in .tools/

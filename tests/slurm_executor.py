@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,7 +65,7 @@ class Sweep(NoSweep):
     has_others: Callable[[float | None], bool] = lambda _: False
     failures: dict[str, str] = field(default_factory=dict)
     accepted: list[Path] = field(default_factory=list)
-    notes: list[dict[Path, str]] = field(default_factory=list)
+    refusals: dict[Path, str] = field(default_factory=dict)
 
     def is_finished(self, output: Path, number: str) -> bool:
         return number in self.finished
@@ -85,8 +85,8 @@ class Sweep(NoSweep):
     def accept(self, output: Path) -> None:
         self.accepted.append(output)
 
-    def note(self, words: Mapping[Path, str]) -> None:
-        self.notes.append(dict(words))
+    def refused(self, output: Path, words: str) -> None:
+        self.refusals[output] = words
 
 
 class Log(logging.Logger):

@@ -125,6 +125,23 @@ def test_a_sweep_outlives_a_controller_that_is_away(
     assert "Slurm answers again" in log_of(project)
 
 
+def test_the_plan_bounds_the_wait_by_past_jobs(project: Project, cloud: Cluster) -> None:
+    """Jobs that wait for both nodes; a held job is no wait."""
+    jobs = ("--partition=cpu", "--nodes=2", "--time=10", "--output=/dev/null")
+    cloud.run("sbatch", *jobs, "--hold", "--wrap=true")
+    begun_s = time.monotonic()
+    cloud.run("sbatch", *jobs, "--array=1-60", "--wait", "--wrap=sleep 0.2")
+    waited_s = time.monotonic() - begun_s
+    content = configuration("quick")
+    content["question"] = {"limits": {"time_with_queue_s": {"at_most": "1 h"}}}
+    project.overlay(content)
+    project.snakemake("plan", profile="slurm", environ=cloud.environ)
+    (row,) = project.table("results/main/details/plan.csv")
+    assert waited_s / 2 < float(row["wait_bound_s"]) < 20 * waited_s
+    page = (project.folder / "results/main/details/plan.md").read_text()
+    assert "cloud, nodes 1: kept" in page
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

@@ -100,3 +100,15 @@ def test_runs_that_do_not_fit_continue_in_the_next_allocation(
     sweep(project, small, "--slurm-allocation-duration-min", "2")
     assert sum(allocations(project).values()) == len(NODES) * REPEATS
     assert len([*project.folder.glob("results/runs/**/attempt=*")]) == len(NODES) * REPEATS
+
+
+def test_an_allocation_that_waits_for_another_gets_its_turn(
+    new_project: Callable[[str], Project], small: Cluster
+) -> None:
+    project = new_project("turns")
+    turns = {**CONTENT["platforms"]["three"], "extra": "--dependency=singleton"}
+    platforms = {"first": turns, "second": {**turns, "extra": "--dependency=singleton --nice=1"}}
+    block = {**CONTENT["grid"][0], "platform": [*platforms], "nodes": 1, "repeats": 1}
+    project.overlay({**CONTENT, "grid": [block], "platforms": platforms})
+    sweep(project, small)
+    assert len(allocations(project)) == 2

@@ -91,14 +91,6 @@ def test_what_slurm_can_never_start_is_refused_with_its_reason(
         assert line.startswith(f"  {name}, nodes 1") and reason in line
     assert "  fine, " not in done.stdout
     assert small_cluster.run("squeue", "--noheader", "--states=all") == ""
-    project.snakemake("partial")
-    rows = project.table("results/main/partial/runs.csv")
-    told = {row["platform"]: row["reason"] for row in rows}
-    assert told.pop("fine") == "not run yet"
-    assert all(
-        told[name].startswith("Slurm refuses it: ") and reason in told[name]
-        for name, (_, reason) in IMPOSSIBLE.items()
-    )
 
 
 def test_the_plan_says_what_slurm_says(project: Project, small_cluster: Cluster) -> None:
@@ -110,6 +102,7 @@ def test_the_plan_says_what_slurm_says(project: Project, small_cluster: Cluster)
     ]  # fmt: skip
     page = (project.folder / "results/main/details/plan.md").read_text()
     assert IMPOSSIBLE["partition"][1] in page
+    assert not any(row["wait_bound_s"] for row in rows)  # without accounting
     assert small_cluster.run("squeue", "--noheader", "--states=all") == ""
 
 

@@ -21,8 +21,7 @@ from tfscaling.record.events import EventLog
 from tfscaling.spec.config import Recipe
 from tfscaling.train import checkpoints as module
 from tfscaling.train.checkpoints import Checkpoints, Training
-from tfscaling.train.loop import TrainingLoop
-from tfscaling.train.measured import Result
+from tfscaling.train.loop import Result, TrainingLoop
 
 #: From which the moments follow.
 SEED = 20261122

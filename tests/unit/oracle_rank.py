@@ -21,8 +21,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record.events import EventLog
 from tfscaling.train import loop, parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
-from tfscaling.train.loop import TrainingLoop
-from tfscaling.train.measured import Result
+from tfscaling.train.loop import Result, TrainingLoop
 from tfscaling.train.optimizers import make_optimizer
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.strategies import STRATEGIES

@@ -21,7 +21,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record.events import EventLog
 from tfscaling.spec.config import Measured, Recipe
 from tfscaling.spec.run_spec import Point, RunSpec
-from tfscaling.train import measured, parameter_server, rank, strategies
+from tfscaling.train import parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.parameter_server import ParameterServerTrainer
@@ -151,7 +151,6 @@ def main() -> None:
     if len(own.jobs["worker"]) == 2 and isinstance(trainer, Trainer):
         found["all_reduces"] = all_reduces_in_a_step(strategy, batch)
         found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
-        found["attribution"] = attributed(trainer, events)
     spec.end()
     output.write_text(json.dumps(found))
     events.add("end")
@@ -206,12 +205,6 @@ def all_reduces_in_a_step(strategy: Any, batch: int) -> int:
     # MPI is called by operations that call Python
     types = [operation.type for operation in step.graph.get_operations()]
     return sum("CollectiveReduce" in name or "PyFunc" in name for name in types)
-
-
-def attributed(trainer: Trainer, events: EventLog) -> list[Any]:
-    """A round of steps with and without input and synchronisation."""
-    measured.ROUNDS = 1
-    return [msgspec.to_builtins(found) for found in trainer.attribute(events)]
 
 
 def functions_for_xla(graph: Any) -> int:

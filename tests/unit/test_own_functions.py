@@ -306,12 +306,10 @@ def resnet50(strategy: str, **recipe: Any) -> str | None:
     return grid.expand(configuration.validate(raw), REGISTRIES).runs[0].spec.dataset
 
 
-def test_resnet50_trains_on_files_or_on_arrays() -> None:
+def test_resnet50_trains_on_files() -> None:
     usual = {"steps_per_execution": 1, "dataset": None}
     few = {"train_examples": 64}
     assert resnet50("multi_worker_mirrored", **usual, parameters=few) == FILES
-    arrays = usual | {"dataset": "synthetic_imagenet", "train_examples_max": 256}
-    assert resnet50("parameter_server", **arrays) == "synthetic_imagenet"
 
 
 @pytest.mark.parametrize(
@@ -328,7 +326,7 @@ def test_what_the_files_of_resnet50_cannot_do_names_them(changes: dict[str, Any]
         resnet50(**{**asked, **changes})
     assert f"recipes.weak.{key}" in str(caught.value)
     assert FILES in str(caught.value)
-    assert ("synthetic_imagenet" in str(caught.value)) is ("depth" not in key)
+    assert ("mnist" in str(caught.value)) is ("depth" not in key)
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,11 @@ def test_the_input_of_one_rank_is_not_taken_for_communication(tmp_path: Path) ->
             "recipes": {
                 "slow": {
                     "dataset": "slow:data",
-                    "parameters": {"delay_s": 0.1},
+                    "parameters": {"delay_s": 0.5},
                     "per_replica_batch_size": 32,
                     "learning_rate": 0.1,
                     "epochs": 1,
-                    "steps_per_epoch": 3,
-                    "attribution": True,
+                    "steps_per_epoch": 10,
                 }
             },
         }
@@ -55,7 +54,8 @@ def test_the_input_of_one_rank_is_not_taken_for_communication(tmp_path: Path) ->
     (record,) = project.records()
     (row,) = project.table("results/main/details/conclusions/attribution.csv")
     assert row["held_back_by"] == "input", row["text"]
-    assert "the input is slow:data, slowest on rank 1 on" in row["text"]
+    assert "the input is slow:data" in row["text"]
     assert float(row["input_share"]) > 0.5
-    assert len(record["metrics"]["attribution"]["rounds"]) == int(row["rounds"])
+    waits_s = [rank["input_wait_s"] for rank in record["ranks"]]
+    assert record["metrics"]["input_wait_s"] >= waits_s[1] > waits_s[0]
     assert row["text"] in (project.folder / "results/main/report.html").read_text()

@@ -20,7 +20,7 @@ from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import retries, sweep_jobs
+from tfscaling.plan import retries
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart
@@ -128,13 +128,8 @@ def planned(wildcards):
     return RUNS[path].spec
 
 
-def point_of(wildcards):
-    """The point of a run."""
-    return planned(wildcards).point
-
-
 #: Nodes, tasks, gres, partition, … of runs, as `platforms.slurm_resources` has them.
-RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS, point_of)
+RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS, lambda w: planned(w).point)
 
 
 @platforms.with_signature

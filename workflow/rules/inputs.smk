@@ -9,9 +9,10 @@ def settle_once():
 def settle(wildcards):
     """No file. Before Snakemake decides which jobs run, once: see `SweepJobs.settle`.
 
-    Params would not do: results that were copied or merged lack Snakemake's memory of them.
+    Params would not do: copied results lack Snakemake's memory of them.
     """
-    settle_once()
+    if workflow.is_main_process:
+        settle_once()
     return []
 
 
@@ -23,11 +24,6 @@ def records_of_runs(wildcards):
         while round_of_repeats(number)["added"]:
             number += 1
     return records_after_round(number)
-
-
-def records_before_round(wildcards):
-    """The records that round `wildcards.round` reads."""
-    return records_after_round(int(wildcards.round) - 1)
 
 
 def records_after_round(number):
@@ -46,12 +42,6 @@ def round_of_repeats(number):
     return json.loads(Path(checkpoints.assess_repeats.get(round=number).output.runs).read_text())
 
 
-def round_before(wildcards):
-    """The file of the round before, none for the first."""
-    number = int(wildcards.round) - 1
-    return f"{DETAILS}/repeats/round={number}.json" if number else []
-
-
 def parameters_of_dataset(wildcards):
     """The function's parameters as JSON."""
     spec = PREPARED.get(wildcards.dataset)
@@ -66,12 +56,6 @@ def conclusions_of_two_sweeps(wildcards):
     return rules.compare.output.conclusions
 
 
-def plan_submission(wildcards):
-    """How jobs leave this machine, as JSON."""
-    described = sweep_jobs.describe(workflow, rules.train.rule.name)
-    return msgspec.json.encode(described).decode()
-
-
 def say(lines):
     """Print lines by Snakemake's log; the plugin prints them as they are."""
     for line in lines:
@@ -80,7 +64,7 @@ def say(lines):
 
 def begin_console():
     """Say what is to do, and what is missing to follow it."""
-    CONSOLE.is_remote = JOBS.leave_this_machine
+    CONSOLE.is_remote = not workflow.local_exec
     CONSOLE.gives_up = START.follows_jobs
     CONSOLE.retries = workflow.execution_settings.retries
     said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.may_repeat())

@@ -47,8 +47,10 @@ checkpoint assess_repeats:
     """Decide which runs of searches and larger batches this round makes."""
     input:
         manifest=f"{DETAILS}/manifest.json",
-        records=records_before_round,
-        previous=round_before,
+        records=lambda w: records_after_round(int(w.round) - 1),
+        previous=lambda w: (
+            f"{DETAILS}/repeats/round={int(w.round) - 1}.json" if w.round != "1" else []
+        ),
     output:
         runs=f"{DETAILS}/repeats/round={{round}}.json",
     log:

@@ -13,7 +13,7 @@ rule plan:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
-        submission=plan_submission,
+        submission=lambda w: START.submission,
     shell:
         r"""
         python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \

@@ -234,8 +234,7 @@ def table_of_models() -> str:
 def table_of_datasets() -> str:
     """The datasets that a recipe may name, with their sources in the order of the attempts."""
     rows = [
-        (f"`{name}`", each.description, ", ".join([*each.sources, *(each.generated or ())[:1]]))
-        for name, each in DATASETS.items()
+        (f"`{name}`", each.description, ", ".join(each.sources)) for name, each in DATASETS.items()
     ]
     return _table(("dataset", "what it is", "from"), rows)
 

@@ -133,6 +133,14 @@ class Allocation:
         """The time until Slurm ends it, less a margin."""
         return self.end_s - time.time() - _MARGIN_S
 
+    def is_idle(self) -> bool:
+        """Whether it has had no job since it was first asked, and for a while."""
+        self.idle_since_s = self.idle_since_s or time.monotonic()
+        if time.monotonic() - self.idle_since_s <= _IDLE_S:
+            return False
+        # another driver of the folder may have jobs in it
+        return not any(name.startswith("tfscaling-") for name in _names_of_steps(self.number))
+
     def release(self) -> None:
         """Return the nodes to Slurm."""
         subprocess.run(["scancel", self.number], capture_output=True)
@@ -141,14 +149,14 @@ class Allocation:
 class Executor(sweep.Executor):
     """The executor `slurm-sweep`, with steps of an allocation in place of Slurm's jobs."""
 
-    #: Allocations by what Slurm needs to know but the numbers of nodes. Snakemake's thread looks
-    #: at it before `__post_init__`.
-    _allocations: dict[tuple[str, ...], Allocation] = {}
+    #: Allocations by what Slurm needs to know but the numbers of nodes, and steps by their names.
+    #: Snakemake's thread reads both before `__post_init__`.
+    _allocations: dict[str, Allocation] = {}
+    _steps: dict[str, Step] = {}
 
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
-        self._steps: dict[str, Step] = {}
-        self._allocations = {}
+        self._steps, self._allocations = {}, self._left_allocations()
         self._rotation = Rotation()
         for record in self.slurm_logdir.rglob(f"*{_NODES_OF_STEP}"):
             self._rotation.add(record.read_text().split())
@@ -185,17 +193,20 @@ class Executor(sweep.Executor):
     async def check_active_jobs(
         self, active_jobs: Sequence[SubmittedJobInfo]
     ) -> AsyncIterator[SubmittedJobInfo]:
-        """As of `slurm-sweep`; without jobs, return allocations that are idle for a while."""
-        if not active_jobs:
-            idle = [request for request, each in self._allocations.items() if self._is_idle(each)]
-            for request in idle:
+        """As `slurm-sweep`; also return allocations that have had no jobs for a while.
+
+        A job of another allocation may wait for that, as with `--dependency=singleton`.
+        """
+        used = {_request(step.job) for step in self._steps.values()}
+        for request in [*self._allocations.keys() - used]:
+            if self._allocations[request].is_idle():
                 self._allocations.pop(request).release()
         async for info in super().check_active_jobs(active_jobs):
             yield info
 
     async def _states(self) -> dict[str, str] | None:
         """Start what can start; state and reason of each job, by its name."""
-        due: dict[tuple[str, ...], list[Step]] = {}
+        due: dict[str, list[Step]] = {}
         for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):
             due.setdefault(_request(step.job), []).append(step)
         for request, steps in due.items():
@@ -211,7 +222,7 @@ class Executor(sweep.Executor):
         is_waiting = allocation is not None and allocation.state == PENDING
         return allocation.reason if allocation is not None and is_waiting else "None"
 
-    def _advance(self, request: tuple[str, ...], steps: Sequence[Step]) -> None:
+    def _advance(self, request: str, steps: Sequence[Step]) -> None:
         for step in steps:
             if step.process is not None and (code := step.process.poll()) is not None:
                 step.state = _FAILED if code else _COMPLETED
@@ -237,11 +248,6 @@ class Executor(sweep.Executor):
                 # nothing that waits ends before the allocation does: the next one has the time
                 allocation.release()
                 del self._allocations[request]
-
-    @staticmethod
-    def _is_idle(allocation: Allocation) -> bool:
-        allocation.idle_since_s = allocation.idle_since_s or time.monotonic()
-        return time.monotonic() - allocation.idle_since_s > _IDLE_S
 
     def _start(self, allocation: Allocation, step: Step, running: list[Step]) -> bool:
         """Start the step if it has nodes and time; it is one of `running` then."""
@@ -277,14 +283,25 @@ class Executor(sweep.Executor):
 
     # Allocations
 
-    def _allocate(self, request: tuple[str, ...], steps: Sequence[Step]) -> Allocation:
-        """The allocation of an earlier start, or a new one for these steps."""
-        comment = f"{self.workflow.workdir_init} {' '.join(request)}"
-        mine = ("--noheader", f"--name={_NAME}", "--format=%i|%k", "--me")
-        known = subprocess.run(["squeue", *mine], capture_output=True, text=True).stdout
-        for number, _, said in (line.partition("|") for line in known.splitlines()):
-            if said == comment:
-                return Allocation(number)
+    def _comment(self, request: str) -> str:
+        return f"{self.workflow.workdir_init} {request}"
+
+    def _left_allocations(self) -> dict[str, Allocation]:
+        """The allocations that earlier starts in this working directory left."""
+        call = ["squeue", "--noheader", f"--name={_NAME}", "--format=%i|%k", "--me"]
+        known = subprocess.run(call, capture_output=True, text=True).stdout.splitlines()
+        comments = {
+            comment: number for number, _, comment in (line.partition("|") for line in known)
+        }
+        folder = self._comment("")
+        return {
+            comment.removeprefix(folder): Allocation(number)
+            for comment, number in comments.items()
+            if comment.startswith(folder)
+        }
+
+    def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation:
+        """A new allocation for these steps."""
         nodes = max(step.size for step in steps)
         cpus = max(_cpus_per_node(step.job) for step in steps)
         gpus = max(_gpus_per_node(step.job) for step in steps)
@@ -293,9 +310,9 @@ class Executor(sweep.Executor):
             (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
         )
         call = (
-            *("sbatch", "--parsable", f"--job-name={_NAME}", f"--comment={comment}", "--no-kill"),
-            *(f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
-            *(f"--time={minutes}", "--output=/dev/null", *request),
+            *("sbatch", "--parsable", f"--job-name={_NAME}", f"--comment={self._comment(request)}"),
+            *("--no-kill", f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
+            *(f"--time={minutes}", "--output=/dev/null", *shlex.split(request)),
             *([f"--gres={_gres(steps[0].job)}:{gpus}"] if gpus else []),
             "--wrap=exec sleep infinity",
         )
@@ -319,13 +336,14 @@ class Executor(sweep.Executor):
         self._allocations.clear()
 
 
-def _names_of_steps() -> set[str]:
-    """The names of all running steps of this user."""
+def _names_of_steps(job: str | None = None) -> set[str]:
+    """The names of all running steps of this user, or of one job."""
     call = ["squeue", "--steps", "--me", "--noheader", "--format=%j"]
+    call += [f"--jobs={job}"] if job else []
     return set(subprocess.run(call, capture_output=True, text=True).stdout.split())
 
 
-def _request(job: Any) -> tuple[str, ...]:
+def _request(job: Any) -> str:
     """What sbatch needs to know but numbers: jobs that agree in it share an allocation."""
     names = {
         "slurm_partition": "partition",
@@ -339,7 +357,8 @@ def _request(job: Any) -> tuple[str, ...]:
         f"--{option}={job.resources[n]}" for n, option in names.items() if job.resources.get(n)
     ]
     extra = shlex.split(str(job.resources.get("slurm_extra") or ""))
-    return (*options, *(word for word in extra if not word.startswith("--ntasks-per-node=")))
+    extra = [word for word in extra if not word.startswith("--ntasks-per-node=")]
+    return shlex.join([*options, *extra])
 
 
 def _cpus_per_node(job: Any) -> int:

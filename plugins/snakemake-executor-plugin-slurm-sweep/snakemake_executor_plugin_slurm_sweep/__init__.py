@@ -6,7 +6,7 @@ It extends the executor of snakemake-executor-plugin-slurm (2.8.0); docs/upstrea
 - Jobs in the queue of an earlier, killed Snakemake are adopted, and not submitted again.
 - Ctrl-C cancels every job, also a job that is just being submitted or queried.
 - A query without an answer forgets no job; a job that squeue no longer lists has ended.
-- The workflow's `Sweep` gets Slurm's reasons, and decides about retries and excluded nodes.
+- The workflow's `Sweep` gets Slurm's refusals, and decides about retries and excluded nodes.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Sweep(Protocol):
         """Let the output of an adopted job count."""
         return
 
-    def note(self, words: Mapping[Path, str]) -> None:
-        """Keep why jobs wait or were refused, by output. Replaces earlier notes."""
+    def refused(self, output: Path, words: str) -> None:
+        """Keep why sbatch refused the job."""
         return
 
 
@@ -148,10 +148,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._unlisted_since_s: dict[str, float] = {}
         self._first_query_s: float | None = None
         self._told: set[str] = set()
-        #: Why jobs wait, why jobs were refused, and both as the sweep has them, by output.
-        self._waiting: dict[Path, str] = {}
-        self._refused: dict[Path, str] = {}
-        self._noted: dict[Path, str] = {}
 
     # Submission
 
@@ -191,8 +187,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         except Exception as error:
             if isinstance(error, subprocess.CalledProcessError):
                 words = " ".join(error.stderr.split()).removeprefix("sbatch: error: ")
-                self._refused[output_of(job)] = f"sbatch refused it: {words}"
-                self._note()
+                self._sweep.refused(output_of(job), words)
                 message = (
                     f"sbatch refused the job: {words}\n    sbatch call:\n        {error.cmd}\n"
                 )
@@ -426,7 +421,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return _GONE if number in self._listed or now_s - since_s >= UNLISTED_S else ""
 
     def _tell(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
-        """Report why jobs wait: each reason once in the log, all jobs in the notes."""
+        """Report once in the log why jobs wait."""
         now_s = time.monotonic()
         self._first_query_s = self._first_query_s or now_s
         if now_s - self._first_query_s < REASONS_AFTER_S:
@@ -438,17 +433,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             if reason not in self._told:
                 self._told.add(reason)
                 self.logger.warning(_waiting_text(reason, infos))
-        self._waiting = {
-            output_of(info.job): f"waits in Slurm's queue: {reason} (job {info.external_jobid})"
-            for reason, info in waiting
-        }
-        self._note()
-
-    def _note(self) -> None:
-        """Give the sweep the reasons of jobs that wait or were refused, if they changed."""
-        if (words := self._waiting | self._refused) != self._noted:
-            self._sweep.note(words)
-            self._noted = words
 
     async def sleep(self) -> None:
         """Wait for the next query, or for the shutdown."""

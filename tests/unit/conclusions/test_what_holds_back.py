@@ -3,95 +3,67 @@
 from __future__ import annotations
 
 import itertools
-import random
-from pathlib import Path
 from typing import Any
 
-import generator
-import msgspec
 import pandas as pd
 import pytest
-from builders import manifest_of, raw_config
 from measured import around, measured
-from rows import tables_of
 from tfscaling.conclusions import what_holds_back
 from tfscaling.conclusions.evidence import Study
-from tfscaling.record import run_record
-from tfscaling.record.run_record import Attribution, StepParts
-from tfscaling.spec import configuration
-from tfscaling.tables.comparison import comparison_table
 
 #: Milliseconds of a step: input, computation, stragglers, communication.
 Parts = tuple[float, float, float, float]
 INPUT: Parts = (24, 8, 2, 6)
 COMPUTATION: Parts = (0, 36, 0, 4)
 COMMUNICATION: Parts = (8, 8, 4, 20)
-ROUNDS = 12
+RUNS = 24
 
 
-def step_parts(
-    input_s: float, computation_s: float, stragglers_s: float, rest_s: float
-) -> StepParts:
-    return StepParts(
-        input_s=input_s,
-        computation_s=computation_s,
-        stragglers_s=stragglers_s,
-        communication_s=rest_s,
-    )
+def table_of(of_nodes: dict[int, list[Parts]]) -> pd.DataFrame:
+    """The table of RUNS runs at each of these numbers of nodes, which have these parts in turns."""
+    comparison, runs, planned = measured({("east", n): around(10.0, runs=RUNS) for n in of_nodes})
+    for nodes, turns in of_nodes.items():
+        own = runs["nodes"] == nodes
+        parts = pd.DataFrame(itertools.islice(itertools.cycle(turns), RUNS), runs.index[own]) / 1e3
+        runs.loc[own, "replicas"] = nodes
+        runs.loc[own, "input_wait_s"] = parts[0].where(parts[0] > 0)
+        runs.loc[own, "compute_time_s"] = parts[1]
+        runs.loc[own, "straggler_ratio"] = 1 + parts[2] / parts[1]
+        runs.loc[own, "synchronisation_time_s"] = parts[2] + parts[3]
+    return what_holds_back.table(Study(comparison, runs, planned)).set_index("nodes")
 
 
-def study_of(folder: Path, of_nodes: dict[int, list[Parts]]) -> Study:
-    """Two runs at each of these numbers of nodes, whose rounds have these parts in turns."""
-    raw = raw_config(
-        (("grid", 0, "nodes"), list(of_nodes)),
-        (("grid", 0, "repeats"), 2),
-        (("recipes", "weak", "attribution"), True),
-    )
-    planned = manifest_of(configuration.validate(raw))
-    for run in planned.runs:
-        record = generator.scattered(
-            run.spec, 100.0, random.Random(run.spec.repeat), generator.prepared(run.spec.dataset)
-        )
-        turns = itertools.islice(itertools.cycle(of_nodes[run.spec.point.nodes]), ROUNDS)
-        rounds = tuple(step_parts(*(ms / 1e3 for ms in parts)) for parts in turns)
-        found = Attribution(rounds=rounds, input_rank=1, input_host="node1")
-        metrics = msgspec.structs.replace(record.metrics, attribution=found)
-        path = folder / run.spec.path / run_record.RECORD
-        path.parent.mkdir(parents=True)
-        run_record.write_json(path, msgspec.structs.replace(record, metrics=metrics))
-    runs, _ = tables_of(planned, folder)
-    return Study(comparison_table(runs, planned), runs, planned)
-
-
-def test_each_point_has_the_parts_of_its_steps_and_what_holds_it_back(tmp_path: Path) -> None:
+def test_each_point_has_the_parts_of_its_steps_and_what_holds_it_back() -> None:
     of_nodes = {1: [COMPUTATION], 2: [INPUT], 4: [COMMUNICATION, COMMUNICATION, INPUT]}
-    table = what_holds_back.table(study_of(tmp_path, of_nodes)).set_index("nodes")
+    table = table_of(of_nodes)
     assert table["held_back_by"].to_dict() == {
         1: "computation", 2: "input", 4: "communication or input",
     }  # fmt: skip
-    assert (table.loc[2, "runs"], table.loc[2, "rounds"]) == (2, 2 * ROUNDS)
+    assert table["runs"].tolist() == [RUNS] * 3
     shares = [table.loc[2, f"input_share{end}"] for end in ("", "_low", "_high")]
     assert shares == pytest.approx([0.6, 0.6, 0.6])
     assert (table.loc[4, "communication_largest"], table.loc[4, "input_largest"]) == (16, 8)
-    assert "rank 1 on node1" in table.loc[2, "text"]
-    assert "mnist" not in table.loc[1, "text"]
+    assert "mnist" in table.loc[2, "text"] and "mnist" not in table.loc[1, "text"]
 
 
-def test_a_second_part_of_a_step_is_named_unless_it_is_small(tmp_path: Path) -> None:
-    of_nodes: dict[int, list[Parts]] = {2: [(0, 22, 0, 18)], 4: [(0, 39, 0, 1)]}
-    table = what_holds_back.table(study_of(tmp_path, of_nodes)).set_index("nodes")
+def test_a_single_replica_neither_waits_nor_communicates() -> None:
+    row = table_of({1: [(10, 20, 0, 10)]}).loc[1]
+    assert (row["input_share"], row["computation_share"]) == pytest.approx((0.25, 0.75))
+    assert row[["stragglers_share", "communication_share"]].isna().all()
+
+
+def test_a_second_part_of_a_step_is_named_unless_it_is_small() -> None:
+    table = table_of({2: [(0, 22, 0, 18)], 4: [(0, 39, 0, 1)]})
     assert table["held_back_by"].tolist() == ["computation"] * 2
     names = ["communication" in table.loc[nodes, "text"] for nodes in (2, 4)]
     assert names == [True, False]
 
 
-#: Rounds of 24 in which communication is the largest → what holds the point back.
+#: Runs of 24 in which communication is the largest → what holds the point back.
 @pytest.mark.parametrize(("other", "expected"), [(6, "input"), (8, "input or communication")])
-def test_a_few_rounds_that_were_disturbed_change_no_answer(
-    other: int, expected: str, tmp_path: Path
-) -> None:
-    turns = [COMMUNICATION] * (other // 2) + [INPUT] * (ROUNDS - other // 2)
-    (row,) = what_holds_back.table(study_of(tmp_path, {2: turns})).to_dict("records")
+def test_a_few_runs_that_were_disturbed_change_no_answer(other: int, expected: str) -> None:
+    turns = [COMMUNICATION] * other + [INPUT] * (RUNS - other)
+    (row,) = table_of({2: turns}).to_dict("records")
     assert (row["held_back_by"], row["communication_largest"]) == (expected, other)
     assert row["input_share_low"] == pytest.approx(0.6 if expected == "input" else 0.2)
 

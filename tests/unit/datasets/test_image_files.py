@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tfscaling.datasets import catalogue, image_files
+from tfscaling.datasets import image_files
 from tfscaling.datasets.catalogue import PipelineContext
 
 
@@ -49,13 +49,3 @@ def test_a_class_differs_more_from_others_than_from_itself() -> None:
     colours = [image_files.image(label, random).mean(axis=(0, 1)) for label in (0, 0, 5)]
     hues = [colour / colour.sum() for colour in colours]
     assert np.abs(hues[0] - hues[1]).max() < 0.2 * np.abs(hues[0] - hues[2]).max()
-
-
-def test_noise_has_its_checksum_and_shapes(tmp_path: Path) -> None:
-    output, provenance = tmp_path / "a.npz", tmp_path / "a.json"
-    assert catalogue.fetch("synthetic_imagenet", None, output, provenance) == "synthetic"
-    arrays = catalogue.load(output)
-    assert arrays.x_train.shape == (1536, 224, 224, 3)
-    assert arrays.x_test.shape == (128, 224, 224, 3)
-    # the prepared file serves as a copy
-    assert catalogue.fetch("synthetic_imagenet", output, tmp_path / "b.npz", provenance) == "path"

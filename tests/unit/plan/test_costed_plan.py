@@ -13,7 +13,7 @@ import searched
 from builders import REGISTRIES, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import costed_plan, sweep_jobs, sweep_start
+from tfscaling.plan import costed_plan, sweep_jobs
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -47,7 +47,7 @@ def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
     ]
     assert (len(made.runs), made.finished, made.elsewhere) == (2, 0, 0)
     assert made.rows[1].tasks == 2 and made.rows[1].cpus_per_task == 8
-    assert made.rows[2].repeat is None and made.rows[2].duration_s is None
+    assert made.rows[2].runs is None and made.rows[2].duration_s is None
 
 
 def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path:
     for entry, extra in zip(planned_runs(config)[:3], (0.0, 100.0, 5.0), strict=True):
         record_with(tmp_path, entry, train_time_s=10.0 + extra, queue_time_s=999.0)
     of_one_node, *others = plan_of(config, tmp_path).runs
-    assert of_one_node.repeat == 4
+    assert of_one_node.runs == 1
     assert of_one_node.duration_s == pytest.approx(WALL_S + 5.0)
     assert of_one_node.duration_from == "measured, 3 runs"
     assert {row.duration_from for row in others} == {"time limit"}
@@ -138,7 +138,7 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
 def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path) -> None:
     config = config_of(repeats=3, **PRICE)
     write_failure(tmp_path, planned_runs(config)[1])
-    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
+    rows = plan_of(config, tmp_path).rows
     assert [(row.nodes, row.runs, row.reason.split(":")[0]) for row in rows] == [
         (1, 2, "missing"), (1, 1, "failed"), (2, 3, "missing"),
         (9, None, "9 nodes exceed nodes_max 8"),
@@ -191,7 +191,7 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    rows = sweep_jobs.submitted(costed_plan.of_points(made.rows), config, described(executor))
+    rows = sweep_jobs.submitted(made.rows, config, described(executor))
     return script.markdown(made, rows, config)
 
 
@@ -232,7 +232,7 @@ def test_a_deadline_below_the_measured_start_up_is_named(
 
 def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_path: Path) -> None:
     config = config_of(repeats=3, launcher="srun", runtime_min=30)
-    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
+    rows = plan_of(config, tmp_path).rows
     (line,) = script.allocations(rows, config)
     # 3 x 1 + 3 x 2 nodes for half an hour each, on two nodes
     assert [float(number) for number in re.findall(r"[\d.]+", line)] == [2, 135, 4.5]
@@ -241,7 +241,7 @@ def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
     config = config_of(repeats=2, **PRICE)
     made = plan_of(config, tmp_path)
-    one, two, excluded = sweep_jobs.submitted(costed_plan.of_points(made.rows), config, described())
+    one, two, excluded = sweep_jobs.submitted(made.rows, config, described())
     refused = replace(two, starts=costed_plan.REFUSED, slurm="no node has it")
     text = script.markdown(made, [one, refused, excluded], config)
     before, _, after = text.partition("# Plan of the runs")
@@ -263,37 +263,12 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-# --- a user's data, once it is prepared ---
-
-
-@pytest.mark.parametrize(
-    ("prepared", "limit", "refused"),
-    [(None, None, False), (128, None, False), (127, None, True), (5000, 200, False)],
-)
-def test_a_batch_beyond_prepared_data_is_refused(
-    prepared: int | None, limit: int | None, refused: bool, tmp_path: Path
-) -> None:
-    raw = raw_config(
-        (("recipes", "weak", "dataset"), "platform:platform"),
-        (("recipes", "weak", "train_examples_max"), limit),
-    )
-    config = configuration.validate(raw)
-    runs = grid.expand(config, REGISTRIES).runs
-    if prepared is not None:
-        generator.write_dataset_facts(tmp_path, "platform:platform", prepared)
-    found = sweep_start.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
-    assert (found is not None) is refused
-    if found is not None:
-        assert found.startswith('config.yaml: recipes.weak: {"per_replica_batch_size": 64} ')
-        assert "nodes 2" in found and "128" in found
-
-
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
     config = config_of(repeats=2)
     write_record(tmp_path, planned_runs(config)[0], divergence="diverged: loss is NaN from epoch 2")
     made = plan_of(config, tmp_path)
     assert made.finished == 1
-    assert [(row.nodes, row.repeat) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
+    assert [(row.nodes, row.runs) for row in made.runs] == [(1, 1), (2, 2)]
     assert {row.duration_from for row in made.runs} == {"time limit"}
 
 
@@ -306,7 +281,9 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     config = searched.config_of({})
     planned = manifest_of(config)
     before = costed_plan.make(config, planned, tmp_path)
-    assert len(before.runs) == 6 * 20 and len(before.if_needed) == 6 * 19
+    assert [sum(row.runs or 0 for row in rows) for rows in (before.runs, before.if_needed)] == [
+        6 * 20, 6 * 19,
+    ]  # fmt: skip
     (cost,) = before.searches
     runs = [getattr(cost, kind).runs for kind in ("made", "least", "most", "full_grid")]
     assert runs == [0, 6, 120, 36]

@@ -29,9 +29,9 @@ def request_of(asked: Point | None = None, **platform: Any) -> Request:
 
 
 def test_the_question_is_the_line_without_what_names_the_job() -> None:
-    asked = request_of(point(gpus_per_node=4), partition="v100 x4", account="lab", qos="low")
+    asked = request_of(point(gpus_per_node=4), partition="v100-x4", account="lab", qos="low")
     assert asked.question == (
-        "sbatch --test-only -A lab -p 'v100 x4' -t 30 --qos=low --nodes=2 --cpus-per-task=8 "
+        "sbatch --test-only -A lab -p v100-x4 -t 30 --qos=low --nodes=2 --cpus-per-task=8 "
         "--ntasks-per-node=1 --gres=gpu:4 --wrap=true"
     )
     assert asked.nodes == 2
@@ -120,9 +120,8 @@ def test_a_machine_without_sbatch_says_where_to_start(
 ) -> None:
     (tmp_path / "which").symlink_to(shutil.which("which") or "")  # which the plugin calls
     monkeypatch.setenv("PATH", str(tmp_path))
-    verdict = preflight.verdict([point()], config_of(), described())
-    assert "login node" in verdict.refusal and not verdict.refused
-    assert preflight.verdict([], config_of(), described()) == preflight.Verdict()
+    assert preflight.refusal([point()], config_of(), described()) == preflight.NO_SBATCH
+    assert preflight.refusal([], config_of(), described()) == ""
 
 
 @pytest.mark.parametrize(
@@ -140,10 +139,9 @@ def test_without_a_controller_no_point_is_blamed(
     (tmp_path / "sbatch").chmod(0o755)
     (tmp_path / "which").symlink_to(shutil.which("which") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    verdict = preflight.verdict([point(), point(nodes=1)], config_of(), described())
-    assert verdict.refusal.startswith("Slurm does not answer: ")
-    assert words.rpartition(": ")[2] in verdict.refusal
-    assert not verdict.refused
+    refusal = preflight.refusal([point(), point(nodes=1)], config_of(), described())
+    assert refusal.startswith("Slurm does not answer: ")
+    assert words.rpartition(": ")[2] in refusal and "nodes" not in refusal
 
 
 @pytest.fixture
@@ -164,8 +162,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
     lines = ["Slurmctld(primary) at one is DOWN", f"Slurmctld(backup) at two is {backup}"]
     (slurm / "said").write_text("\n".join([*lines, ""]))
-    verdict = preflight.verdict([point()], config_of(), described())
-    assert verdict.refusal.startswith("Slurm does not answer: ") is (backup == "DOWN")
+    refusal = preflight.refusal([point()], config_of(), described())
+    assert refusal.startswith("Slurm does not answer: ") is (backup == "DOWN")
     commands = (slurm / "asked").read_text().split()
     assert commands.count("scontrol") == 1 or backup == "UP"
     assert ("sbatch" in commands) is (backup == "UP")

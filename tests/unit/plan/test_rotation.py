@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from snakemake_executor_plugin_slurm_allocation.rotation import Rotation
 
@@ -14,6 +14,7 @@ NODES = [f"node{n}" for n in range(8)]
 
 
 @given(st.integers(2, 12), st.integers(0, 2**16))
+@settings(deadline=None)
 def test_every_node_serves_every_size_about_equally_often(number: int, seed: int) -> None:
     nodes, rotation = [f"n{n}" for n in range(number)], Rotation()
     sizes = [size for size in range(1, number + 1) for _ in range(2 * number)]

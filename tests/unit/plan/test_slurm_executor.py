@@ -121,8 +121,7 @@ def test_sbatchs_words_about_a_job_are_kept(start: Start, slurm: Slurm, sweep: S
     executor = start()
     done(executor, Job(["a"]))
     assert executor.ended == [("a", False)]
-    ((note,),) = (notes.values() for notes in sweep.notes)
-    assert note.endswith(": no way")
+    assert [*sweep.refusals.values()] == ["no way"]
 
 
 def test_a_job_that_cannot_be_reported_ends_the_sweep(
@@ -226,25 +225,20 @@ def test_a_run_that_would_fail_again_has_used_up_its_attempts(start: Start, swee
 # --- reasons ---
 
 
-def test_why_jobs_wait_is_told_once_and_kept(
-    start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_why_jobs_wait_is_told_once(
+    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = start()
     jobs = [submitted(Job([f"runs/{n}/run.json"]), str(n), tmp_path) for n in (7, 8)]
     slurm.states("7|PENDING Resources", "8|PENDING PartitionDown")
     executor.query(*jobs)
-    assert executor.log.warnings == [] and sweep.notes == []  # most jobs start soon
+    assert executor.log.warnings == []  # most jobs start soon
     monkeypatch.setattr(plugin, "REASONS_AFTER_S", 0.0)
     for _ in range(2):
         executor.query(*jobs)
     usual, lasting = executor.log.warnings
     assert "Resources" in usual and "runs/7" not in usual
     assert "PartitionDown" in lasting and "job 8, runs/8/run.json" in lasting
-    (notes,) = sweep.notes
-    assert list(notes) == [Path(f"runs/{n}/run.json") for n in (7, 8)]
-    slurm.states("7|RUNNING None", "8|RUNNING None")
-    executor.query(*jobs)
-    assert sweep.notes[1:] == [{}]
 
 
 # --- jobs of an earlier start ---

@@ -29,7 +29,7 @@ def output(tmp_path: Path) -> Path:
 @pytest.fixture
 def sweep(output: Path, tmp_path: Path) -> SlurmSweep:
     others = tmp_path / "runs" / OTHER.spec.path / "run.json"
-    return SlurmSweep({str(output): RUN.spec, str(others): OTHER.spec}, tmp_path / "runs")
+    return SlurmSweep({str(output): RUN.spec, str(others): OTHER.spec})
 
 
 def attempt(output: Path, number: int, spec: str | None = None) -> Path:
@@ -68,9 +68,9 @@ def test_a_job_without_memory_is_a_result(sweep: SlurmSweep, output: Path) -> No
     assert isinstance(record, DoesNotFit)
     assert (record.attempt, record.parameters_hash) == (2, RUN.spec.parameters_hash)
     assert sweep.is_finished(output, "17") and not sweep.is_finished(output, "16")
-    assert not run_states.to_make([RUN.spec], sweep.runs_dir)
+    assert not run_states.to_make([RUN.spec], output.parents[len(RUN.spec.axes)])
     changed = replace(RUN.spec, seed=RUN.spec.seed + 1)
-    assert run_states.to_make([changed], sweep.runs_dir) == {RUN.spec.path}
+    assert run_states.to_make([changed], output.parents[len(RUN.spec.axes)]) == {RUN.spec.path}
 
 
 def test_what_the_launcher_reported_stays(sweep: SlurmSweep, output: Path) -> None:
@@ -132,8 +132,10 @@ def test_an_accepted_record_replaces_the_earlier_one(sweep: SlurmSweep, output: 
     assert not attempts.backup_of(output).exists()
 
 
-def test_notes_are_kept_by_run(sweep: SlurmSweep, output: Path) -> None:
-    sweep.note({output: "waits", output.with_name("other"): "no run"})
-    assert run_states.read_queue_notes(sweep.runs_dir).words == {RUN.spec.path: "waits"}
-    sweep.note({})
-    assert run_states.read_queue_notes(sweep.runs_dir).words == {}
+def test_what_sbatch_refused_has_failed_with_its_words(sweep: SlurmSweep, output: Path) -> None:
+    sweep.refused(output.with_name("other"), "no such run")
+    assert attempts.read_failure(output.parent) is None
+    sweep.refused(output, "no way")
+    failure = attempts.read_failure(output.parent)
+    assert failure is not None and failure.cause.kind == "launch_failed"
+    assert failure.cause.message.endswith(": no way")

@@ -15,18 +15,18 @@ import snakemake_executor_plugin_slurm_sweep as plugin
 from builders import raw_config
 from msgspec.structs import replace
 from slurm_executor import Job, Resources, Started, Sweep
-from submitted import DEFAULTS, PROFILE, config_of, described, plan_of
-from tfscaling.plan import costed_plan, sweep_jobs
-from tfscaling.plan.costed_plan import PlanRow
+from submitted import DEFAULTS, PROFILE, config_of, described, plan_of, planned_runs
+from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import configuration, platforms
 from tfscaling.spec.config import AXES
 from tfscaling.spec.geometry import Geometry
 from tfscaling.spec.platforms import Resource
+from tfscaling.spec.run_spec import RunSpec
 
 
 def submitted_by_the_plugin(
-    resources: Mapping[str, Resource], row: PlanRow, folder: Path, **settings: Any
+    resources: Mapping[str, Resource], spec: RunSpec, folder: Path, **settings: Any
 ) -> str:
     """What the executor hands to the shell; sbatch itself is not called."""
     calls: list[str] = []
@@ -36,7 +36,7 @@ def submitted_by_the_plugin(
         raise OSError("stopped here by the test")
 
     defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
-    job = Job(["run.json"], [str(getattr(row, axis)) for axis in AXES])
+    job = Job(["run.json"], [str(spec.axes[axis]) for axis in AXES])
     job.resources = Resources({"slurm_extra": "", **defaults, "training_runs": 1, **resources})
     usual = {"logdir": Path(PROFILE["slurm-sweep-logdir"])}
     with contextlib.chdir(folder):
@@ -57,15 +57,15 @@ def submitted_by_the_plugin(
     return call
 
 
-def run_name(row: PlanRow) -> str:
+def run_name(spec: RunSpec) -> str:
     """What the plugin calls a run, in the job's comment and in a folder."""
-    return "_".join(str(getattr(row, axis)) for axis in AXES).replace("/", "_")
+    return "_".join(str(spec.axes[axis]) for axis in AXES).replace("/", "_")
 
 
 PLATFORMS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "partition": {"partition": "v100 x4"},
-    "account": {"account": "lab, other", "qos": "high", "constraint": "a&b", "reservation": "r"},
+    "partition": {"partition": "v100-x4"},
+    "account": {"account": "lab,other", "qos": "high", "constraint": "a&b", "reservation": "r"},
     "memory and extra": {
         "mem_mb": 4000,
         "exclusive": True,
@@ -86,9 +86,10 @@ def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
 ) -> None:
     platform = config_of(**PLATFORMS[name]).platforms["cluster"]
     resources = platforms.slurm_resources(platform, shape)
-    row = replace(plan_of(config_of(), Path("nowhere")).rows[0], model="own.models:vgg")
-    line = sweep_jobs.sbatch_line(resources, run_name(row), described(folder=tmp_path))
-    assert line == submitted_by_the_plugin(resources, row, tmp_path)
+    spec = planned_runs(config_of())[0].spec
+    spec = replace(spec, point=replace(spec.point, model="own.models:vgg"))
+    line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path))
+    assert line == submitted_by_the_plugin(resources, spec, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +106,9 @@ def test_the_settings_of_the_profile_reach_the_line(
     resources = platforms.slurm_resources(
         config_of(partition="cpu").platforms["cluster"], Geometry(2, 1, 0)
     )
-    row = plan_of(config_of(), Path("nowhere")).rows[0]
-    line = sweep_jobs.sbatch_line(resources, run_name(row), described(folder=tmp_path, **settings))
-    assert line == submitted_by_the_plugin(resources, row, tmp_path, **settings)
+    spec = planned_runs(config_of())[0].spec
+    line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path, **settings))
+    assert line == submitted_by_the_plugin(resources, spec, tmp_path, **settings)
 
 
 def test_the_line_by_heart() -> None:
@@ -132,9 +133,7 @@ def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
 
 def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
     config = config_of(repeats=2)
-    rows = sweep_jobs.submitted(
-        costed_plan.of_points(plan_of(config, tmp_path).rows), config, described()
-    )
+    rows = sweep_jobs.submitted(plan_of(config, tmp_path).rows, config, described())
     assert [row.is_sbatch for row in rows] == [True, True, False]
     assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
 
@@ -142,7 +141,7 @@ def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = configuration.validate(raw)
-    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
+    rows = plan_of(config, tmp_path).rows
     local = sweep_jobs.submitted(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {
         "laptop": "runs on this machine", "cluster": sweep_jobs.NO_SLURM,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import msgspec
 import pytest
 from builders import manifest_of, valid_config
-from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 
 RUN, OTHER = manifest_of(valid_config()).runs
@@ -46,27 +43,3 @@ def test_runs_are_started_by_their_jobs_and_by_rounds(
 ) -> None:
     assert sweep(*jobs).starts_runs() is starts
     assert not sweep(*jobs, is_main=False).starts_runs()
-
-
-def test_a_record_that_comes_while_the_jobs_are_planned_is_not_incomplete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Snakemake reruns a job that was cut off if its output is there when it looks."""
-    monkeypatch.chdir(tmp_path)
-    record = Path(RECORD)
-    record.parent.mkdir(parents=True)
-    forgotten: list[str] = []
-    memory = SimpleNamespace(
-        _filter_incomplete_keys=set, cleanup_metadata=lambda file: forgotten.append(str(file))
-    )
-    planned = sweep(job(RECORD))
-    planned.workflow.persistence, planned.workflow.dag.forcefiles = memory, set()
-    reruns = SimpleNamespace(
-        brought_back=frozenset(), outdated=frozenset(), is_made=lambda _: False
-    )
-    planned.settle(cast(Reruns, reruns), {})
-    assert RECORD in forgotten
-    record.touch()  # with other parameters: Snakemake reruns it
-    forgotten.clear()
-    planned.settle(cast(Reruns, reruns), {})
-    assert RECORD not in forgotten

@@ -105,7 +105,7 @@ def test_what_is_refused(tmp_path: Path, way: str, lines: list[Any], message: st
     ("way", "message"),
     [
         ("events", "wrote no events"),
-        ("output", "no output"),
+        ("output", "cannot be read"),
     ],
 )
 def test_a_report_that_is_missing(tmp_path: Path, way: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""States of runs: stale records, and Slurm's words about runs without one."""
+"""States of runs: stale records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import changed, manifest_of, valid_config, write_failure, write_record
+from builders import changed, manifest_of, valid_config, write_record
 from generator import write_dataset_facts
 from tfscaling.record import run_states
 from tfscaling.spec import user_code
@@ -112,32 +112,3 @@ def test_other_parameters_and_other_data_are_stale_as_before(planned: Manifest) 
     change(of_node(planned, 2), dataset={**dataset, "sha256": "b" * 64})
     write_dataset_facts(Path("results/datasets"), dataset["name"], 3, dataset["sha256"])
     assert [status for status, _ in reasons(planned)] == ["stale", "stale", "ok"]
-
-
-QUEUED = manifest_of(valid_config((("grid", 0, "nodes"), [1, 2, 3, 4]))).runs
-
-
-def test_runs_without_a_record_have_slurms_words_as_their_reason(tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
-    made, failed, refused, waiting = QUEUED
-    write_record(folder, made)
-    write_failure(folder, failed)
-    points = {run.spec.point.path: "Slurm refuses it: no" for run in (made, failed, refused)}
-    specs = [run.spec for run in QUEUED]
-    run_states.write_queue_notes(folder, specs, {**points, waiting.spec.path: "waits: Priority"})
-    table, _ = runs_table.run_tables(QUEUED, folder)
-    assert list(table["status"]) == ["ok", "failed", "missing", "missing"]
-    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "waits: Priority"]
-    run_states.write_queue_notes(folder, [waiting.spec], {})  # by the sweep of another study
-    table, _ = runs_table.run_tables(QUEUED, folder)
-    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "not run yet"]
-    run_states.write_queue_notes(folder, specs, {})
-    table, _ = runs_table.run_tables(QUEUED, folder)
-    assert set(table["reason"][2:]) == {"not run yet"}
-    assert not list(tmp_path.glob("*.json"))
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"words": 3}'])
-def test_broken_notes_say_nothing(text: str, tmp_path: Path) -> None:
-    (tmp_path / "queue.json").write_text(text)
-    assert run_states.read_queue_notes(tmp_path / "runs").of(QUEUED[0].spec) == ""

@@ -1,4 +1,4 @@
-"""Parts of a step, and short runs with the time of the whole."""
+"""Short runs with the time of the whole."""
 
 from __future__ import annotations
 
@@ -12,91 +12,9 @@ import pytest
 from builders import local_spec
 from generator import training_report
 from tfscaling.record import checks, run_record, step_estimates
-from tfscaling.record.rank_report import (
-    AttributionRound,
-    Epoch,
-    Execution,
-    Stopped,
-    TrainingReport,
-)
-from tfscaling.record.run_record import Attribution, RunRecord
+from tfscaling.record.rank_report import Epoch, Execution, Stopped, TrainingReport
+from tfscaling.record.run_record import RunRecord
 from tfscaling.spec.run_spec import RunSpec
-
-PARTS = ("input", "computation", "stragglers", "communication")
-
-
-def reports(*of_ranks: tuple[float, float, float, float]) -> list[TrainingReport]:
-    """Ranks with so many milliseconds in each way; further rounds are 10 and 20 % longer."""
-    return [
-        training_report(
-            rank,
-            attribution=tuple(
-                AttributionRound(*(factor * ms / 1e3 for ms in ways)) for factor in (1.1, 1.0, 1.2)
-            ),
-        )
-        for rank, ways in enumerate(of_ranks)
-    ]
-
-
-def shares(found: Attribution | None) -> dict[str, float]:
-    """Of the first round."""
-    assert found is not None
-    seconds = {part: getattr(found.rounds[0], f"{part}_s") for part in PARTS}
-    return {part: value / sum(seconds.values()) for part, value in seconds.items()}
-
-
-THIRD = 1 / 3
-
-
-@pytest.mark.parametrize(
-    ("of_ranks", "expected", "input_rank"),
-    [
-        ([(40, 20, 10, 10), (40, 20, 30, 10), (40, 20, 15, 10)], (0.5, 0.25, 0.0, 0.25), 1),
-        ([*[(40, 40, 10, 10)] * 2, (40, 40, 30, 30)], (0.0, 0.25, 0.5, 0.25), None),
-        # ranks of 10 ms wait 10 ms for one of 20 ms, whether they are one or three
-        ([(30, 30, 10, 10), (30, 30, 20, 20)], (0.0, THIRD, THIRD, THIRD), None),
-        ([*[(30, 30, 10, 10)] * 3, (30, 30, 20, 20)], (0.0, THIRD, THIRD, THIRD), None),
-        # alone each rank has its own input; together all wait for the slowest one's
-        ([(40, 10, 5, 5), (40, 10, 35, 5)], (0.75, 0.125, 0.0, 0.125), 1),
-    ],
-    ids=["slow input", "slow rank", "one of two", "one of four", "input of another"],
-)
-def test_a_step_is_input_computation_stragglers_and_communication(
-    of_ranks: list[Any], expected: tuple[float, ...], input_rank: int | None
-) -> None:
-    found = step_estimates.attribution(reports(*of_ranks))
-    assert shares(found) == pytest.approx(dict(zip(PARTS, expected, strict=True)))
-    if found and input_rank is not None:
-        assert (found.input_rank, found.input_host) == (input_rank, f"node{input_rank}")
-
-
-@pytest.mark.parametrize(
-    ("ms", "input_ms", "communication_ms"),
-    [((21, 9, 20, 1), 15.5, 4.5), ((31, 31, 20, 1), 9.5, 20.5), ((29, 9, 21, 1), 20.0, 8.0)],
-    ids=["hidden by input", "hiding input", "one after the other"],
-)
-def test_what_goes_on_at_the_same_time_is_shared_and_the_longer_one_leads(
-    ms: tuple[float, float, float, float], input_ms: float, communication_ms: float
-) -> None:
-    found = step_estimates.attribution(reports(ms, ms))
-    assert found is not None
-    parts = found.rounds[1]
-    assert (parts.input_s, parts.communication_s) == pytest.approx(
-        (input_ms / 1e3, communication_ms / 1e3)
-    )
-    assert parts.computation_s == pytest.approx(0.001)
-
-
-def test_one_replica_waits_for_nobody_and_noise_is_of_the_input() -> None:
-    made = [msgspec.structs.replace(each, replicas=1) for each in reports((21, 20, 12, 9))]
-    found = step_estimates.attribution(made)
-    assert found is not None
-    assert [(each.communication_s, each.stragglers_s) for each in found.rounds] == [(0.0, 0.0)] * 3
-    assert [each.input_s for each in found.rounds] == pytest.approx([0.0011, 0.001, 0.0012])
-    (slower,) = [msgspec.structs.replace(each, replicas=1) for each in reports((19, 20, 12, 9))]
-    below = step_estimates.attribution([slower])
-    assert below is not None and below.rounds[0].input_s < 0
-
 
 EPOCHS, STEPS, EXAMPLES = 100, 3, 384
 STEP_S, TURN_S, EVALUATION_S = 0.125, 0.5, 2.0

@@ -109,7 +109,7 @@ UNKNOWN_KEYS: dict[str, tuple[Sequence[str | int], str, str]] = {
     "at_the_top": (("recipe",), "recipe", "did you mean 'recipes'?"),
     "of_a_platform": (
         (*PLATFORM, "partitions"), "platforms.cluster.partitions", "did you mean 'partition'?"),
-    "far_from_all": ((*RECIPE, "zzz"), "recipes.weak.zzz", "allowed: attribution, "),
+    "far_from_all": ((*RECIPE, "zzz"), "recipes.weak.zzz", "allowed: checkpoint_every_epochs, "),
     "that_is_a_number": ((*PLATFORM, 3), "platforms.cluster[3]", "allowed: "),
     "axis_that_is_none": (
         ("comparison",), "comparison.baseline.node", "did you mean 'nodes'?"),

@@ -13,8 +13,13 @@ from strategy_rank import GLOBAL_BATCH, TRAIN_EXAMPLES, synthetic_arrays, traini
 from tfscaling.record import events
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Execution
-from tfscaling.train.loop import TrainingLoop
-from tfscaling.train.measured import Measured, Result, measured_by_sums
+from tfscaling.train.loop import (
+    Measured,
+    Result,
+    TrainingLoop,
+    measured_by_itself,
+    measured_by_sums,
+)
 
 
 class Scripted(TrainingLoop):
@@ -80,3 +85,22 @@ def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence
     loop.evaluate(result, log, "evaluated")
     assert result.diverged.startswith("held-out loss is NaN")
     assert result.test_loss is None and result.epochs[-1].test_loss is None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "accuracy"),
+    [
+        ({"accuracy": 0.5, "top_accuracy": 0.9}, 0.5),
+        ({"sparse_categorical_accuracy": 0.25, "mae": 3.0}, 0.25),
+        ({"left_accuracy": 0.5, "right_accuracy": 0.9}, None),
+        ({"mae": 0.5}, None),
+        ({"accuracy": 3.0}, None),
+        ({}, None),
+    ],
+)
+def test_accuracy_of_a_model_that_trains_itself_is_its_metric(
+    metrics: dict[str, float], accuracy: float | None
+) -> None:
+    found = measured_by_itself(8.0, {"loss": 2.0, **metrics})
+    assert (found.loss, found.accuracy, found.examples) == (2.0, accuracy, 8.0)
+    assert found.metrics == metrics

@@ -19,7 +19,6 @@ STAGES = {
     "assess-repeats": ("write_plan", "assess_repeats"),
     "collect": ("write_tables", "collect"),
     "compare": ("write_tables", "compare"),
-    "merge": ("merge", "run"),
     "partial": ("write_page", "partial"),
     "plan": ("write_plan", "run"),
     "proposal": ("write_proposal", "run"),
@@ -33,9 +32,8 @@ def main() -> None:
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--study", type=Path, required=True, help="folder, such as results/default")
     parser.add_argument("--round", type=int, default=0, help="round of assess-repeats, from 1")
-    parser.add_argument("--from", type=Path, dest="other", help="results that merge takes")
     args = parser.parse_args()
-    study = StudyFolder(args.study, round=args.round, other=args.other)
+    study = StudyFolder(args.study, round=args.round)
     gc.disable()  # tables live to the end: looking for garbage among them takes a tenth of the time
     program_errors.told(lambda: run(args.stage, study))
 

@@ -130,8 +130,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "attribution": Conclusion(
         "what_holds_back",
         "Bottleneck analysis",
-        "Input, computation, waiting for slower ranks and communication in a step, where the "
-        "recipe has `attribution: true`.",
+        "Input, computation, waiting for slower ranks and communication in a step.",
     ),
     "nodes": Conclusion(
         "nodes",

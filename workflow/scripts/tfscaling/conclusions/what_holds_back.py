@@ -1,21 +1,18 @@
 """What limits a configuration: the parts of a step, and slow ranks.
 
-Tables and sentences per point, from the records of its valid runs.
+Tables and sentences per point, from its valid runs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from statistics import median
 
 import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
-from tfscaling.record import run_record
-from tfscaling.record.run_record import Attribution, StepParts
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import TextTable
@@ -42,12 +39,16 @@ PARTS = {
 #: A share of a step that is too small to be mentioned.
 SMALL_SHARE = 0.1
 _ENDS = ("", "_low", "_high")
+#: Columns of a run that have the parts of its step.
+_MEASURED = (
+    *("input_wait_s", "compute_time_s", "synchronisation_time_s", "straggler_ratio", "replicas"),
+)
 COLUMNS = (
     *POINT_AXES,
-    *("devices", "runs", "rounds", "step_time_s"),
+    *("devices", "runs", "step_time_s"),
     *(f"{part}_share{end}" for part in PARTS for end in _ENDS),
     *(f"{part}_largest" for part in PARTS),
-    *("input_rank", "input_host", "held_back_by", "text"),
+    *("held_back_by", "text"),
 )
 
 #: A finding about a point: (point, sentence, support, comparisons).
@@ -55,41 +56,47 @@ Found = tuple[Point, str, str, int]
 
 
 def table(study: Study) -> pd.DataFrame:
-    """COLUMNS: one row per point whose recipe has `attribution: true`, if it was measured."""
-    asked = {run.spec.point: run.spec for run in study.manifest.runs if run.spec.recipe.attribution}
-    found: dict[Point, list[Attribution]] = {}
-    valid = study.runs[study.runs["status"] == "ok"] if asked else study.runs[:0]
-    for point, path in zip(points_of(valid), valid["record"], strict=True):
-        try:
-            record = run_record.read(Path(path)) if point in asked else None
-        except run_record.RecordError:
-            continue  # a run that lost its record
-        if record is not None and record.metrics.attribution is not None:
-            found.setdefault(point, []).append(record.metrics.attribution)
+    """COLUMNS: one row per point with runs whose steps were measured in parts."""
+    is_measured = study.runs["synchronisation_time_s"].notna()
+    valid = study.runs[(study.runs["status"] == "ok") & is_measured]
+    datasets = {run.spec.point: str(run.spec.dataset) for run in study.manifest.runs}
+    found: dict[Point, list[dict[str, float]]] = {}
+    for point, run in zip(points_of(valid), rows_of(valid, _MEASURED), strict=True):
+        found.setdefault(point, []).append(_parts(run))
     devices = {point_of(row): row["devices"] for row in study.points}
     rows = [
-        _row(point, own, str(asked[point].dataset)) | {"devices": devices[point]}
+        _row(point, own, datasets[point]) | {"devices": devices[point]}
         for point, own in found.items()
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
-    rounds = [_seconds(each) for attribution in measured for each in attribution.rounds]
+def _parts(run: Row) -> dict[str, float]:
+    """Part → its seconds of a step of the run; a single replica neither waits nor communicates."""
+    input_s: float = 0.0 if pd.isna(run["input_wait_s"]) else run["input_wait_s"]
+    computation_s, rest_s = run["compute_time_s"], run["synchronisation_time_s"]
+    if run["replicas"] == 1:
+        return {"input": input_s, "computation": computation_s + rest_s}
+    stragglers_s = min(rest_s, (run["straggler_ratio"] - 1.0) * computation_s)
+    return {
+        "input": input_s,
+        "computation": computation_s,
+        "stragglers": stragglers_s,
+        "communication": rest_s - stragglers_s,
+    }
+
+
+def _row(point: Point, of_runs: Sequence[dict[str, float]], dataset: str) -> Row:
     shares: dict[str, tuple[float, float | None, float | None]] = {}
-    for part in PARTS:
-        of_rounds = [each[part] / sum(each.values()) for each in rounds]
-        shares[part] = (median(of_rounds), *(median_interval(of_rounds) or (None, None)))
-    leads = Counter(max(each, key=each.__getitem__) for each in rounds)
-    longest = max(measured, key=lambda each: median(part.input_s for part in each.rounds))
-    row: Row = {**point.axes, "runs": len(measured), "rounds": len(rounds)}
-    row["step_time_s"] = median(sum(each.values()) for each in rounds)
+    for part in of_runs[0]:
+        own = [parts[part] / sum(parts.values()) for parts in of_runs]
+        shares[part] = (median(own), *(median_interval(own) or (None, None)))
+    leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
+    row: Row = {**point.axes, "runs": len(of_runs)}
+    row |= {f"{part}_largest": leads[part] for part in PARTS}
+    row["step_time_s"] = median(sum(parts.values()) for parts in of_runs)
     for part, share in shares.items():
-        row[f"{part}_largest"] = leads[part]
-        # a single replica neither waits nor communicates
-        if part in ("input", "computation") or any(each[part] for each in rounds):
-            row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
-    row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
+        row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
     largest = _largest(leads)
     others = sorted(set(shares) - set(largest), key=lambda part: -shares[part][0])
     text = shown.line(
@@ -105,13 +112,8 @@ def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
     return row | {"held_back_by": " or ".join(largest), "text": text}
 
 
-def _seconds(parts: StepParts) -> dict[str, float]:
-    """Part → its seconds of a step."""
-    return {part: getattr(parts, f"{part}_s") for part in PARTS}
-
-
 def _largest(leads: Counter[str]) -> list[str]:
-    """The part that is the largest of a step, by the number of rounds in which it leads.
+    """The part that is the largest of a step, by the number of runs in which it leads.
 
     Where chance is not ruled out also the next part, and all that may lead as often by chance, the
     likeliest first.
@@ -125,14 +127,13 @@ def _largest(leads: Counter[str]) -> list[str]:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: shares in percent with their ranges."""
-    none = "Not measured: no recipe of the grid has `attribution: true`."
+    none = "Not measured: only the workflow's own trainer without parameter servers measures this."
     notes = shown.notes("attribution", small=SMALL_SHARE)
     return shown.text_table("Bottleneck analysis", table, _cells, notes, none)
 
 
 def _cells(row: Row) -> dict[str, str]:
-    cells = {"runs": str(row["runs"]), "rounds": str(row["rounds"])}
-    cells["step_time_s"] = f"{row['step_time_s']:.5f}"
+    cells = {"runs": str(row["runs"]), "step_time_s": f"{row['step_time_s']:.5f}"}
     for part in PARTS:
         value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)
         cells[part] = "" if pd.isna(value) else f"{value:.0%}"

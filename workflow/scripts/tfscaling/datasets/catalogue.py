@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfscaling.datasets import downloads, formats, image_files
+from tfscaling.datasets import downloads, formats
 from tfscaling.datasets.formats import Nest as Nest
 from tfscaling.files import atomic
 from tfscaling.record import crashes, prepared_data
@@ -93,7 +93,7 @@ def _parts(x: Nest, y: Nest, weights: Nest | None) -> tuple[Nest, ...]:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset, from a folder of files or generated."""
+    """A dataset, from a folder of files or from a custom function."""
 
     description: str
     #: `fingerprint` of the published arrays; None for a custom function.
@@ -104,8 +104,8 @@ class Dataset:
     read: Callable[[Path], dict[str, np.ndarray]]
     #: Tried in order; the name goes to the provenance.
     sources: Mapping[str, downloads.Source] = field(default_factory=dict)
-    #: For data that no file holds: (name of the source, function).
-    generated: tuple[str, Callable[[], dict[str, np.ndarray]]] | None = None
+    #: The custom function, without its parameters.
+    function: Callable[[], dict[str, np.ndarray]] | None = None
     #: (height, width) or (height, width, channels); None if it is not known.
     image_shape: tuple[int, ...] | None = None
 
@@ -148,15 +148,6 @@ DATASETS: dict[str, Dataset] = {
         },
         image_shape=(32, 32, 3),
     ),
-    "synthetic_imagenet": Dataset(
-        "1,536 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
-        " classes: for speed, not for accuracy.",
-        "29cb6e55ddd9a5eff37a1227f2447913c36a2eba948375cbadd9bb0e04a649ec",
-        image_files.NOISE_EXAMPLES["train"],
-        formats.npz,
-        generated=("synthetic", image_files.noise),
-        image_shape=(224, 224, 3),
-    ),
 }
 
 #: Training examples of each dataset that has a name: what planning knows of them.
@@ -172,8 +163,8 @@ def get(name: str, parameters: Given = NOTHING) -> Dataset:
     """
     if not user_code.is_reference(name):
         return DATASETS[name]
-    function = ("function", lambda: _from_function(name, parameters))
-    return Dataset("From a custom function.", None, None, formats.npz, generated=function)
+    function = partial(_from_function, name, parameters)
+    return Dataset("From a custom function.", None, None, formats.npz, function=function)
 
 
 def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
@@ -341,7 +332,7 @@ def _readers(dataset: Dataset, path: Path | None) -> dict[str, Callable[[], dict
             return dataset.read(folder)
 
     readers = {name: partial(from_source, source) for name, source in dataset.sources.items()}
-    return readers | dict([dataset.generated] if dataset.generated else [])
+    return readers | ({"function": dataset.function} if dataset.function else {})
 
 
 def load(

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-#: Batches of 32 and 64 divide it for 1, 2, 3, 4, 6, 8, 12 and 24 replicas, 128 for up to 12.
-NOISE_EXAMPLES = {"train": 1536, "test": 128}
 #: As many as batches of 32 and 64 divide for 1, 2, 3, 4, 6, 8, 12 and 24 replicas.
 TRAIN_EXAMPLES, TEST_EXAMPLES = 1536, 192
 #: Files of each part. Each worker takes every n-th: as many workers as divide it have equal parts,
@@ -78,20 +76,6 @@ def data(
         return images.batch(context.per_worker_batch_size)
 
     return part("train"), part("test")
-
-
-def noise() -> dict[str, np.ndarray]:
-    """Arrays of noise in ImageNet's shape, for speed: accuracy stays at chance.
-
-    Images uint8 (1536, 224, 224, 3) and (128, 224, 224, 3), labels int32 below 1000. The stream of
-    NumPy's RandomState never changes: the same bytes on every machine.
-    """
-    random, arrays = np.random.RandomState(0), {}
-    for part, examples in NOISE_EXAMPLES.items():
-        pixels = np.frombuffer(random.bytes(examples * _CROP * _CROP * 3), np.uint8)
-        arrays[f"x_{part}"] = pixels.reshape(examples, _CROP, _CROP, 3)
-        arrays[f"y_{part}"] = random.randint(0, 1000, examples).astype("<i4")
-    return arrays
 
 
 def _example(jpeg: bytes, label: int) -> bytes:

@@ -39,10 +39,13 @@ REFUSED = "refused"
 TIME_LIMIT = "time limit"
 
 
-class CostedRow(Point, frozen=True, kw_only=True):
-    """What is still to do at a point, or an excluded point: neither sizes nor a duration.
+class PlanRow(Point, frozen=True, kw_only=True):
+    """Runs of a point that are still to do for the same reason, or an excluded point.
 
-    `duration_s` is for one run; `node_hours` and `cost_usd` are for all runs of the row.
+    `duration_s` is for one run; `node_hours` and `cost_usd` are for all runs of the row. An
+    excluded point has neither runs nor sizes. `submission` says how a run is submitted, `starts`
+    when Slurm would start one, and `slurm` why it would start none. `wait_bound_s` holds for 95 %
+    of similar jobs by the partition's history; None if that is unknown.
     """
 
     devices: str
@@ -55,30 +58,16 @@ class CostedRow(Point, frozen=True, kw_only=True):
     duration_from: str | None = None
     node_hours: float | None = None
     cost_usd: float | None = None
+    runs: int | None = None
+    submission: str | None = None
+    starts: str | None = None
+    slurm: str | None = None
+    wait_bound_s: float | None = None
 
     @property
     def point(self) -> Point:
         """The point alone."""
         return msgspec.convert(self.axes, Point)
-
-
-class PlanRow(CostedRow, frozen=True, kw_only=True):
-    """One run."""
-
-    repeat: int | None = None
-
-
-class PointRow(CostedRow, frozen=True, kw_only=True):
-    """Runs of a point that are alike; None of an excluded point.
-
-    `submission` says how a run is submitted, `starts` when Slurm would start one, and `slurm` what
-    it says of those that it would not start.
-    """
-
-    runs: int | None = None
-    submission: str | None = None
-    starts: str | None = None
-    slurm: str | None = None
 
     @property
     def is_refused(self) -> bool:
@@ -86,12 +75,17 @@ class PointRow(CostedRow, frozen=True, kw_only=True):
         return self.starts == REFUSED
 
     @property
+    def is_measured(self) -> bool:
+        """Whether valid runs have shown its duration."""
+        return (self.duration_from or "").startswith("measured")
+
+    @property
     def is_sbatch(self) -> bool:
         """Whether its runs are submitted to Slurm."""
         return (self.submission or "").startswith("sbatch ")
 
 
-def of_other_work(rows: Iterable[CostedRow], recipes: Mapping[str, Recipe]) -> list[str]:
+def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> list[str]:
     """Recipes whose configurations train different numbers of examples by what the recipe says."""
     shapes: dict[str, set[tuple[object, ...]]] = {}
     for row in rows:
@@ -103,7 +97,7 @@ def of_other_work(rows: Iterable[CostedRow], recipes: Mapping[str, Recipe]) -> l
 
 
 #: Of the file: what is to do first.
-COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PointRow.__struct_fields__)))
+COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PlanRow.__struct_fields__)))
 
 
 @dataclass(frozen=True)
@@ -136,7 +130,7 @@ class SearchCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows`: the runs still to do, extra repeats included, and the excluded points.
+    """`rows`: the runs still to do, extra repeats included, and then the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     Runs that a search no longer needs are no rows of the plan. `stale` runs of other code or data
@@ -154,7 +148,7 @@ class Plan:
 
     @property
     def runs(self) -> list[PlanRow]:
-        """The runs that are still to do, or may have to be."""
+        """The rows of runs that are still to do, or may have to be."""
         return [row for row in self.rows if row.feasibility != EXCLUDED]
 
     @property
@@ -163,14 +157,14 @@ class Plan:
         return [row for row in self.rows if row.feasibility == IF_NEEDED]
 
 
-def total(runs: Sequence[PlanRow]) -> Total:
+def total(rows: Sequence[PlanRow]) -> Total:
     """Sums over rows of runs."""
     return Total(
-        len(runs),
-        sum(row.node_hours or 0.0 for row in runs),
-        sum(row.cost_usd or 0.0 for row in runs),
-        sum(row.duration_s or 0.0 for row in runs),
-        tuple(dict.fromkeys(row.platform for row in runs if row.cost_usd is None)),
+        sum(row.runs or 0 for row in rows),
+        sum(row.node_hours or 0.0 for row in rows),
+        sum(row.cost_usd or 0.0 for row in rows),
+        sum((row.runs or 0) * (row.duration_s or 0.0) for row in rows),
+        tuple(dict.fromkeys(row.platform for row in rows if row.cost_usd is None)),
     )
 
 
@@ -199,7 +193,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     wanted = tuple(replace(run, extra_repeat=False) for run in selected)
     table, _ = runs_table.run_tables(wanted, runs_dir)
     estimates: dict[Point, Estimate] = {}
-    rows, kept, unneeded = [], 0, 0
+    due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
+    kept, unneeded = 0, 0
     states = (table[column] for column in ("status", "reason", "record"))
     searches = searches_of(planned, runs_dir)
     searched = {point: search for search in searches for point in search.points.values()}
@@ -216,18 +211,20 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             continue
         if point not in estimates:
             estimates[point] = _estimate(run, config, runs_dir, shorts.get(point))
-        rows.append(_row(run, f"{status}: {one_line(reason)}", estimates[point]))
-    finished = len(selected) - len(rows) - kept - unneeded
+        feasibility = IF_NEEDED if run.is_conditional else RUNS
+        due.setdefault((point, feasibility, f"{status}: {one_line(reason)}"), []).append(run)
+    rows = [_row(runs, *alike, estimates[alike[0]]) for alike, runs in due.items()]
+    finished = len(selected) - sum(map(len, due.values())) - kept - unneeded
     rows += [_excluded_row(out, config) for out in planned.excluded if is_selected(out.point)]
-    due = {run.spec.point: run for run in planned.runs} if searches else {}
-    takes = {p: estimates.get(p) or _estimate(due[p], config, runs_dir) for p in searched}
+    first = {run.spec.point: run for run in planned.runs} if searches else {}
+    takes = {p: estimates.get(p) or _estimate(first[p], config, runs_dir) for p in searched}
     return Plan(
         rows,
         finished,
         len(planned.runs) - len(selected),
         kept,
         attempts.spent(table.to_dict("records")),
-        [_cost_of(search, due, takes) for search in searches],
+        [_cost_of(search, first, takes) for search in searches],
         float((table["execution_time_s"] - table["train_time_s"]).min()),
     )
 
@@ -239,21 +236,24 @@ def _estimate(
     return estimate(run.spec, runs_dir, limit_s, short)
 
 
-def _row(run: PlannedRun, reason: str, estimated: Estimate) -> PlanRow:
-    spec, shape, duration_s = run.spec, run.spec.geometry, estimated.duration_s
+def _row(
+    runs: Sequence[PlannedRun], point: Point, feasibility: str, reason: str, estimated: Estimate
+) -> PlanRow:
+    spec, shape, duration_s = runs[0].spec, point.geometry, estimated.duration_s
+    price, all_s = runs[0].usd_per_node_hour, len(runs) * duration_s
     return PlanRow(
-        **msgspec.structs.asdict(spec.point),
-        repeat=spec.repeat,
+        **msgspec.structs.asdict(point),
         devices=platforms.device_kind(shape.gpus_per_node, spec.measured.devices),
-        feasibility=IF_NEEDED if run.is_conditional else RUNS,
+        feasibility=feasibility,
         reason=reason,
         tasks=shape.tasks,
         gpus=shape.gpus,
         cpus_per_task=spec.cpus_per_task,
         duration_s=duration_s,
         duration_from=estimated.source,
-        node_hours=shape.nodes * duration_s / 3600.0,
-        cost_usd=platforms.run_cost_usd(run.usd_per_node_hour, shape.nodes, duration_s),
+        node_hours=shape.nodes * all_s / 3600.0,
+        cost_usd=platforms.run_cost_usd(price, shape.nodes, all_s),
+        runs=len(runs),
     )
 
 
@@ -374,9 +374,9 @@ def budget_refusal(
     return next(iter(budget_problems(config, made.runs, sources)), None)
 
 
-def budget_problems(config: Config, runs: Sequence[PlanRow], sources: Sources = ()) -> list[str]:
+def budget_problems(config: Config, rows: Sequence[PlanRow], sources: Sources = ()) -> list[str]:
     """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
-    sums, budget = total(runs), config.budget
+    sums, budget = total(rows), config.budget
     found = []
     if budget.usd is not None and sums.unpriced:
         name = sums.unpriced[0]
@@ -392,28 +392,10 @@ def budget_problems(config: Config, runs: Sequence[PlanRow], sources: Sources = 
             continue
         estimated = math.ceil(round(100 * value, 6)) / 100
         reason = (
-            f"the {len(runs)} runs still to do are estimated at {estimated:.2f} {unit} "
+            f"the {sums.runs} runs still to do are estimated at {estimated:.2f} {unit} "
             f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
             "budget, or fewer runs in the grid"
         )
         shown = int(limit) if limit.is_integer() else limit
         found.append(problem(["budget", key], shown, reason, sources))
     return found
-
-
-def of_points(rows: Iterable[PlanRow]) -> list[PointRow]:
-    """The rows of a plan with the runs together that differ in their repeat alone."""
-    groups: dict[tuple[object, ...], list[PlanRow]] = {}
-    for row in rows:
-        alike = (*row.axes.values(), row.feasibility, row.reason)
-        groups.setdefault(alike, []).append(row)
-    return [_of_point(runs) for runs in groups.values()]
-
-
-def _of_point(runs: Sequence[PlanRow]) -> PointRow:
-    fields, sums = msgspec.structs.asdict(runs[0]), total(runs)
-    if fields.pop("repeat") is None:
-        return PointRow(**fields)
-    fields["node_hours"] = sums.node_hours
-    fields["cost_usd"] = None if sums.unpriced else sums.cost_usd
-    return PointRow(**fields, runs=len(runs))

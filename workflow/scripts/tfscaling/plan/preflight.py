@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import types
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -21,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from tfscaling.plan import sweep_jobs
-from tfscaling.plan.costed_plan import REFUSED, PointRow
+from tfscaling.plan.costed_plan import REFUSED, PlanRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Config
@@ -161,31 +160,23 @@ def read(status: int, words: str) -> Answer:
     return Answer(refusal=one_line(said) or f"sbatch ended with exit status {status}")
 
 
-class Verdict(NamedTuple):
-    """Whether a sweep may start: `refusal` says why not."""
-
-    refusal: str = ""
-    #: What Slurm says of each point that it refuses.
-    refused: Mapping[Point, str] = types.MappingProxyType({})
-
-
-def verdict(points: Iterable[Point], config: Config, how: Submission) -> Verdict:
-    """Slurm's verdict on the jobs of these points, as they are to be submitted."""
+def refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
+    """Why Slurm would refuse the jobs of these points, as they are to be submitted, or ""."""
     asked = requests(points, config, how)
     if not asked:
-        return Verdict()
+        return ""
     try:
         answers = ask(asked.values())
     except NoSlurmError as error:
-        return Verdict(str(error))
+        return str(error)
     of_points = {point: answers[request] for point, request in asked.items()}
     refused = {point: a.refusal for point, a in of_points.items() if a.refusal}
     if not refused:
-        return Verdict()
+        return ""
     lines = ["Slurm refuses what these configurations request:"]
     for line, point in by_words(refused.items()):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
-    return Verdict("\n".join([*lines, ADVICE]), refused=refused)
+    return "\n".join([*lines, ADVICE])
 
 
 def by_words(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
@@ -199,7 +190,7 @@ def by_words(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
     ]
 
 
-def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
+def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
     """The rows with Slurm's answers: when it would start a run of each, or why not.
 
     Raises NoSlurmError.
@@ -210,7 +201,7 @@ def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[Poi
     return [answered(row, answers[asked[row.point]], now) if row.runs else row for row in rows]
 
 
-def answered(row: PointRow, answer: Answer, now: datetime.datetime) -> PointRow:
+def answered(row: PlanRow, answer: Answer, now: datetime.datetime) -> PlanRow:
     """The row with Slurm's answer; `now` is this machine's local time, as the answer's is."""
     if answer.refusal:
         return replace(row, starts=REFUSED, slurm=answer.refusal)

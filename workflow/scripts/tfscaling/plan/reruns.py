@@ -36,23 +36,15 @@ class Reruns:
         records = {f"runs/{path}/{run_record.RECORD}" for path in self._stale_runs}
         return frozenset(f"{self.results}/{file}" for file in data | records)
 
-    @functools.cached_property
-    def brought_back(self) -> frozenset[str]:
-        """Records that count again and were put in their places.
+    def bring_back(self) -> None:
+        """Put records that count again in their places.
 
         The runs that were to replace them failed or were cut off, and parameters, code and data
         match the record.
         """
         specs = [run.spec for run in self.runs.values()]
-        folders = run_states.to_bring_back(specs, self.results / "runs")
-        records = [self.results / "runs" / path / run_record.RECORD for path in folders]
-        for record in records:
-            attempts.restore_backup(record)
-        return frozenset(map(str, records))
-
-    def is_made(self, path: str) -> bool:
-        """Whether the run has a record of the planned parameters."""
-        return not run_states.to_make([self.runs[path].spec], self.results / "runs")
+        for path in run_states.to_bring_back(specs, self.results / "runs"):
+            attempts.restore_backup(self.results / "runs" / path / run_record.RECORD)
 
     def keep_earlier(self, to_do: Collection[str]) -> None:
         """Keep the records that jobs with these outputs replace, and no others.

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfscaling.record import attempts, crashes, run_record, run_states
+from tfscaling.record import attempts, crashes, run_record
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
 from tfscaling.spec import run_spec
@@ -112,7 +112,6 @@ class SlurmSweep:
     """
 
     specs: Mapping[str, RunSpec]
-    runs_dir: Path
 
     def is_finished(self, output: Path, number: str) -> bool:
         """Whether the record was made by Slurm's job of this number.
@@ -141,16 +140,14 @@ class SlurmSweep:
                 folder.mkdir(parents=True, exist_ok=True)
                 run_record.write_json(output, _unfit(spec, last, number, text))
                 return
-        failure = FailureReport(
-            axes=spec.axes,
-            attempt=max(attempts.numbers(folder), default=1),
-            cause=Cause(kind=_KINDS.get(state, "launcher_failed"), message=text),
-            parameters_hash=spec.parameters_hash,
-        )
-        with contextlib.suppress(OSError):  # a full disk, which the console has reported
-            folder.mkdir(parents=True, exist_ok=True)
-            for place in filter(None, (last, folder)):
-                attempts.write_failure(place, failure)
+        cause = Cause(kind=_KINDS.get(state, "launcher_failed"), message=text)
+        _write(cause, spec, *filter(None, (last, folder)))
+
+    def refused(self, output: Path, words: str) -> None:
+        """Write a failure report with sbatch's words."""
+        if spec := self.specs.get(str(output)):
+            cause = Cause(kind="launch_failed", message=f"sbatch refused it: {words}")
+            _write(cause, spec, output.parent)
 
     def fails_again(self, output: Path) -> bool:
         return is_lasting(output)
@@ -181,12 +178,19 @@ class SlurmSweep:
         """Drop the record that the output replaces."""
         attempts.drop_backup(output)
 
-    def note(self, words: Mapping[Path, str]) -> None:
-        """Write the notes for the tables."""
-        runs = self.specs
-        found = {runs[str(file)].path: said for file, said in words.items() if str(file) in runs}
-        with contextlib.suppress(OSError):  # a full disk must not end the sweep
-            run_states.write_queue_notes(self.runs_dir, runs.values(), found)
+
+def _write(cause: Cause, spec: RunSpec, *folders: Path) -> None:
+    """Write a failure report to the run's folder, the last one, and to others."""
+    failure = FailureReport(
+        axes=spec.axes,
+        attempt=max(attempts.numbers(folders[-1]), default=1),
+        cause=cause,
+        parameters_hash=spec.parameters_hash,
+    )
+    with contextlib.suppress(OSError):  # a full disk, which the console has reported
+        folders[-1].mkdir(parents=True, exist_ok=True)
+        for folder in folders:
+            attempts.write_failure(folder, failure)
 
 
 def _unfit(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotFit:

@@ -2,19 +2,18 @@
 
 The Slurm executor plugin makes the sbatch line; nothing is submitted, and Slurm is not asked. No
 other module of the library uses Snakemake and the plugin beyond their documented interfaces, which
-tests/unit/plan/test_undocumented_interfaces.py lists.
+tests/unit/test_private_uses.py lists.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -28,24 +27,11 @@ from tfscaling.spec.platforms import Resource
 from tfscaling.spec.run_spec import RunSpec
 
 if TYPE_CHECKING:
-    from tfscaling.plan.costed_plan import PointRow  # loads pandas
+    from tfscaling.plan.costed_plan import PlanRow  # loads pandas
 
 #: Names of executors: the project's own plugins, and all that submit to Slurm.
 FOLLOWING = ("slurm-sweep", "slurm-allocation")
 SLURM = ("slurm", *FOLLOWING)
-
-
-class Job(Protocol):
-    """A job of Snakemake."""
-
-    @property
-    def input(self) -> Iterable[str]: ...
-
-    @property
-    def output(self) -> Iterable[str]: ...
-
-    @property
-    def is_checkpoint(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -70,30 +56,39 @@ class SweepJobs:
         return f"{self.results}/runs/{path}/{run_record.RECORD}"
 
     def settle(self, reruns: Reruns, contents: Mapping[str, bytes]) -> None:
-        """Force the jobs of outdated outputs, and let Snakemake forget jobs that were cut off.
+        """Force the jobs of outdated outputs, as --forcerun does; bring records back.
 
-        `contents` maps files to what they should contain. A job that was cut off need not be
-        repeated if its record exists: records are complete or missing, and contain their
-        parameters. To be called while Snakemake builds its graph of jobs.
+        `contents` maps files to what they should contain. To be called while Snakemake builds its
+        graph of jobs, by its main process.
         """
-        if not self.workflow.is_main_process:
-            return
-        from snakemake.io import IOFile  # type: ignore[import-untyped]  # not for the stages, which load no Snakemake
+        existing = {file: Path(file).read_bytes() for file in contents if Path(file).exists()}
+        changed = {file for file, content in existing.items() if content != contents[file]}
+        reruns.bring_back()
+        self.workflow.dag.forcefiles.update(changed | reruns.outdated)
 
-        memory, records = self.workflow.persistence, {self.record(p): p for p in self.runs}
-        cut_off = memory._filter_incomplete_keys(records) - reruns.brought_back
-        # a job in Slurm's queue may leave a missing record before Snakemake looks
-        forgotten = {r for r in cut_off if not os.path.exists(r) or reruns.is_made(records[r])}
-        for record in reruns.brought_back | forgotten:
-            memory.cleanup_metadata(IOFile(record))
-        changed = {
-            file
-            for file, content in contents.items()
-            if os.path.exists(file) and Path(file).read_bytes() != content
-        }
-        self.workflow.dag.forcefiles.update(changed | reruns.outdated)  # as --forcerun does
+    @property
+    def executor(self) -> str:
+        """The name of the executor."""
+        return str(self.workflow.executor_plugin.name)
 
-    def to_do(self) -> list[Job]:
+    @property
+    def settings(self) -> Any:
+        """The settings of the executor."""
+        return self.workflow.executor_settings
+
+    @property
+    def deploys_software(self) -> bool:
+        """Whether Snakemake gives the jobs a separate environment."""
+        return bool(self.workflow.deployment_settings.deployment_method)
+
+    def follow(
+        self, sweep: Any, clusters: Iterable[str | None], log: Callable[[str], None]
+    ) -> None:
+        """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
+        workdir = str(self.workflow.workdir_init)
+        self.workflow.executor_plugin.executor.follow(sweep, workdir, clusters, log)
+
+    def to_do(self) -> list[Any]:
         """The jobs that have not finished; of a plan and of partial tables none."""
         return list(self.workflow.dag.needrun_jobs())
 
@@ -110,6 +105,14 @@ class SweepJobs:
                     found[self.record(path)] = run.spec
         return found
 
+    def finished_to_repeat(self) -> Iterator[tuple[RunSpec, str]]:
+        """Finished runs to do, each with an input for whose sake it is repeated."""
+        for job in self.to_do():
+            spec = self.specs.get(output := str(next(iter(job.output), "")))
+            if spec is not None and Path(output).exists():
+                renewed = self.workflow.dag.reason(job).updated_input_run & set(job.input)
+                yield from ((spec, str(file)) for file in renewed)
+
     def may_repeat(self) -> bool:
         """Whether rounds to do may ask for extra repeats."""
         return any(job.is_checkpoint for job in self.to_do())
@@ -122,11 +125,6 @@ class SweepJobs:
             job.is_checkpoint or not self.specs.keys().isdisjoint(map(str, job.output))
             for job in self.to_do()
         )
-
-    @property
-    def leave_this_machine(self) -> bool:
-        """Whether jobs are submitted."""
-        return not self.workflow.local_exec
 
 
 HERE = "runs on this machine"
@@ -168,10 +166,10 @@ def describe(workflow: Any, rule: str = "train") -> Submission:
     return msgspec.json.decode(msgspec.json.encode(described, enc_hook=str), type=Submission)
 
 
-def submitted(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
+def submitted(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
     """The rows with the `submission` of their runs: the sbatch line, or that there is none."""
 
-    def line(row: PointRow) -> str:
+    def line(row: PlanRow) -> str:
         platform = config.platforms[row.platform]
         if how.executor in SLURM:
             return sbatch_line(platforms.slurm_resources(platform, row.geometry), RUN, how)

@@ -9,9 +9,9 @@ import contextlib
 import math
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -61,22 +61,6 @@ class Observer(NamedTuple):
             raise ObservationError(path, error) from error
 
 
-def _each_line(path: Path, lines: Iterable[tuple[int, Any]], add: Callable[[Any], None]) -> None:
-    """Add numbered lines to a report. Raises ObservationError with the line that is wrong."""
-    for number, line in lines:
-        try:
-            add(line)
-        except ValueError as error:
-            raise ObservationError(path, error, number) from error
-
-
-def _output_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(errors="replace").splitlines()
-    except OSError as error:
-        raise ObservationError(path, f"no output: {error.strerror}") from error
-
-
 # Events: one JSON object a line, with totals since the program's start, from `workflow/observe` or
 # a program in any language.
 
@@ -123,7 +107,12 @@ def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
         ) from None
     found = _Events()
     *lines, rest = content.split(b"\n")
-    _each_line(path, ((n, line) for n, line in enumerate(lines, 1) if line.strip()), found.add)
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.strip():
+                found.add(line)
+        except ValueError as error:
+            raise ObservationError(path, error, number) from error
     return found.observed((f"{path.name} ends with half a line",) if rest else ())
 
 
@@ -248,7 +237,7 @@ def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
     Successive matches are the values of successive epochs. `test_loss` and the like are from
     evaluations on held-out examples; `steps` and `examples` are totals of the rank.
     """
-    lines = _output_lines(path)
+    lines = path.read_text(errors="replace").splitlines()
     found = {name: _matches(path, lines, name, pattern) for name, pattern in patterns.items()}
     steps, examples = (_total(patterns, found, name) for name in ("steps", "examples"))
     epochs = _successive({n: v for n, v in found.items() if held_out_name(n) is None})

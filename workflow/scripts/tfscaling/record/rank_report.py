@@ -204,9 +204,6 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
 class Execution(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of an epoch in one call of a compiled function.
 
-    Where replicas average their weights every few steps, all steps up to and with an average; only
-    the very first call is separate.
-
     `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
     """
 
@@ -215,19 +212,6 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     steps: int
     duration_s: float
     input_wait_s: float = 0.0
-
-
-class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
-    """Mean seconds of a step in each of four ways.
-
-    Real input is the training's input; kept is a batch that is on the devices already. Alone is
-    forward and backward pass without all-reduce and update.
-    """
-
-    real_s: float
-    kept_s: float
-    real_alone_s: float
-    kept_alone_s: float
 
 
 class WentOn(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,8 +247,6 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     steps: tuple[Execution, ...]
     compute_steps: tuple[float, ...] = ()
     """Seconds of steps of computation alone."""
-    attribution: tuple[AttributionRound, ...] = ()
-    """Empty unless the recipe asks for it."""
     weights_sha256: str = ""
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""

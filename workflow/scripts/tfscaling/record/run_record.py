@@ -68,9 +68,6 @@ class Derived(Part, frozen=True, kw_only=True):
     global_batch_size: Examples
     steps_per_epoch: Positive | None
     """Null if a user's program does not tell."""
-    synchronisations_per_epoch: int | None = None
-    """How often the replicas exchange gradients or weights in an epoch; null with parameter
-    servers, for a program, and in older records."""
 
 
 class Use(Part, frozen=True, kw_only=True):
@@ -111,31 +108,6 @@ class Computation(Part, frozen=True, kw_only=True):
     """Its host."""
 
 
-class StepParts(Part, frozen=True, kw_only=True):
-    """The parts of a step in a round, in seconds; noise can make one slightly negative."""
-
-    input_s: float
-    """What real input adds, with and without the rest."""
-    computation_s: float
-    """Forward and backward pass alone of the median rank, of an even number of ranks the faster one
-    in the middle."""
-    stragglers_s: float
-    """What they take on the slowest rank above the median one."""
-    communication_s: float
-    """What all-reduce and the update of the weights add, with and without real input."""
-
-
-class Attribution(Part, frozen=True, kw_only=True):
-    """What holds a step back: its parts, measured in rounds after the training."""
-
-    rounds: Annotated[tuple[StepParts, ...], Meta(min_length=1)]
-    """The parts of a step in each round."""
-    input_rank: int
-    """The rank whose input adds most to its steps."""
-    input_host: str
-    """Its host."""
-
-
 class HeldOut(Part, frozen=True, kw_only=True):
     """An evaluation on held-out examples within an epoch."""
 
@@ -163,8 +135,6 @@ class Metrics(Computation, frozen=True, kw_only=True):
     input_wait_s: float | None = None
     """Part of a step in which the rank that waits longest waits for its pipeline - mean over the
     steps after the first; null for arrays, which are in memory."""
-    attribution: Attribution | None = None
-    """Null unless the recipe requests it."""
     throughput_examples_per_s: float | None
     """Examples of all steps after the first execution over train_time_s, without padding; null if
     there was no other."""
@@ -511,7 +481,11 @@ def parse(
 
 
 #: Part of a record, "" for the record itself → keys that older records have and nothing reads.
-_REMOVED = {"": ("node_check",), "metrics": ("gradient_noise_scale", "gradient_norms")}
+_REMOVED = {
+    "": ("node_check",),
+    "derived": ("synchronisations_per_epoch",),
+    "metrics": ("attribution", "gradient_noise_scale", "gradient_norms"),
+}
 
 
 def _without_removed(content: bytes) -> bytes:

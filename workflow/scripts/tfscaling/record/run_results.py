@@ -380,7 +380,6 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
         test_accuracy=chief.test_accuracy,
         step_time_s=step_time_s,
         input_wait_s=statistics.fmean(waited) if any(waited) else None,
-        attribution=step_estimates.attribution(reports),
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         flops_per_example=chief.flops_per_example,
         examples_trained=chief.examples_trained,
@@ -547,7 +546,6 @@ def build(
 
     The caller adds whether the run resumed from a checkpoint.
     """
-    steps = steps_per_epoch(reports)
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,
         trainer_version=spec.trainer_version,
@@ -559,8 +557,7 @@ def build(
             replicas=spec.replicas,
             per_replica_batch_size=spec.per_replica_batch_size,
             global_batch_size=spec.global_batch_size,
-            steps_per_epoch=steps,
-            synchronisations_per_epoch=_synchronisations(spec, steps),
+            steps_per_epoch=steps_per_epoch(reports),
         ),
         parameters=spec.parameters,
         parameters_hash=spec.parameters_hash,
@@ -592,13 +589,6 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
     if chief.went_on is not None and chief.went_on.steps_per_epoch:
         return chief.went_on.steps_per_epoch
     return max(e.first_step + e.steps for e in chief.steps if e.epoch == 1)
-
-
-def _synchronisations(spec: RunSpec, steps: int | None) -> int | None:
-    """Exchanges between the replicas in an epoch of this many steps."""
-    if spec.recipe.program or steps is None or len(spec.jobs) > 1:
-        return None
-    return steps if spec.replicas > 1 else 0
 
 
 def validity(checks: Sequence[str], divergence: str = "") -> Validity:

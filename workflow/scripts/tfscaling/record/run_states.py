@@ -1,8 +1,7 @@
 """The state of a planned run: whether it counts, or why it does not.
 
 A run is stale if its record was made with other parameters, by other user code or from other data
-than planned now; it is in no median. A change of user code reruns nothing by itself. Slurm's
-reasons for runs without a record are in one file next to the folder of runs, for all studies.
+than planned now; it is in no median. A change of user code reruns nothing by itself.
 """
 
 from __future__ import annotations
@@ -11,12 +10,9 @@ import enum
 import functools
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
-from tfscaling.files import atomic
 from tfscaling.record import attempts, prepared_data, run_record
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord
 from tfscaling.spec import run_spec, user_code
@@ -24,7 +20,6 @@ from tfscaling.spec.run_spec import RunSpec
 from tfscaling.spec.user_code import Checksums, Code
 
 _EARLIER = f"{attempts.BACKUP_PREFIX}{run_record.RECORD}"
-_QUEUE_NOTES = "queue.json"
 #: Hexadecimal digits of a checksum that a message shows.
 _SHOWN = 12
 
@@ -77,14 +72,10 @@ def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
     """
     environment = record.environment
     prepared_by = environment.dataset.user_code if environment.dataset else {}
-    return changed_code(
+    made_by = (
         (environment.user_code, user_code.of_run(spec)),
         (prepared_by, user_code.of_names(spec.dataset)),
     )
-
-
-def changed_code(*made_by: tuple[Checksums, Code]) -> str:
-    """Which files of the code differ from its checksums in a record, or an empty text."""
     found: dict[str, str] = {}
     for used, code in made_by:
         if used and (here := now(code, Path.cwd())):  # missing code cannot be compared
@@ -171,39 +162,3 @@ def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[
                 f"again with {RERUN_STALE}"
             )
     return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]
-
-
-class QueueNotes(msgspec.Struct, frozen=True):
-    """Folder of a run, or of a point for all its runs → Slurm's words."""
-
-    words: dict[str, str] = {}
-
-    def of(self, spec: RunSpec) -> str:
-        """What Slurm said of a run, or ""."""
-        return self.words.get(spec.path) or self.words.get(spec.point.path) or ""
-
-
-_QUEUE_DECODER = msgspec.json.Decoder(QueueNotes)
-
-
-def read_queue_notes(runs_dir: Path) -> QueueNotes:
-    """The notes; none if there is no file, or a broken one."""
-    try:
-        return _QUEUE_DECODER.decode(runs_dir.with_name(_QUEUE_NOTES).read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return QueueNotes()
-
-
-def write_queue_notes(runs_dir: Path, runs: Collection[RunSpec], words: Mapping[str, str]) -> None:
-    """Replace the notes on these runs and their points; without any notes there is no file."""
-    own = {path for spec in runs for path in (spec.path, spec.point.path)}
-    others = {
-        path: said for path, said in read_queue_notes(runs_dir).words.items() if path not in own
-    }
-    notes = QueueNotes({**others, **words})
-    file = runs_dir.with_name(_QUEUE_NOTES)
-    if not notes.words:
-        file.unlink(missing_ok=True)
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(file, msgspec.json.encode(notes).decode())

@@ -1,13 +1,6 @@
-"""Estimates from the steps of a run: their parts, the whole training.
+"""Estimates from the steps of a run: the whole training of a short run.
 
-Parts of a step: after the training each rank makes blocks of steps in four ways, in a random order
-that is the same on all ranks, in several rounds. Forward and backward pass of the median rank are
-computation (with an even number of ranks, the faster one in the middle); the extra time of the
-slowest rank is waiting for it. Real input and synchronisation are left out one after the other, in
-both orders: each part is the mean of what it adds in the two. Batches are made while the ranks
-communicate, so simultaneous work is shared by both parts, and the longer one has the larger part.
-
-Short runs, which `stop_after_steps` ended: the whole training takes what the short run took, the
+A short run, which `stop_after_steps` ended: the whole training takes what the short run took, the
 remaining steps at the mean of those after the first execution, and the remaining turns of epochs
 and evaluations. Later changes, such as a machine that gets hot, are not in these steps. Where the
 steps change along the short run itself (a warm-up, a cache that fills), those after the change are
@@ -20,19 +13,14 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from tfscaling.record.phases import Phases
-from tfscaling.record.rank_report import (
-    AttributionRound,
-    Execution,
-    RankReport,
-    TrainingReport,
-)
-from tfscaling.record.run_record import Attribution, RunRecord, ShortRun, StepBlock, StepParts
+from tfscaling.record.rank_report import Execution, TrainingReport
+from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
 from tfscaling.spec.config import Recipe
 from tfscaling.spec.run_spec import RunSpec
 
@@ -45,70 +33,6 @@ CHANGE_MIN = 0.02
 CHANGE_ERRORS_MIN = 5.0
 #: Blocks before and after a change, at least.
 _BLOCKS_MIN = 3
-
-
-def attribution(reports: Sequence[RankReport]) -> Attribution | None:
-    """The parts of a step from what all ranks measured; None if it was not asked for."""
-    measured = {
-        (report.rank, report.host): report.attribution
-        for report in reports
-        if isinstance(report, TrainingReport) and report.attribution
-    }
-    if not measured:
-        return None
-    # without synchronisation each rank's own input shows, not the slowest rank's
-    inputs_s = {
-        rank: statistics.median(each.real_alone_s - each.kept_alone_s for each in own)
-        for rank, own in measured.items()
-    }
-    slowest = max(inputs_s, key=lambda rank: inputs_s[rank])
-    parts = _of_one_replica if _is_one_replica(reports) else _parts
-    return Attribution(
-        rounds=tuple(parts(of_ranks) for of_ranks in zip(*measured.values(), strict=True)),
-        input_rank=slowest[0],
-        input_host=slowest[1],
-    )
-
-
-def _is_one_replica(reports: Sequence[RankReport]) -> bool:
-    return all(r.replicas == 1 for r in reports if isinstance(r, TrainingReport))
-
-
-def _of_one_replica(of_ranks: Sequence[AttributionRound]) -> StepParts:
-    """The parts of a step of one replica: all but its input is computation.
-
-    The noise of the difference belongs to the input, also below 0.
-    """
-    (own,) = of_ranks
-    return StepParts(
-        input_s=own.real_s - own.kept_s,
-        computation_s=own.kept_s,
-        stragglers_s=0.0,
-        communication_s=0.0,
-    )
-
-
-def _parts(of_ranks: Sequence[AttributionRound]) -> StepParts:
-    """The parts of a step in one round; they sum to the step.
-
-    The ranks end a step together, so the mean of their durations is taken. It includes the wait for
-    the slowest rank's input, which is input and not communication.
-    """
-
-    def mean(seconds: Callable[[AttributionRound], float]) -> float:
-        return statistics.fmean(map(seconds, of_ranks))
-
-    alone_s = [each.kept_alone_s for each in of_ranks]
-    # a rank's own time: between two ranks lies a part of the wait for the slower one
-    middle_s, slowest_s = statistics.median_low(alone_s), max(alone_s)
-    fed_s = max(each.real_alone_s for each in of_ranks)
-    real_s, kept_s = mean(lambda each: each.real_s), mean(lambda each: each.kept_s)
-    return StepParts(
-        input_s=((real_s - kept_s) + (fed_s - slowest_s)) / 2,
-        computation_s=middle_s,
-        stragglers_s=slowest_s - middle_s,
-        communication_s=((kept_s - slowest_s) + (real_s - fed_s)) / 2,
-    )
 
 
 class Trend(NamedTuple):

@@ -350,9 +350,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     evaluation_interval_epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)] | None = None
     """The run evaluates after every n epochs, which a time to a target needs; null evaluates only
     at the end."""
-    attribution: bool = False
-    """If true, the run measures after the training, by some hundred steps, how much of a step is
-    input, computation, communication and slower ranks."""
     steps_per_execution: Annotated[int, number("steps", ge=1, le=1_000_000_000)] = 1
     """Steps in one call of the compiled training function. 1 keeps the time of every step; more
     saves a little time."""

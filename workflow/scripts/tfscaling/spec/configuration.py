@@ -47,8 +47,9 @@ REMOVED = {
     "gradient_accumulation_steps",
     "gradient_noise_scale": "this key was removed, without a replacement; delete it",
     "repeat_until": "this key was removed; raise `repeats`: finished runs are kept",
-    "all_reduce_benchmark": "this key was removed; delete it. A recipe's `attribution: true` "
-    "measures how much of a step is communication",
+    "attribution": "this key was removed; delete it: every run is analysed",
+    "all_reduce_benchmark": "this key was removed; delete it. The bottleneck analysis shows how "
+    "much of a step is communication",
     "log_folder": "this key was removed with `observe: tensorboard`; use `events` or `output`",
     **dict.fromkeys(
         ("node_check", "node_check_factor"),

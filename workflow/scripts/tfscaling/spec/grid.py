@@ -222,12 +222,12 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
     if not recipe.program:  # only a program knows how much it reads of its data
         dataset = registries.dataset(point.model, recipe)
         examples = registries.train_examples.get(dataset)
-        if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
+        if (beyond := _beyond_dataset(total, dataset, recipe, examples)) is not None:
             raise _ImpossibleError(beyond)
     return _Sizes(dataset, replicas, per_replica, total, strategy.jobs(geometry, servers))
 
 
-def beyond_dataset(
+def _beyond_dataset(
     global_batch: int, dataset: str, recipe: Recipe, examples: int | None
 ) -> str | None:
     """Why a global batch is larger than the examples that it is trained on, or None.

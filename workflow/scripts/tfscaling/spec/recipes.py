@@ -45,7 +45,6 @@ SHORT_RUN_TIMES_MIN = 20
 _ALL_REDUCE = f"single, mirrored, multi_worker_mirrored, {MPI_STRATEGY}"
 #: Keys without meaning for parameter servers → why.
 _NO_SERVERS = {
-    "attribution": "without which no step can be made",
     "checkpoint_every_epochs": "whose state is not written",
     "checkpoint_every_s": "whose state is not written",
     "stop_after_steps": "whose workers make steps at the same time: none has a separate time",

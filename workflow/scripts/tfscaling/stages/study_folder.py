@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,14 +23,12 @@ class StudyFolder:
     """The files of a study; config.json and manifest.json are in `details`.
 
     `results` holds the records that studies share, by default the folder above. `round` is the
-    round of extra repeats to assess, `other` the results to merge. Reading raises InputError and
-    OSError.
+    round of extra repeats to assess. Reading raises InputError and OSError.
     """
 
     folder: Path
     results: Path | None = None
     round: int = 0
-    other: Path | None = None
 
     @cached_property
     def config(self) -> Config:
@@ -53,13 +53,18 @@ class StudyFolder:
         """The folder of the tables of conclusions."""
         return self.details / "conclusions"
 
-    def emptied(self, name: str, is_needed: bool = True) -> Path:
-        """A folder in `details` without the files of an earlier start, which exists if needed."""
-        folder = self.details / name
-        shutil.rmtree(folder, ignore_errors=True)
-        if is_needed:
-            folder.mkdir()
-        return folder
+    @contextlib.contextmanager
+    def renewed(self, name: str, is_needed: bool = True) -> Iterator[Path]:
+        """An empty folder, which replaces the one in `details` after the block.
+
+        If it is not needed, the earlier one is only removed.
+        """
+        folder, made = self.details / name, self.details / f".{name}"
+        for each in (folder, made):
+            shutil.rmtree(each, ignore_errors=True)
+        made.mkdir()
+        yield made
+        made.rename(folder) if is_needed else made.rmdir()
 
     def table(self, name: str) -> Path:
         """The CSV file of a table or conclusion."""

@@ -86,9 +86,9 @@ def page(study: StudyFolder) -> None:
     html = render(results, text.title, text.columns, study.folder)
     atomic.write_text(study.folder / "report.html", html)
     is_needed = "svg" in study.config.export
-    folder = study.emptied("plots", is_needed)
-    for plot in results.plots if is_needed else ():
-        atomic.write_text(folder / f"{plot.name}.svg", plot.svg)
+    with study.renewed("plots", is_needed) as folder:
+        for plot in results.plots if is_needed else ():
+            atomic.write_text(folder / f"{plot.name}.svg", plot.svg)
     shutil.rmtree(study.folder / "partial", ignore_errors=True)
 
 

@@ -3,8 +3,8 @@
 INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
          input)
 OUTPUTS  in details/: plan.csv: one row per configuration with runs still to do and per excluded
-         one, with the answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses,
-         then the configurations, the sbatch lines, the sums and the budget;
+         one, with the answers of `sbatch --test-only` and `sacct`; plan.md, to read: first what
+         Slurm refuses, then the configurations, the sbatch lines, the sums and the budget;
          repeats/round=<n>.json
 """
 
@@ -27,9 +27,10 @@ from tfscaling.plan import (
     extra_repeats,
     local_checks,
     preflight,
+    queue_waits,
     sweep_jobs,
 )
-from tfscaling.plan.costed_plan import PointRow
+from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.record import run_record
 from tfscaling.record.run_states import RERUN_STALE
@@ -44,7 +45,7 @@ from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 ALLOCATION = "slurm-allocation"
 SHOWN = (
     *("runs", "tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
-    *("cost_usd", "feasibility", "submission", "starts"),
+    *("cost_usd", "feasibility", "submission", "starts", "wait_bound"),
 )
 SUBMITTED = (
     "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
@@ -77,7 +78,7 @@ def run(study: StudyFolder) -> None:
     print(text)
 
 
-def refused(row: PointRow) -> PointRow:
+def refused(row: PlanRow) -> PlanRow:
     """The row of a point whose GPUs would not be used."""
     reason = "no CUDA libraries"
     return replace(row, feasibility=costed_plan.REFUSED, reason=reason, starts=costed_plan.REFUSED)
@@ -85,23 +86,23 @@ def refused(row: PointRow) -> PointRow:
 
 def answered(
     made: costed_plan.Plan, config: Config, how: Submission
-) -> tuple[list[PointRow], list[str]]:
+) -> tuple[list[PlanRow], list[str]]:
     """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
-    rows = sweep_jobs.submitted(costed_plan.of_points(made.rows), config, how)
+    rows = sweep_jobs.submitted(made.rows, config, how)
     if how.executor not in sweep_jobs.SLURM:
         return rows, []
     held = [*allocations(rows, config)] if how.executor == ALLOCATION else []
     try:
-        rows = preflight.added(rows, config, how)
+        rows = queue_waits.added(preflight.added(rows, config, how), config, how)
     except preflight.NoSlurmError as error:
         return rows, [*held, f"Without Slurm's answer: {error}."]
     waiting = [row for row in rows if not row.is_refused]
     return rows, [*held, *(f"Slurm would let wait {line}" for line in said_by_slurm(waiting))]
 
 
-def allocations(rows: Iterable[PointRow], config: Config) -> Iterator[str]:
+def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
     """What each allocation takes if each run takes its time limit."""
-    found: dict[tuple[str | None, ...], list[PointRow]] = {}
+    found: dict[tuple[str | None, ...], list[PlanRow]] = {}
     for row in rows:
         at = config.platforms[row.platform]
         if row.runs and at.launcher != "local":
@@ -120,14 +121,14 @@ def allocations(rows: Iterable[PointRow], config: Config) -> Iterator[str]:
         )
 
 
-def said_by_slurm(rows: Iterable[PointRow]) -> list[str]:
+def said_by_slurm(rows: Iterable[PlanRow]) -> list[str]:
     """Slurm's words about points, one line for all points of a platform with the same words."""
     return [line for line, _ in preflight.by_words((row, row.slurm) for row in rows if row.slurm)]
 
 
 def markdown(
     made: costed_plan.Plan,
-    points: Sequence[PointRow],
+    points: Sequence[PlanRow],
     config: Config,
     warnings: Sequence[str] = (),
 ) -> str:
@@ -153,11 +154,12 @@ def markdown(
     return "\n".join(parts)
 
 
-def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTable:
+def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
     """One row per point; axes that are the same everywhere stand above."""
     values = {axis: {getattr(row, axis) for row in rows} for axis in NAMING if axis != "nodes"}
     fixed = {axis: found.pop() for axis, found in values.items() if len(found) == 1}
-    shown = [name for name in SHOWN if name != "starts" or any(row.starts for row in rows)]
+    has_starts = any(row.starts for row in rows)
+    shown = [name for name in SHOWN if has_starts or name not in ("starts", "wait_bound")]
     names = [*(axis for axis in NAMING if axis not in fixed), *shown]
     cells = ([cell(name, row, lines) for name in names] for row in rows)
     above = f"All: {', '.join(f'{axis} {value}' for axis, value in fixed.items())}."
@@ -165,7 +167,7 @@ def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTabl
     return TextTable.of(title, names, cells, (), above if fixed else "")
 
 
-def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
+def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
     if name == "feasibility" and row.is_refused:
         # Slurm's reasons are above the table
@@ -174,9 +176,10 @@ def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
     if name == "feasibility":
         started = not row.reason.startswith("missing: ")
         return row.feasibility + f" ({row.reason})" * started
-    value = getattr(row, "duration_s" if name == "duration" else name)
+    is_time = name in ("duration", "wait_bound")
+    value = getattr(row, f"{name}_s" if is_time else name)
     if value is None:
-        unknown = name == "cost_usd" and row.feasibility != costed_plan.EXCLUDED
+        unknown = name in ("cost_usd", "wait_bound") and row.feasibility != costed_plan.EXCLUDED
         return "unknown" if unknown else MISSING
     if name == "submission" and value in lines:
         return f"sbatch {lines[value]}"
@@ -185,7 +188,7 @@ def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
         return Number(f"{value} logical", value)
     if isinstance(value, str):
         return value
-    return clock(value) if name == "duration" else rounded(value, DIGITS.get(name, 0))
+    return clock(value) if is_time else rounded(value, DIGITS.get(name, 0))
 
 
 def clock(duration_s: float) -> Number:
@@ -194,13 +197,13 @@ def clock(duration_s: float) -> Number:
 
 
 def totals_shown(
-    made: costed_plan.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
+    made: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str]
 ) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget.
 
     Of the runs that are not refused.
     """
-    wanted = accepted(made, points)
+    wanted = [row for row in points if row.runs and not row.is_refused]
     platforms = dict.fromkeys(row.platform for row in wanted)
     groups = {p: [row for row in wanted if row.platform == p] for p in platforms}
     rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
@@ -229,12 +232,6 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     return TextTable.of("The search and the full grid", names, rows, notes)
 
 
-def accepted(made: costed_plan.Plan, points: Sequence[PointRow]) -> list[costed_plan.PlanRow]:
-    """The runs to do without those that are refused."""
-    refused = {row.point for row in points if row.is_refused}
-    return [row for row in made.runs if row.point not in refused] if refused else made.runs
-
-
 def sums(total: costed_plan.Total) -> list[str]:
     """Runs, node-hours, US dollars, time if the runs follow one another."""
     known = rounded(total.cost_usd, 2)
@@ -243,9 +240,10 @@ def sums(total: costed_plan.Total) -> list[str]:
     return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
-def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) -> list[str]:
+def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
-    wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
+    to_do, excluded = costed_plan.total(made.runs), len(made.rows) - len(made.runs)
+    wanted = made.finished + made.stale + to_do.runs
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
     if made.spent.attempts:
         usd = made.spent.lost_cost_usd
@@ -254,7 +252,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             f"Attempts that failed so far: {made.spent.attempts}, {made.spent.lost_node_hours:.3f} "
             f"node-hours, {cost} US dollars; not in the sums."
         )
-    if refused := len(made.runs) - len(accepted(made, points)):
+    if refused := sum(row.runs or 0 for row in points if row.is_refused):
         found.append(f"Not in the sums: {refused} of these runs, which are refused.")
     found += [
         f"Recipe {name} trains more examples on more replicas (steps_per_epoch with a batch per "
@@ -266,9 +264,9 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
         found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")
     if excluded:
         found.append(f"Excluded configurations, with the reason in their row: {excluded}.")
-    if made.if_needed:
+    if if_needed := sum(row.runs or 0 for row in made.if_needed):
         found.append(
-            f"{len(made.if_needed)} runs are done only if the others leave open what they are to "
+            f"{if_needed} runs are done only if the others leave open what they are to "
             "show: sums are upper bounds."
         )
     found += [
@@ -291,15 +289,38 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             "starts: when Slurm would start one run of the row, if nothing else were submitted "
             "(`sbatch --test-only`); local time."
         )
+        found.append(
+            "wait_bound: 95 % of similar jobs of the partition wait for less; unknown without "
+            f"accounting, or below {queue_waits.JOBS_MIN} of them in {queue_waits.DAYS} days."
+        )
+        found += waits_judged(points, config)
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
-    if unpriced := costed_plan.total(made.runs).unpriced:
+    if unpriced := to_do.unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
     if problems := costed_plan.budget_problems(config, made.runs):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]
+
+
+def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
+    """Whether configurations without runs are expected to keep the limit of the time with queue."""
+    name = "time_with_queue_s"
+    if (limit := config.question.limits.get(name)) is None:
+        return []
+
+    def expected(row: PlanRow) -> str:
+        if row.duration_s is None or row.wait_bound_s is None:
+            return "unknown"
+        is_kept = row.wait_bound_s + row.duration_s <= limit.value
+        return "kept" if is_kept else "may be missed"
+
+    new = [row for row in points if row.runs and not row.is_refused and not row.is_measured]
+    found = preflight.by_words((row, expected(row)) for row in new)
+    head = f"question.limits.{name}, at most {limit.value:g} s, by duration and wait_bound"
+    return [f"{head}: {line}." for line, _ in found]
 
 
 def assess_repeats(study: StudyFolder) -> None:

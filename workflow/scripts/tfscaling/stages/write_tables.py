@@ -88,14 +88,14 @@ def compare(study: StudyFolder) -> None:
 def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame) -> None:
     """Write each platform's table with its warnings, if that is requested."""
     is_needed = MARKDOWN in study.config.export
-    folder = study.emptied("platforms", is_needed)
-    for name, platform in study.manifest.platforms.items() if is_needed else ():
-        parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
-        page = "\n".join([f"# {platform.title}\n", *parts])
-        points, own = (frame[frame["platform"] == name] for frame in (table, runs))
-        found = data_warnings.find(points, own, _cpus_per_node(study))
-        texts = [warning.text for warning in found]
-        atomic.write_text(folder / f"{name}.md", display.with_warnings(page, texts))
+    with study.renewed("platforms", is_needed) as folder:
+        for name, platform in study.manifest.platforms.items() if is_needed else ():
+            parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
+            page = "\n".join([f"# {platform.title}\n", *parts])
+            points, own = (frame[frame["platform"] == name] for frame in (table, runs))
+            found = data_warnings.find(points, own, _cpus_per_node(study))
+            texts = [warning.text for warning in found]
+            atomic.write_text(folder / f"{name}.md", display.with_warnings(page, texts))
 
 
 def _cpus_per_node(study: StudyFolder) -> dict[str, int]:
@@ -106,14 +106,14 @@ def analyse(study: StudyFolder) -> None:
     """Write the table of each conclusion with rows; on request its page, after the warnings."""
     warnings = data_warnings.read(study.details / "warnings.json")
     evidence = evidence_of(study)
-    study.emptied("conclusions")
-    for name, table in tables(evidence):
-        if table.empty:
-            continue
-        table_rows.write_csv(table, study.table(name))
-        if name == "headline" or MARKDOWN in study.config.export:
-            page = CONCLUSIONS[name].page(table, evidence, warnings)
-            atomic.write_text(study.conclusions / f"{name}.md", page)
+    with study.renewed("conclusions") as folder:
+        for name, table in tables(evidence):
+            if table.empty:
+                continue
+            table_rows.write_csv(table, folder / f"{name}.csv")
+            if name == "headline" or MARKDOWN in study.config.export:
+                page = CONCLUSIONS[name].page(table, evidence, warnings)
+                atomic.write_text(folder / f"{name}.md", page)
 
 
 def evidence_of(study: StudyFolder) -> Study:

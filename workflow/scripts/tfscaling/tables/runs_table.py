@@ -97,12 +97,9 @@ def run_tables(
     other_data = run_states.other_data(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
-    notes = run_states.read_queue_notes(runs_dir)
     #: Point → which run of its batch, or of a smaller one, did not fit.
     unfit: dict[str, str] = {}
     for run, (row, of_run, _, before_s), reason in zip(planned, read, other_data, strict=True):
-        if row.status == RunState.MISSING and (said := notes.of(run.spec)):
-            row.reason = said
         if reason:
             record = row.record
             row, of_run = _planned_row(run, RunState.STALE, reason), ()

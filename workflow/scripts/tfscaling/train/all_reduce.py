@@ -4,8 +4,8 @@ The order of the examples depends on the seed and the global batch only, not on 
 spread over workers and devices: the same replicas give the same model wherever they run.
 
 Each step gathers its examples on the device. TensorFlow has no GPU kernel that gathers bytes, and
-keeps int32 of a GPU in the host's memory: there rows of such arrays are stored as 64-bit integers,
-which a GPU gathers, and a batch is read as its own type.
+keeps int32 of a GPU in the host's memory: a GPU holds such arrays in a type with the same values,
+and a batch gets its own type again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,7 @@ from tfscaling.record.rank_report import Execution
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
-from tfscaling.train.loop import compiled
-from tfscaling.train.measured import Result
+from tfscaling.train.loop import Result, compiled
 
 #: Held-out examples per replica and call, at most.
 EVALUATION_BATCH = 500
@@ -74,54 +72,25 @@ class ExampleOrder:
         return indices.reshape(-1, width)
 
 
-#: Types that GPUs gather, and hold in their own memory.
-GATHERED = ("bool", "float16", "bfloat16", "float32", "float64", "int64")
+#: Types that no GPU gathers, or that it keeps in the host's memory → a type that holds all their
+#: values, and that a GPU gathers.
+HELD_AS = {
+    "uint8": "float16",
+    "int8": "float16",
+    "uint16": "float32",
+    "int16": "float32",
+    "int32": "int64",
+    "uint32": "int64",
+    "uint64": "int64",
+}
 #: More bytes than these stay in the host's memory: the rest of a GPU's is for the training.
 GPU_BYTES_MAX = 1 << 30
-_WORD_BYTES = 8
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How the examples of an array lie on a device: as they are, or packed into words of a row.
-
-    `shape` and `dtype` are of one example.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    is_packed: bool
-
-    @classmethod
-    def of(cls, array: np.ndarray, on_gpu: bool) -> Layout:
-        """Of this array's examples on a GPU, or on a CPU."""
-        dtype = array.dtype.name
-        return cls(array.shape[1:], dtype, on_gpu and dtype not in GATHERED)
-
-    def stored(self, array: np.ndarray) -> np.ndarray:
-        """The array as it lies on the device: (examples, ...), or int64 (examples, words)."""
-        if not self.is_packed:
-            return array
-        rows = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
-        padding = -rows.shape[1] % _WORD_BYTES
-        return np.pad(rows, ((0, 0), (0, padding))).view(np.int64)
-
-    def taken(self, data: Any, indices: Any) -> Any:
-        """The examples at `indices`, an int32 tensor (batch,), of what is stored: (batch, ...)."""
-        import tensorflow as tf
-
-        rows = tf.gather(data, indices)
-        if not self.is_packed:
-            return rows
-        batch = rows.shape[0]
-        dtype = np.dtype(self.dtype)
-        count = int(np.prod(self.shape))
-        found = tf.reshape(tf.bitcast(rows, tf.uint8), [batch, -1])[:, : count * dtype.itemsize]
-        if dtype.itemsize > 1:
-            found = tf.reshape(found, [batch, count, dtype.itemsize])
-        if dtype != np.uint8:
-            found = tf.bitcast(found, self.dtype)
-        return tf.reshape(found, [batch, *self.shape])
+def held_by_gpu(array: np.ndarray) -> np.ndarray:
+    """The array in a type that a GPU holds and gathers."""
+    name = array.dtype.name
+    return array.astype(HELD_AS[name]) if name in HELD_AS else array
 
 
 def device_of(device: str, size: int) -> str:
@@ -156,8 +125,11 @@ class Trainer(AllReduceLoop):
         tf = self.tf
         self.order = ExampleOrder(arrays, self.global_batch, self.replicas)
         self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
-        self._train_layouts, self.train_data = self._resident(arrays.train)
-        self._test_layouts, self.test_data = self._resident(arrays.test)
+        self.train_data, self.test_data = self._resident(arrays.train), self._resident(arrays.test)
+        self._train_types, self._test_types = (
+            tf.nest.map_structure(lambda array: array.dtype, part)
+            for part in (arrays.train, arrays.test)
+        )
         self.make_model(
             build_model,
             lambda: self._gather(tf.range(self.batch), *arrays.train),
@@ -167,8 +139,8 @@ class Trainer(AllReduceLoop):
         self._computation = self._in_replicas(self._compute)
         self._evaluate_call = self._in_replicas(self._evaluation)
 
-    def _resident(self, arrays: tuple[Nest, ...]) -> tuple[Any, Any]:
-        """The layout of each array, and each array as a value of every local device.
+    def _resident(self, arrays: tuple[Nest, ...]) -> Any:
+        """Each array as a value of every local device.
 
         A GPU holds them itself where they fit: on the host each step would gather its examples and
         copy them.
@@ -176,13 +148,9 @@ class Trainer(AllReduceLoop):
         tf, devices = self.tf, self.strategy.extended.worker_devices
         size = sum(array.nbytes for array in tf.nest.flatten(arrays))
         places = [device_of(device, size) for device in devices]
-        layouts = tf.nest.map_structure(
-            lambda array: Layout.of(array, on_gpu=is_gpu(places[0])),
-            arrays,
-        )
 
-        def on_device(array: np.ndarray, layout: Layout) -> Any:
-            stored = layout.stored(array)
+        def on_device(array: np.ndarray) -> Any:
+            stored = held_by_gpu(array) if is_gpu(places[0]) else array
 
             def value(context: Any) -> Any:
                 local = context.replica_id_in_sync_group % len(devices)
@@ -191,18 +159,19 @@ class Trainer(AllReduceLoop):
 
             return self.strategy.experimental_distribute_values_from_function(value)
 
-        return layouts, tf.nest.map_structure(on_device, arrays, layouts)
+        return tf.nest.map_structure(on_device, arrays)
 
-    def _taken(self, layouts: Any, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _taken(self, types: Any, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
         """In a replica: the examples at `indices` of its data, as `fit` has them of arrays."""
-        found = self.tf.nest.map_structure(
-            lambda layout, part: layout.taken(part, indices), layouts, data
+        tf = self.tf
+        found = tf.nest.map_structure(
+            lambda dtype, part: tf.cast(tf.gather(part, indices), dtype), types, data
         )
         return self._as_fit_has_them(found)
 
     def _trained(self, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
         """In a replica: its part of the training examples at the indices of all replicas."""
-        return self._taken(self._train_layouts, self._own(indices, self.batch), data)
+        return self._taken(self._train_types, self._own(indices, self.batch), data)
 
     def _own(self, indices: Any, size: int) -> Any:
         """This replica's part of the indices of all replicas."""
@@ -239,7 +208,7 @@ class Trainer(AllReduceLoop):
     def _evaluation(self, indices: Any, *data: Any) -> None:
         tf = self.tf
         own = self._own(indices, self.order.evaluation_batch)
-        batch = self._taken(self._test_layouts, tf.maximum(own, 0), data)
+        batch = self._taken(self._test_types, tf.maximum(own, 0), data)
         self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
     def _compute(self, order: Any, *data: Any) -> Any:
@@ -270,20 +239,9 @@ class Trainer(AllReduceLoop):
             if end < steps:
                 self._after_step(result, epoch, end, end * self.global_batch)
 
-    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
-        return nullcontext(self._batches_without_input())
-
-    def _batches_without_input(self) -> Iterator[Any]:
-        """Indices of global batches, each of shape (1, global batch): the data are on the
-        device."""
-        rows = self.order.of_epoch(self.seed, 0)
-        return itertools.cycle(self.tf.constant(row[None]) for row in rows)
-
-    def _train_call(self, batch: Any) -> Any:
-        return self._execute(batch, self.tf.constant(0), self.tf.constant(1), *self.train_data)
-
-    def _compute_call(self, batch: Any) -> Any:
-        return self._computation(batch, *self.train_data)
+    def _computations(self) -> Iterator[Callable[[], Any]]:
+        for row in itertools.cycle(self.order.of_epoch(self.seed, 0)):
+            yield partial(self._computation, self.tf.constant(row[None]), *self.train_data)
 
     def _evaluate(self) -> None:
         self._average_call()

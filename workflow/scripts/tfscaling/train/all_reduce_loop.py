@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from tfscaling.record.events import EventLog
-from tfscaling.record.rank_report import AttributionRound
 from tfscaling.spec.run_spec import RunSpec
-from tfscaling.train import loop, measured, optimizers, user_model
-from tfscaling.train.loop import TrainingLoop, compiled
-from tfscaling.train.measured import Measured, Result, measured_by_itself, measured_by_sums
+from tfscaling.train import loop, optimizers, user_model
+from tfscaling.train.loop import (
+    Measured,
+    Result,
+    TrainingLoop,
+    compiled,
+    measured_by_itself,
+    measured_by_sums,
+)
 from tfscaling.train.own_step import OwnStep
 
 #: Steps of computation alone that each rank measures after the training.
@@ -86,7 +90,8 @@ class AllReduceLoop(TrainingLoop):
     def _end(self, result: Result, events: EventLog) -> None:
         if self.own is not None and not result.diverged and not result.is_short:
             with self.strategy.scope():
-                self.own.finalize()
+                # what `fit` does after its last epoch: moving averages become the weights
+                self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
         super()._end(result, events)
 
     def agreed(self, values: Sequence[float]) -> list[float]:
@@ -202,7 +207,7 @@ class AllReduceLoop(TrainingLoop):
 
     def _zero_totals(self) -> None:
         if self.own is not None:
-            self.strategy.run(self.own.reset)
+            self.strategy.run(self.model.reset_metrics)
         self.strategy.run(lambda: self.totals.assign(self.tf.zeros_like(self.totals)))
 
     def _reset(self) -> None:
@@ -216,20 +221,11 @@ class AllReduceLoop(TrainingLoop):
         return measured_by_sums(*sums)
 
     @abstractmethod
-    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
-        """Batches of the training data as in training, without end."""
+    def _computations(self) -> Iterator[Callable[[], Any]]:
+        """Forward and backward pass alone on batches that are on the devices, without end.
 
-    @abstractmethod
-    def _batches_without_input(self) -> Iterator[Any]:
-        """Batches that are on the devices already, without end."""
-
-    @abstractmethod
-    def _train_call(self, batch: Any) -> Any:
-        """A step on one of these batches; a value of each local replica."""
-
-    @abstractmethod
-    def _compute_call(self, batch: Any) -> Any:
-        """Forward and backward pass alone on one of these batches; likewise."""
+        Each returns a value of each local replica.
+        """
 
     def compute_steps(self) -> list[float]:
         """Forward and backward pass of this rank without any other: no all-reduce, no update.
@@ -237,34 +233,15 @@ class AllReduceLoop(TrainingLoop):
         A step of the training less this is communication, waiting for slower ranks, and the update.
         The ranks compute at the same time, as they do when they train; the first is not counted.
         """
-        durations, batches = [], self._batches_without_input()
+        durations, computations = [], self._computations()
         for number in range(COMPUTE_STEPS + 1):
             if number == 1:
                 self._sum_call()  # all ranks have compiled: they continue together
-            batch = next(batches)
+            compute = next(computations)
             start_s = time.perf_counter()
-            self._fetch(self._compute_call(batch))
+            self._fetch(compute())
             durations.append(time.perf_counter() - start_s)
         return durations[1:]
-
-    def attribute(self, events: EventLog) -> list[AttributionRound]:
-        """Steps with and without input and synchronisation, in rounds: see `measured`.
-
-        The weights change, so this comes last.
-        """
-        steps = measured.Steps(
-            train=lambda batch: self._fetch(self._train_call(batch)),
-            compute=lambda batch: self._fetch(self._compute_call(batch)),
-            mean=lambda value: float(self._mean_call(self.tf.constant(value)).numpy()),
-        )
-        with self._batches_with_input() as real:
-            return measured.measure(
-                steps,
-                real,
-                self._batches_without_input(),
-                self.seed,
-                lambda number: self._sign_of_life(events, self.recipe.epochs, number),
-            )
 
     def _mean(self, value: Any) -> Any:
         """Over all replicas."""

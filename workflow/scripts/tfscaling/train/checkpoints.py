@@ -29,7 +29,6 @@ from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Beginning
 from tfscaling.record.events import CHECKPOINTED, EventLog
-from tfscaling.record.rank_report import WentOn
 from tfscaling.spec.config import Recipe
 
 #: About so often ranks ask one another whether a checkpoint is to be written.
@@ -214,17 +213,6 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 atomic.write_text(self._position, f"{steps}\n")
             self._noted_s = now_s
-
-
-def went_on(state: State) -> WentOn:
-    """What a rank reports of the state that it resumed from."""
-    return WentOn(
-        epoch=state.epoch,
-        step=state.step,
-        examples=state.examples,
-        trained_s=state.trained_s,
-        steps_per_epoch=state.steps_per_epoch,
-    )
 
 
 def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:

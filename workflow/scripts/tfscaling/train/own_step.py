@@ -25,8 +25,8 @@ class OwnStep:
     """The steps of a model on one replica, and what its metrics found on all of them.
 
     `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights), or
-    TensorSpecs of one. To be made in the scope of the strategy; all but `reset` and `results` is
-    called by each replica.
+    TensorSpecs of one. To be made in the scope of the strategy; all but `results` is called by each
+    replica.
     """
 
     def __init__(self, model: Any, sample: tuple[Any, ...], replicas: int) -> None:
@@ -92,10 +92,6 @@ class OwnStep:
             found |= dict(zip(places, summed, strict=True))
         return [found[place] for place in range(len(own))]
 
-    def reset(self) -> None:
-        """Forget what metrics have found, on this replica."""
-        self.model.reset_metrics()
-
     def results(self, states: Sequence[Any]) -> dict[str, float]:
         """Every metric of one value by its name, from what `states` gave."""
         import keras
@@ -109,13 +105,6 @@ class OwnStep:
                 for name, value in found.items()
                 if len(getattr(value, "shape", ())) == 0
             }
-
-    def finalize(self) -> None:
-        """What `fit` does after its last epoch: moving averages become the weights.
-
-        To be called in the scope of the strategy, outside of replicas.
-        """
-        self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
 
     def _loss_and_metrics(self, batch: tuple[Any, ...], training: bool) -> Any:
         """The loss of a batch; the metrics count it."""

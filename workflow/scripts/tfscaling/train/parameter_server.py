@@ -26,8 +26,15 @@ from tfscaling.spec.config import Recipe
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce import ExampleOrder
-from tfscaling.train.loop import TrainingLoop, compiled, is_seed, stream
-from tfscaling.train.measured import Measured, Result, measured_by_sums
+from tfscaling.train.loop import (
+    Measured,
+    Result,
+    TrainingLoop,
+    compiled,
+    is_seed,
+    measured_by_sums,
+    stream,
+)
 from tfscaling.train.optimizers import make_optimizer
 
 _POLL_S = 0.3

@@ -16,7 +16,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from tfscaling.launch.checkpoint_folder import State
@@ -26,7 +27,7 @@ from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
-from tfscaling.train.measured import Result
+from tfscaling.train.loop import Result
 
 #: Batches of a worker that are on its devices before they are asked for.
 PREFETCHED = 2
@@ -355,17 +356,8 @@ class PipelineTrainer(AllReduceLoop):
             raise PipelineError("the pipeline gives no held-out examples")
         self.test_examples = examples
 
-    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
-        return self._fed(self.data.train.repeat())
-
-    def _batches_without_input(self) -> Iterator[Any]:
-        return itertools.repeat(self._kept)
-
-    def _train_call(self, batch: Any) -> Any:
-        return self._execute(batch)[0]
-
-    def _compute_call(self, batch: Any) -> Any:
-        return self._computation(batch)
+    def _computations(self) -> Iterator[Callable[[], Any]]:
+        return itertools.repeat(partial(self._computation, self._kept))
 
 
 def _with_examples(spec: Any, examples: int) -> Any:

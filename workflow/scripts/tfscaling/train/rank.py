@@ -22,7 +22,6 @@ from tfscaling.datasets.catalogue import Arrays, PipelineContext
 from tfscaling.launch.rank_process import RankContext, let_others_tell, on_gpus
 from tfscaling.record import attempts, clock, crashes, prepared_data
 from tfscaling.record.rank_report import (
-    AttributionRound,
     Rank,
     RankReport,
     ServerReport,
@@ -35,7 +34,7 @@ from tfscaling.train import models, own_step, parameter_server, strategies, user
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
-from tfscaling.train.measured import Result
+from tfscaling.train.loop import Result
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.pipeline import Datasets, PipelineTrainer, datasets_of
@@ -152,7 +151,6 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 
     result = trainer.train(events, report_line, checkpoints_of(context, spec))
     compute_steps: list[float] = []
-    rounds: list[AttributionRound] = []
     stopped: Stopped | None = None
     weights = ""
     if result.diverged:
@@ -167,8 +165,6 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
                 epoch_turn_s=trainer.epoch_turn_s(),
             )
         compute_steps = trainer.compute_steps()
-        if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
-            rounds = trainer.attribute(events)
     events.add("probed", steps=len(compute_steps))
     kind.end()
     return TrainingReport(
@@ -183,10 +179,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
         trained_by=user_model.trained_by(trainer.model, spec.recipe),
-        warnings=(
-            *_warnings(trainer.model, spec, data),
-            *_after_training(trainer.model, spec, result),
-        ),
+        warnings=tuple(_warnings(trainer.model, spec, data, result)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
@@ -197,7 +190,6 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         steps=tuple(result.steps),
         compute_steps=tuple(compute_steps),
         weights_sha256=weights,
-        attribution=tuple(rounds),
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
@@ -212,17 +204,14 @@ def all_reduce_trainer(
     return Trainer(strategy, build, data, spec)
 
 
-def _after_training(model: Any, spec: RunSpec, result: Result) -> Iterator[str]:
-    """Warnings of a complete training in one attempt."""
+def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets, result: Result) -> Iterator[str]:
+    """What of a user's model and data is taken in another way than it may be meant."""
+    yield from user_model.warnings(model, spec.recipe)
+    if isinstance(data, Arrays):
+        yield from user_model.byte_warnings(model, data.x_train)
     if result.went_on is None and not result.is_short and not result.diverged:
         steps = sum(execution.steps for execution in result.steps)
         yield from user_model.after_training(model, spec.recipe, steps)
-
-
-def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:
-    """What of a user's model and data is taken in another way than it may be meant."""
-    of_bytes = user_model.byte_warnings(model, data.x_train) if isinstance(data, Arrays) else []
-    return [*user_model.warnings(model, spec.recipe), *of_bytes]
 
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:

@@ -1,0 +1,66 @@
+"""Bounds of waits on replayed histories, and the lines of sacct."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tfscaling.plan import queue_waits
+
+
+def made(seed: int, resemblance: float, last_times: float = 1.0, jobs: int = 1000) -> np.ndarray:
+    """Jobs whose waits resemble the wait before, and grow with nodes; later ones take longer."""
+    numbers = np.random.default_rng(seed)
+    eligible = np.cumsum(numbers.exponential(600, jobs))
+    level = np.empty(jobs)
+    level[0] = numbers.normal()
+    for n, change in enumerate(numbers.normal(size=jobs - 1), 1):
+        level[n] = resemblance * level[n - 1] + np.sqrt(1 - resemblance**2) * change
+    nodes, limit_min = 2.0 ** numbers.choice(5, jobs), 10 * 2.0 ** numbers.choice(6, jobs)
+    waits = 300 * np.exp(1.5 * level) * nodes**0.4
+    waits[600:] *= last_times
+    return np.stack([eligible, eligible + waits, nodes, limit_min], axis=1)
+
+
+def held(jobs: np.ndarray) -> list[bool]:
+    """Whether the bound held for jobs of the second half, by what was known when they came."""
+    found = []
+    for number in range(500, len(jobs), 20):
+        now_s, start_s, nodes, limit_min = jobs[number]
+        known = jobs[:number].copy()
+        known[known[:, 1] > now_s, 1] = np.inf
+        bound_s = queue_waits.bound_s(queue_waits.similar(known, nodes, limit_min), now_s)
+        assert bound_s is not None
+        found.append(bool(start_s - now_s <= bound_s))
+    return found
+
+
+@pytest.mark.parametrize(("resemblance", "last_times"), [(0, 1), (0.7, 1), (0.99, 1), (0, 4)])
+def test_95_of_100_jobs_wait_less_than_the_bound(resemblance: float, last_times: float) -> None:
+    rates = [np.mean(held(made(seed, resemblance, last_times))) for seed in range(20)]
+    assert 0.93 <= np.mean(rates) <= 0.97
+
+
+def test_jobs_that_still_wait_raise_the_bound() -> None:
+    jobs = made(1, 0.7)
+    now_s = jobs[-1, 0] + 86_400
+    waiting = jobs.copy()
+    waiting[-60:, 1] = np.inf
+    bounds_s = [queue_waits.bound_s(each, now_s) for each in (jobs, jobs[:-60], waiting)]
+    assert bounds_s[2] > 2 * max(bounds_s[:2])
+
+
+def test_too_few_similar_jobs_are_unknown() -> None:
+    jobs = made(1, 0)
+    assert queue_waits.bound_s(queue_waits.similar(jobs, 1000, 60), jobs[-1, 0]) is None
+    assert queue_waits.bound_s(queue_waits.read([]), 0.0) is None
+
+
+def test_held_and_cancelled_jobs_are_no_waits() -> None:
+    day = "2026-11-22T12"
+    lines = [
+        f"{day}:00:00|{day}:10:00|2|30|COMPLETED", f"{day}:05:00|Unknown|4|UNLIMITED|PENDING",
+        "Unknown|Unknown|1|30|PENDING", f"{day}:06:00|None|1|30|CANCELLED by 0",
+    ]  # fmt: skip
+    jobs = queue_waits.read(lines)
+    assert (jobs[:, 1] - jobs[:, 0]).tolist() == [600, np.inf]
+    assert jobs[:, 2:].tolist() == [[2, 30], [4, np.inf]]

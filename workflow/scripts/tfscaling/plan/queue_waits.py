@@ -1,0 +1,131 @@
+"""A 95 % bound of a job's wait, by order statistics of similar past jobs of the partition.
+
+QBETS (Nurmi, Brevik and Wolski, 2007) takes an order statistic of the waits of similar jobs. Waits
+of the same hours resemble each other, so such a bound alone holds too seldom. Here it comes from
+the most recent jobs, and is multiplied by the factor with which it would have held for 95 % of the
+past jobs. Jobs that still wait are included with their wait so far (Kaplan and Meier, 1958).
+docs/method.md has the simulated rates.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+from msgspec.structs import replace
+
+from tfscaling.plan import preflight
+from tfscaling.plan.costed_plan import PlanRow
+from tfscaling.plan.preflight import Request
+from tfscaling.plan.sweep_jobs import Submission
+from tfscaling.spec.config import Config
+from tfscaling.tables.estimates import CONFIDENCE, Array
+
+#: Past jobs are read from this many days, and the last of those that are similar are taken.
+DAYS, JOBS_MAX = 14, 1000
+#: With fewer similar jobs the bound is unknown: the number with which QBETS begins.
+JOBS_MIN = 59
+#: The bound follows this quantile of this many recent jobs.
+RECENT, RECENT_QUANTILE = 30, 0.8
+#: Waits below this are alike.
+WAIT_MIN_S = 60.0
+#: Similar jobs have at most this many times more or fewer nodes, and minutes of time limit.
+TIMES_NODES, TIMES_LIMIT = 2.0, 4.0
+
+
+def history(partition: str | None, cluster: str | None) -> Array:
+    """The past jobs of a partition, by the time from which Slurm could start them: shape (jobs, 4).
+
+    The columns are this time and the start in seconds, nodes, and the time limit in minutes. The
+    start of a job that waits is infinite. No partition is the default one. Without accounting, or
+    if sacct fails, there are no jobs.
+    """
+    if partition is None:
+        settings = preflight.partitions_of(cluster)
+        partition = ",".join(p["PartitionName"] for p in settings if p.get("Default") == "YES")
+    options = ("--allusers", "--allocations", "--noheader", "--parsable2")
+    window = (f"--partition={partition}", f"--starttime=now-{DAYS}days")
+    fields = "--format=Eligible,Start,NNodes,TimelimitRaw,State"
+    return read(preflight.ask_slurm("sacct", *options, *window, fields, cluster=cluster))
+
+
+def read(lines: Iterable[str]) -> Array:
+    """`history` from the lines of sacct, without jobs that were held or cancelled in the queue."""
+    jobs = []
+    for line in lines:
+        eligible, start, nodes, limit_min, state = line.split("|")
+        try:
+            times = [_seconds(eligible), np.inf if state == "PENDING" else _seconds(start)]
+        except ValueError:
+            continue
+        jobs.append((*times, float(nodes), float(limit_min) if limit_min.isdecimal() else np.inf))
+    return np.array(sorted(jobs)).reshape(-1, 4)
+
+
+def _seconds(local_time: str) -> float:
+    return datetime.datetime.fromisoformat(local_time).timestamp()
+
+
+def similar(jobs: Array, nodes: int, limit_min: float) -> Array:
+    """The last jobs of about this size and time limit; if too few, of about this size."""
+
+    def is_near(values: Array, value: float, times: float) -> Array:
+        return (values <= times * value) & (values >= value / times)
+
+    of_size = jobs[is_near(jobs[:, 2], nodes, TIMES_NODES)]
+    of_both = of_size[is_near(of_size[:, 3], limit_min, TIMES_LIMIT)]
+    return (of_both if len(of_both) >= JOBS_MIN else of_size)[-JOBS_MAX:]
+
+
+def bound_s(jobs: Array, now_s: float) -> float | None:
+    """The bound of the wait in seconds from now on of a job like `jobs`; None if too few."""
+    if len(jobs) < JOBS_MIN:
+        return None
+    eligible, start = jobs[:, 0], jobs[:, 1]
+
+    def waits(now_s: float, eligible: Array, start: Array) -> tuple[Array, Array]:
+        return np.minimum(start, now_s) - eligible + WAIT_MIN_S, start <= now_s
+
+    def recent(number: int, now_s: float) -> float:
+        """What was known of the jobs before this one when it came."""
+        chosen = slice(max(0, number - RECENT), number)
+        return _quantile(*waits(now_s, eligible[chosen], start[chosen]), RECENT_QUANTILE)
+
+    numbers = range(RECENT, len(jobs))
+    expected = np.array([recent(n, eligible[n]) for n in numbers])
+    waited, has_started = waits(now_s, eligible[RECENT:], start[RECENT:])
+    factor = _quantile(waited / expected, has_started, CONFIDENCE)
+    return max(0.0, recent(len(jobs), now_s) * factor - WAIT_MIN_S)
+
+
+def _quantile(values: Array, is_complete: Array, level: float) -> float:
+    """The order statistic that one more value exceeds with 1 - `level`; else the largest value.
+
+    Of values that are not complete it is known that they are larger.
+    """
+    order = np.lexsort((~is_complete, values))
+    at_risk = np.arange(len(values), 0, -1) + 1  # with the one more
+    exceeded = np.cumprod(1 - is_complete[order] / at_risk)
+    (enough,) = np.nonzero(exceeded <= 1 - level + 1e-9)
+    return float(values[order][enough[0] if len(enough) else -1])
+
+
+def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
+    """The rows with the bound of the wait of a run, as far as accounting shows it."""
+    rows, now_s = list(rows), datetime.datetime.now().timestamp()
+    asked = preflight.requests((row.point for row in rows if row.runs), config, how)
+    of_partition = functools.cache(history)
+
+    @functools.cache
+    def of_request(request: Request) -> float | None:
+        jobs = of_partition(request.partition, request.cluster)
+        return bound_s(similar(jobs, request.nodes, request.runtime_min), now_s)
+
+    return [
+        replace(row, wait_bound_s=of_request(asked[row.point]))
+        if row.runs and not row.is_refused
+        else row
+        for row in rows
+    ]
