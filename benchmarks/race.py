@@ -8,6 +8,7 @@ Every cell has its own seed, so one may be simulated alone (--cell).
 
 A search is *wrong* if it says decided and the point that it names is not within the indifference.
 It names an *infeasible* point if that misses a limit in 25 % of its runs or more.
+Short runs have a tenth of the steps, and one error of projection for each candidate.
 Node-hours are those of the search over those of six runs of every candidate.
 """
 
@@ -37,7 +38,13 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
 from tfscaling.conclusions.decision import Contest  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
-from tfscaling.search.interim import Candidate, Decision, decide, lacking  # noqa: E402
+from tfscaling.search.interim import (  # noqa: E402
+    SHORT_RUNS_MAX,
+    Candidate,
+    Decision,
+    decide,
+    lacking,
+)
 from tfscaling.spec.config import Limit, Search  # noqa: E402
 from tfscaling.tables.estimates import Samples  # noqa: E402
 
@@ -63,6 +70,8 @@ START_S = 30.0
 #: Per cent of the runs that miss a target or a limit.
 MISSING = (15, 20, 25, 30, 40, 50)
 FULL_REPEATS = 6
+#: Short runs have this share of the steps, of trainings that take LONG times as long.
+SHORT, LONG = 0.1, 10.0
 
 
 # ---------------------------------------------------------------- true times and noise
@@ -243,7 +252,11 @@ class Outcome(NamedTuple):
             is_named and is_allowed and regret <= INDIFFERENCE + 1e-9,
             not is_named or (is_allowed and regret <= found.bound + 1e-9),
             is_named and not is_allowed,
-            share_of_full(true, np.array([*found.runs.values()])),
+            share_of_full(
+                true,
+                np.array([*found.runs.values()]),
+                np.array([each.short_runs for each in found.standings.values()]),
+            ),
             found.rounds,
         )
 
@@ -376,8 +389,40 @@ class Grid:
         )
 
 
-def share_of_full(true: Truth, runs: Array) -> float:
-    return float((runs * true.node_hours).sum() / (FULL_REPEATS * true.node_hours.sum()))
+def share_of_full(true: Truth, runs: Array, short_runs: Array | int = 0) -> float:
+    short = SHORT * true.node_hours + (1 - SHORT) * START_S * true.nodes / 3600
+    took = (runs * true.node_hours + short_runs * short).sum()
+    return float(took / (FULL_REPEATS * true.node_hours.sum()))
+
+
+def with_short_runs(
+    goal: str = METRIC, error: float = 0.02, later: float = 0.0, refused: float = 0.0
+) -> Procedure:
+    """A search over short runs, whose projections err by `error` for each candidate.
+
+    The computation of steps after the short runs takes longer by the fraction `later`; a share
+    `refused` of the candidates has short runs without a projected time.
+    """
+
+    def searched(true: Truth, time_s: Array) -> Outcome:
+        dice = np.random.default_rng(time_s[:, 0].astype("<f8").view(np.uint64))
+        computing = 1 / (1 + 0.1 * (true.nodes - 1))
+        bias = error * dice.standard_normal(len(time_s)) - np.log1p(later * computing)
+        bias[dice.random(len(time_s)) < refused] = math.nan
+        factor = true.nodes if goal == COST else np.ones(len(time_s))
+        projected = time_s[:, -SHORT_RUNS_MAX:] * np.exp(bias)[:, None]
+        complete, short = (
+            true.candidates(**{goal: values * factor[:, None]}) for values in (time_s, projected)
+        )
+        candidates = [
+            replace(own, short=replace(each, name=f"short {each.name}", blocks_max=SHORT_RUNS_MAX))
+            for own, each in zip(complete, short, strict=True)
+        ]
+        found = decide(candidates, USUAL, goal)
+        true = true._replace(time_s=true.time_s * factor)
+        return Outcome.of(found, true, true.regret(int(found.best or 0)))
+
+    return searched
 
 
 # ---------------------------------------------------------------- variants that must fail
@@ -405,6 +450,11 @@ SEARCHES: dict[str, Procedure] = {
     **{name: with_limits(goal, *limited) for name, (goal, *limited) in LIMITS.items()},
     "deadline, slow runs": with_limits(COST, METRIC, slow=3.0),
     "recipes": with_limits(METRIC, QUALITY, is_by_line=True),
+    "short": with_short_runs(),
+    "cost, short": with_short_runs(COST),
+    **{f"short, {error} %": with_short_runs(error=error / 100) for error in (5, 10)},
+    "short, later": with_short_runs(later=0.5),
+    "short, refused": with_short_runs(refused=0.2),
     "full grid": Grid(),
     **{f"{share} % miss the target": with_misses(share / 100, False) for share in MISSING},
     **{f"{share} % miss the limit": with_misses(share / 100, True) for share in MISSING},
@@ -530,6 +580,17 @@ def _published(platform: str | None) -> Callable[[Dice], Truth]:
     return lambda dice: published(platform, dice)
 
 
+def _long(make: Callable[[Dice], Truth]) -> Callable[[Dice], Truth]:
+    """Trainings that take LONG times as long."""
+
+    def made(dice: Dice) -> Truth:
+        true = make(dice)
+        longer = truth(LONG * true.time_s, true.nodes, true.lines)
+        return longer._replace(slow=true.slow, slow_share=true.slow_share)
+
+    return made
+
+
 def _any_published(dice: Dice) -> Truth:
     return published(PLATFORMS[dice.integers(len(PLATFORMS))], dice)
 
@@ -601,6 +662,38 @@ CELLS = {
         Cell("random 20, +3 % a round", _random(2), NORMAL, CLAIMED, ("time, drift",)),
         Cell("random 20, dependent runs", _random(2), dependent, Limits()),
         Cell("slip8, dependent runs", _slip(8), dependent, Limits()),
+        *(
+            Cell(f"{name}, {kind}", _long(make), NORMAL, limits, (kind,))
+            for name, make, node_hours in (
+                ("random 20", _random(2), 0.05),
+                ("random 60", _random(6), 0.03),
+                ("all 41", _published(None), 0.03),
+            )
+            for kind, limits in (
+                ("short", replace(_cheap(node_hours), wrong_max=0.03)),
+                ("cost, short", CLAIMED),
+                ("short, 5 %", CLAIMED),
+                ("short, 10 %", Limits(wrong_max=0.05)),
+                ("short, later", CLAIMED),
+                ("short, refused", CLAIMED),
+            )
+        ),
+        Cell("spike, random 60, short", _long(_spiked(6)), NORMAL, CLAIMED, ("short",)),
+        Cell(
+            "random 20, disturbed, short",
+            _long(_random(2)),
+            with_outliers(0.05),
+            CLAIMED,
+            ("short",),
+        ),
+        Cell("random 20, each its own, short", _long(_random(2)), of_its_own, CLAIMED, ("short",)),
+        Cell(
+            "random 20 best, two modes: 30 % of runs 49 % slower, short",
+            _long(lambda dice: generated(2, dice).with_modes(dice, 0.3, 1.49, "best")),
+            normal(0.02),
+            Limits(),
+            ("short",),
+        ),
         *(_modes(*modes) for modes in MODES),
         Cell(
             "7 points 20 % apart, best: 30 % of runs 49 % slower",

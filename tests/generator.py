@@ -24,7 +24,14 @@ from tfscaling.record.rank_report import (
     RankReport,
     TrainingReport,
 )
-from tfscaling.record.run_record import Environment, PreparedData, RunRecord, SlurmJob
+from tfscaling.record.run_record import (
+    Environment,
+    PreparedData,
+    RunRecord,
+    ShortRun,
+    SlurmJob,
+    StepBlock,
+)
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.run_spec import RunSpec
 
@@ -187,7 +194,34 @@ def write_records(
         execution_time_s = time_s(spec) * random_numbers.gauss(1.0, noise)
         data = prepared(spec.dataset, sha256)
         made = scattered(spec, execution_time_s, random_numbers, data)
+        if spec.recipe.stop_after_steps is not None:
+            made = shortened(made, spec.recipe.stop_after_steps)
         run_record.write_json(folder / run_record.RECORD, made)
+
+
+def shortened(made: RunRecord, steps: int) -> RunRecord:
+    """The record of a short run with a tenth of the steps, from which the time is projected."""
+    assert made.phases.train_time_s is not None
+    saved_s = 0.9 * made.phases.train_time_s
+    block = StepBlock(steps=steps // 2, duration_s=saved_s / 9 / 2)
+    short = ShortRun(
+        steps=steps,
+        steps_of_whole=10 * steps,
+        epochs=1,
+        epochs_of_whole=1,
+        examples_of_whole=made.metrics.examples_trained or 0,
+        evaluations=1,
+        evaluations_of_whole=1,
+        evaluation_time_s=0.5,
+        epoch_turn_s=0.0,
+        steady=(block, block),
+    )
+    durations = msgspec.structs.replace(
+        made.phases,
+        execution_time_s=made.phases.execution_time_s - saved_s,
+        train_time_s=saved_s / 9,
+    )
+    return msgspec.structs.replace(made, phases=durations, short_run=short)
 
 
 def scattered(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,19 @@ def time_s(spec: RunSpec) -> float:
 class Made:
     """A project whose runs are made up as rounds ask for them."""
 
-    def __init__(self, project: Project, content: dict[str, Any]) -> None:
-        self.project = project
+    def __init__(
+        self,
+        project: Project,
+        content: dict[str, Any],
+        seconds: Callable[[RunSpec], float] = time_s,
+    ) -> None:
+        self.project, self.seconds = project, seconds
         project.overlay(content)
         project.snakemake("results/main/details/manifest.json")
         self.planned = Manifest.read(project.folder / "results/main/details/manifest.json")
 
     def make(self, runs: list[PlannedRun]) -> None:
-        generator.write_records(runs, self.project.folder / "results/runs", time_s, noise=0.0)
+        generator.write_records(runs, self.project.folder / "results/runs", self.seconds, noise=0.0)
 
     def round(self, number: int) -> Round:
         """The round that a start of snakemake makes, and then its runs: as if each was cut off."""
@@ -115,3 +121,36 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     project.overlay({**CONTENT, "question": {"indifference": 0.5}})
     project.snakemake()
     assert project.made() == before
+
+
+def test_short_runs_choose_and_a_complete_run_confirms(project: Project) -> None:
+    """Complete runs of one configuration take twice as long as its short runs project.
+
+    It is passed over for another, whose complete run is as projected.
+    """
+    slow = ("laptop", 2)
+
+    def later_s(spec: RunSpec) -> float:
+        is_longer = (spec.point.platform, spec.point.nodes) == slow
+        is_complete = spec.recipe.stop_after_steps is None
+        return time_s(spec) * (2 if is_longer and is_complete else 1)
+
+    search = {"stop_after_steps": 100, "repeats_max": 3}
+    made = Made(project, {**CONTENT, "search": search}, later_s)
+    first = [run for run in made.planned.runs if not run.extra_repeat]
+    assert {run.spec.recipe.stop_after_steps for run in first} == {100} and len(first) == 6
+    made.make(first)
+    rounds = made.rounds()
+    assert rounds[-1].searches[0].is_decided
+    project.snakemake()
+    best, *others = project.table("results/main/details/conclusions/search.csv")
+    assert (best["platform"], best["nodes"], best["place"]) == ("laptop", "4", TAKEN)
+    tried = {(row["platform"], int(row["nodes"])): row for row in others}[slow]
+    assert float(best["projected_low"]) < float(best["measured"]) < float(best["projected_high"])
+    assert float(tried["measured"]) > float(tried["projected_high"]) > float(tried["projected"])
+    assert sum(int(row["short_runs"]) for row in (best, *others)) == len(
+        [record for record in project.records() if "stop_after_steps" in record["axes"]["recipe"]]
+    )
+    (choice,) = [row for row in project.table("results/main/details/conclusions/decision.csv")
+                 if row["goal"] == "execution_time_s"]  # fmt: skip
+    assert (choice["nodes"], choice["support"]) == ("4.0", SUPPORTED)

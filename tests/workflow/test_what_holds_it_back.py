@@ -53,9 +53,7 @@ def test_the_input_of_one_rank_is_not_taken_for_communication(tmp_path: Path) ->
     project.snakemake()
     (record,) = project.records()
     (row,) = project.table("results/main/details/conclusions/attribution.csv")
-    assert row["held_back_by"] == "input", row["text"]
-    assert "the input is slow:data" in row["text"]
+    assert row["held_back_by"] == "input", row
     assert float(row["input_share"]) > 0.5
     waits_s = [rank["input_wait_s"] for rank in record["ranks"]]
     assert record["metrics"]["input_wait_s"] >= waits_s[1] > waits_s[0]
-    assert row["text"] in (project.folder / "results/main/report.html").read_text()

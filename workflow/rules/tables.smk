@@ -35,7 +35,6 @@ rule compare:
         reference=REFERENCE,
         code=CODE,
     output:
-        **exported("markdown", {"platforms": directory(f"{DETAILS}/platforms")}),
         csv=f"{RESULTS}/comparison.csv",
         md=report(
             f"{DETAILS}/comparison.md",

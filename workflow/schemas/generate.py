@@ -10,6 +10,8 @@ docs/reference-record.md (records) and docs/glossary.md (the words of the page).
 
 import argparse
 import copy
+import dataclasses
+import inspect
 import json
 import re
 import sys
@@ -32,19 +34,20 @@ sys.path[:0] = [str(FOLDER.parent / "scripts"), str(PROJECT / "docs")]
 
 import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
+from tfscaling.files.descriptions import descriptions  # noqa: E402
 from tfscaling.page.html_page import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
-from tfscaling.record.metrics import METRICS  # noqa: E402
+from tfscaling.record.metrics import METRICS, meanings  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.spec import config, configuration  # noqa: E402
 from tfscaling.spec.configuration import Schema  # noqa: E402
-from tfscaling.tables import rows as table_columns  # noqa: E402
 from tfscaling.tables.rows import (  # noqa: E402
     Column,
     EpochRow,
     PointRow,
     RunRow,
-    described,
+    of_field,
+    ordered,
 )
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
@@ -107,9 +110,14 @@ def schema_files() -> dict[str, str]:
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
     found["overlay"] = of_overlay()
     found["run_record"] = configuration.of(RunRecord)
-    found["comparison"] = table_columns.schema(
-        "comparison", PointRow.__doc__ or "", described(PointRow)
-    )
+    found["comparison"] = {
+        "title": "comparison",
+        "description": " ".join(inspect.cleandoc(PointRow.__doc__ or "").split()),
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(points := described(PointRow)),
+        "properties": {name: column.schema for name, column in points.items()},
+    }
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
         name: "# Written by `make schemas` from the types in workflow/scripts/tfscaling\n"
@@ -185,6 +193,22 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     types = {kind.__name__: kind for kind in configuration.structs(RunRecord)}
     records = {name: table_of_record(types[name], named) for name in named}
     return {**found, COLUMNS: columns, RECORD: records, WORDS: {"GLOSSARY": table_of_words()}}
+
+
+def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
+    """The columns of a row type with their descriptions.
+
+    A column without a text in its table has the text of the table of runs, or of the metric.
+    """
+    texts = {**meanings(), **descriptions(kind, RunRow)}
+    found = {}
+    for key in ordered(kind):
+        for name, column in of_field(kind, key).items():
+            text = column.description or texts[key].format(name)
+            of_record = kind is RunRow and key in METRICS and METRICS[key].value
+            text += " Null unless the run counts." if of_record else ""
+            found[name] = dataclasses.replace(column, description=text)
+    return found
 
 
 def _marker(name: str) -> str:

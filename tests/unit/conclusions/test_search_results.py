@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import generator
 import pandas as pd
 import pytest
 from searched import planned_of, runs_of, study_of
@@ -86,3 +87,16 @@ def test_points_of_other_work_are_rows_and_their_runs_are_counted(decided: Study
     last = table.iloc[-1]
     assert (last["place"], last["why"], last["runs"]) == (OUT, search_results.OTHER_WORK, 3)
     assert table["runs"].sum() == len(runs)
+
+
+def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:
+    planned = planned_of({"stop_after_steps": 100})
+    made = [run for run in planned.runs if not run.extra_repeat]
+    generator.write_records(made, tmp_path)
+    study = study_of(planned, runs_of(planned, tmp_path, lambda _: False))
+    table = search_results.table(study)
+    assert table["short_runs"].tolist() == [1] * 6 and not table["runs"].any()
+    assert TAKEN not in table["place"].tolist() and table["measured"].isna().all()
+    assert table["node_hours"].sum() < table["full_node_hours"].sum() / 6
+    assert decision.table(study).empty and len(headline.table(study)) <= 1
+    assert next_steps.table(study, decision.table(study))["runs"].tolist()[0] > 0

@@ -43,20 +43,12 @@ def test_each_point_has_the_parts_of_its_steps_and_what_holds_it_back() -> None:
     shares = [table.loc[2, f"input_share{end}"] for end in ("", "_low", "_high")]
     assert shares == pytest.approx([0.6, 0.6, 0.6])
     assert (table.loc[4, "communication_largest"], table.loc[4, "input_largest"]) == (16, 8)
-    assert "mnist" in table.loc[2, "text"] and "mnist" not in table.loc[1, "text"]
 
 
 def test_a_single_replica_neither_waits_nor_communicates() -> None:
     row = table_of({1: [(10, 20, 0, 10)]}).loc[1]
     assert (row["input_share"], row["computation_share"]) == pytest.approx((0.25, 0.75))
     assert row[["stragglers_share", "communication_share"]].isna().all()
-
-
-def test_a_second_part_of_a_step_is_named_unless_it_is_small() -> None:
-    table = table_of({2: [(0, 22, 0, 18)], 4: [(0, 39, 0, 1)]})
-    assert table["held_back_by"].tolist() == ["computation"] * 2
-    names = ["communication" in table.loc[nodes, "text"] for nodes in (2, 4)]
-    assert names == [True, False]
 
 
 #: Runs of 24 in which communication is the largest → what holds the point back.

@@ -17,21 +17,21 @@ from tfscaling.tables.display import Number, TextTable
 
 
 def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
-    (work,) = html_page.choices(decision())
-    assert work.title == "", "a single task needs no name"
-    assert [(c.subject, c.text) for c in work.statements] == [
+    (only,) = html_page.choices(decision()).items()
+    assert only[0] == "", "a single task needs no name"
+    assert [(row["title"], row["text"]) for row in only[1]] == [
         ("Shortest time", "Too few runs."),
         ("Lowest cost", "Use 1 node."),
     ]
     found = html_page.topics(findings(), "test accuracy")
-    assert [len(topic.statements) for topic in found] == [1, 2]
-    assert "test accuracy" in found[0].title
+    assert [len(rows) for rows in found.values()] == [1, 2]
+    assert "test accuracy" in next(iter(found))
     assert set(html_page.TOPICS) == set(TOPICS)
 
 
 def test_what_was_not_measured_has_no_card() -> None:
     unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
-    assert html_page.choices(unpriced) == []
+    assert html_page.choices(unpriced) == {}
 
 
 def test_warnings_are_a_line_for_each_severity() -> None:
@@ -49,15 +49,6 @@ def test_runs_are_counted_by_status(tmp_path: Path) -> None:
         "ok": "7", "diverged": "0", "does_not_fit": "0", "failed": "2", "unfinished": "0",
         "stale": "0", "missing": "1", "excluded": "1",
     }  # fmt: skip
-
-
-def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> None:
-    made = study(tmp_path)
-    left_out = html_page.left_out(made.runs, made.comparison)
-    assert left_out is not None
-    assert [row[:3] for row in left_out.rows] == [
-        ("4", "2", "missing"), ("8", "1, 2", "failed"), ("9", "all", "excluded"),
-    ]  # fmt: skip
 
 
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_run_is_given_up_after_so_many_failures_of_its_own(
         (folder / FAILURE).write_text(json.dumps(report))
         (folder / f"attempt={number}").mkdir()
         shutil.copy(folder / FAILURE, folder / f"attempt={number}")
-    search = SimpleNamespace(points=[RUN.spec])
+    search = SimpleNamespace(with_shorts=[RUN.spec.point])
     planned: Any = SimpleNamespace(searches=[search], runs=[RUN])
     assert given_up(planned, tmp_path) == ({RUN.spec.path} if is_out else set())
     (folder / "run.json").touch()

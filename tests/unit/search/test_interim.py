@@ -14,6 +14,7 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.search import interim
 from tfscaling.search.interim import (
     KEPT_RUNS,
+    PROJECTION_ERROR,
     Allowed,
     Candidate,
     Decision,
@@ -21,7 +22,7 @@ from tfscaling.search.interim import (
     Run,
     lacking,
 )
-from tfscaling.spec.config import Limit, Search
+from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Search
 
 TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
 USUAL, SMOOTH = Search(), Search(basis="lines are smooth")
@@ -247,6 +248,80 @@ def test_what_cannot_be_compared_is_refused() -> None:
         decide([candidate("a", 0.0, 1.0)])
     with pytest.raises(ValueError, match="of every run"):
         decide([candidate("a", 1.0, 1.0)], goal="cost_to_target_usd")
+
+
+# ---------------------------------------------------------------- short runs
+def projected(own: Candidate, factor: float = 1.0) -> Candidate:
+    """With short runs, from which this multiple of the time is projected."""
+    dice = np.random.default_rng([*own.name.encode(), 1])
+    usual = (run[TIME] for run in own.runs if run)
+    runs = [factor * t * math.exp(0.02 * dice.standard_normal()) for t in usual]
+    short = candidate(f"short {own.name}", *runs[:SHORT_RUNS_MAX])
+    return replace(own, short=replace(short, blocks_max=SHORT_RUNS_MAX))
+
+
+STEADY = [steady(f"c{n}", 100.0 * 1.2**n) for n in range(6)]
+
+
+def complete(found: Decision) -> set[str]:
+    return {name for name, runs in found.runs.items() if runs}
+
+
+def test_short_runs_come_first_and_the_best_stands_trial() -> None:
+    planned = [projected(each) for each in STEADY]
+    nothing = decide([replace(each, runs=(), short=replace(each.short, runs=())) for each in planned
+                      if each.short])  # fmt: skip
+    assert nothing.wanted == {f"short c{n}": 1 for n in range(6)}
+    tried = decide([replace(each, runs=()) for each in planned])
+    assert tried.wanted == {"c0": 1} and tried.best is None
+    assert lacking(tried, planned) == [] != lacking(tried, [replace(planned[0], runs=())])
+    found = decide(planned)
+    assert (found.best, found.is_decided, complete(found)) == ("c0", True, {"c0"})
+    trial = found.standings["c0"].trial
+    assert trial and trial.holds and trial.measured == pytest.approx(100, rel=0.05)
+    assert found.standings["c5"].trial is None and found.standings["c5"].short_runs
+
+
+def test_a_trial_that_misses_goes_on_with_complete_runs() -> None:
+    """The short runs of one project half of its time; all others are right."""
+    planned = [projected(each, 0.5 if each.name == "c2" else 1.0) for each in STEADY]
+    found = decide(planned)
+    assert (found.best, found.is_decided) == ("c0", True)
+    missed, kept = (found.standings[name].trial for name in ("c2", "c0"))
+    assert missed and kept and kept.holds and missed.measured > missed.high
+    assert {"c0", "c1", "c2"} <= complete(found)
+
+
+@pytest.mark.parametrize("way", ["no time", "failed too often"])
+def test_without_projected_times_a_candidate_has_complete_runs(way: str) -> None:
+    first, *others = (projected(each) for each in STEADY)
+    assert first.short
+    runs = tuple({TIME: math.nan} for _ in range(SHORT_RUNS_MAX))
+    failed = frozenset({0})
+    changed = {"no time": {"runs": runs}, "failed too often": {"runs": (), "failed_blocks": failed}}
+    refused = replace(first, short=replace(first.short, **changed[way]))
+    found = decide([refused, *others])
+    assert (found.best, found.is_decided, found.failed) == ("c0", True, {})
+    assert found.runs["c0"] > 1 and found.standings["c0"].short_runs <= 1
+    assert found.standings["c0"].trial is None
+
+
+def test_projections_that_are_unsure_by_their_steps_count_less() -> None:
+    def with_error(own: Candidate, error: float) -> Candidate:
+        assert own.short
+        runs = tuple({**(run or {}), PROJECTION_ERROR: error} for run in own.short.runs)
+        return replace(own, short=replace(own.short, runs=runs))
+
+    planned = [projected(each) for each in measured(0.02)]
+    sure, unsure = (decide([with_error(each, error) for each in planned]) for error in (0.0, 0.1))
+    assert sum(unsure.runs.values()) > sum(sure.runs.values())
+
+
+def test_limits_are_judged_by_complete_runs() -> None:
+    good, slow = with_quality("good", 100, 0.99), with_quality("slow", 200, 0.99)
+    planned = [projected(each) for each in (good, slow)]
+    found = decide(planned, quality=AT_LEAST)
+    assert (found.best, found.runs["good"], found.is_decided) == ("good", KEPT_RUNS, True)
 
 
 # ---------------------------------------------------------------- limits

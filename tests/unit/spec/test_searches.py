@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from builders import manifest_of, raw_config
 from measured import PRICE
-from tfscaling.spec import configuration
+from tfscaling.spec import configuration, variants
+from tfscaling.spec.config import SHORT_RUNS_MAX
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest, PlannedSearch
 
@@ -72,6 +73,54 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
     assert (found.goal, [*found.limits]) == ("time_to_target_s", ["execution_time_s"])
 
 
+def test_short_runs_are_runs_of_the_same_training() -> None:
+    """All complete runs are made only if the search needs them."""
+    planned = planned_of(search={"stop_after_steps": 100, "repeats_max": 3})
+    (search,) = planned.searches
+    each = search.points[0]
+    assert each.short is not None and each.short.recipe == "weak+stop_after_steps=100"
+    shorts = [run for run in planned.runs if run.spec.point == each.short]
+    complete = [run for run in planned.runs if run.spec.point == each.point]
+    assert [run.extra_repeat for run in shorts] == [n > 1 for n in range(1, SHORT_RUNS_MAX + 1)]
+    assert [run.extra_repeat for run in complete] == [True] * 3
+    wholes = variants.wholes(run.spec for run in planned.runs)
+    assert wholes[each.short].point == each.point
+    usual = planned_of(search={"repeats_max": 3}).runs
+    assert [run.spec for run in usual if run.spec.point == each.point] == [
+        run.spec for run in complete
+    ]
+
+
+def test_recipes_with_short_runs_may_be_chosen() -> None:
+    recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+    asked = {"choose": ["recipe", "nodes"], "limits": {"test_accuracy": {"at_least": 0.9}}}
+    recipes = {"weak": recipe, "long": {**recipe, "epochs": 4}}
+    search = {"stop_after_steps": 100}
+    found = planned_of({"recipe": [*recipes]}, search=search, recipes=recipes, question=asked)
+    assert [len(each.points) for each in found.searches] == [4]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ({"steps_per_execution": 10}, "200 or more"),
+        ({"checkpoint_every_epochs": 1}, "checkpoint_every_epochs 1"),
+        ({"stop_after_steps": 50}, "already"),
+        ({"program": ["true"]}, "a program"),
+    ],
+)
+def test_recipes_without_short_runs_are_one_clear_error(recipe: dict[str, Any], words: str) -> None:
+    usual = {"per_replica_batch_size": 64, "epochs": 2}
+    own = {} if "program" in recipe else {"learning_rate": 0.1}
+    block = {"strategy": "own"} if "program" in recipe else {}
+    with pytest.raises(ConfigError) as raised:
+        planned_of(
+            block, search={"stop_after_steps": 100}, recipes={"weak": {**usual, **own, **recipe}}
+        )
+    (line,) = str(raised.value).splitlines()
+    assert "search.stop_after_steps" in line and "weak" in line and words in line
+
+
 @pytest.mark.parametrize(
     ("blocks", "search", "key", "words"),
     [
@@ -98,6 +147,8 @@ def test_what_cannot_be_searched_is_one_clear_error(
         ({"limits": {"test_accuracy": {"at_least": 0.9}}}, {"repeats_max": 5},
          "search.repeats_max", "6 to 20"),
         ({"choose": ["platform"]}, {}, "search", "only configuration"),
+        ({"goal": "time_to_target_s", "limits": {"test_accuracy": {"at_least": 0.9}}},
+         {"stop_after_steps": 100}, "question.goal", "not projected"),
     ],
 )  # fmt: skip
 def test_a_question_that_no_search_answers_is_one_clear_error(

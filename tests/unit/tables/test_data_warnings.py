@@ -54,7 +54,19 @@ def on_one_machine(run: PlannedRun, record: dict[str, Any]) -> None:
         rank["host_facts"] |= {"machine": "m1", "cpus_online": 3}
     point = run.spec.point
     day = 1 + run.spec.repeat + 10 * point.gpus_per_node
-    record["environment"]["started"] = f"2026-01-{day:02}T0{point.nodes}:00:00Z"
+    hour = 1 + (point.nodes + run.spec.repeat) % 2
+    record["environment"]["started"] = f"2026-01-{day:02}T0{hour}:00:00Z"
+
+
+def in_order_of_nodes(run: PlannedRun, record: dict[str, Any]) -> None:
+    record["environment"]["started"] = (
+        f"2026-01-{run.spec.repeat:02}T0{run.spec.point.nodes}:00:00Z"
+    )
+
+
+def with_uncertain_clocks(run: PlannedRun, record: dict[str, Any]) -> None:
+    for rank in record["ranks"]:
+        rank["clock"]["uncertainty_s"] = 30.0 if run.spec.point.nodes == 1 else 0.001
 
 
 def frames(planned: Manifest, runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -262,23 +274,32 @@ def test_every_output_has_every_warning_about_its_data(
         "logical_devices", "one_machine", "shared_machine", "few_runs",
     ]  # fmt: skip
     assert {Path(name).name for name in texts} >= {
-        "comparison.md", "laptop.md", "cluster.md",
-        "decision.md", "findings.md", "methodology.md", "report.html",
+        "comparison.md", "decision.md", "findings.md", "report.html",
         *(f"{name}.svg" for name in DRAWN),
     }  # fmt: skip
-    read = [table_rows.read_table(folder / f"{name}.csv") for name in ("comparison", "runs")]
     for name, text in texts.items():
         path, said = Path(name), squeezed(text)
-        about = warnings
-        if path.stem in ("laptop", "cluster"):
-            about = data_warnings.find(*(t[t["platform"] == path.stem] for t in read))
-            assert ("logical_devices" in {w.kind for w in about}) == (path.stem == "laptop")
-        for warning in about:
+        for warning in warnings:
             is_short = path.suffix == ".svg" or path.stem == "headline"
             planned = warning.short if is_short else warning.text
             if path.stem == "headline" and warning.severity != SERIOUS:
                 continue
             assert squeezed(planned) in said, f"{name}: {warning.kind}"
+
+
+def test_runs_in_the_order_of_their_nodes_are_a_serious_warning(tmp_path: Path) -> None:
+    planned = written(config_of(), tmp_path, in_order_of_nodes)
+    (only,) = found(planned, tmp_path).values()
+    assert (only.kind, only.severity, only.runs) == ("ordered_starts", SERIOUS, 12)
+    comparison, runs = frames(planned, tmp_path)
+    few = runs[runs["repeat"] <= 3]
+    assert "ordered_starts" not in {each.kind for each in data_warnings.find(comparison, few)}
+
+
+def test_clocks_that_are_not_sure_enough_are_warned_of(tmp_path: Path) -> None:
+    (only,) = found(written(config_of(), tmp_path, with_uncertain_clocks), tmp_path).values()
+    assert (only.kind, only.severity, only.runs) == ("uncertain_clocks", LIMITED, 6)
+    assert nodes_of(only) == [1]
 
 
 def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:

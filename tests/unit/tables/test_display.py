@@ -148,36 +148,3 @@ def test_a_single_time_has_no_range_though_more_runs_count() -> None:
     assert display.cell("execution_time_s", row | ends) == "10.0"
     assert display.cell("loss", row | ends) == "0.2000 (0.1000–0.3000)"
     assert display.cell("execution_time_s", row | ends | {"runs_timed": 2}) == "10.0 (10.0–10.0)"
-
-
-def test_the_published_form_has_four_columns(tmp_path: Path) -> None:
-    (shown,) = comparison.platform_texts(table_of(tmp_path, ALL), "cluster")
-    assert shown.title == "mnist_cnn, multi_worker_mirrored, weak: CPU"
-    assert list(shown.cells) == ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
-    assert shown.cells.to_numpy().tolist() == [
-        ["1", "60.000 seconds", "0.2500", "0.9000"],
-        ["2", "40.000 seconds", "0.2500", "0.9000"],
-        ["4", "20.000 seconds", "0.2500", "0.9000"],
-    ]
-
-
-def test_the_published_form_has_one_table_for_each_number_of_gpus(tmp_path: Path) -> None:
-    table = table_of(tmp_path, ALL, gpus_per_node=[0, 2], tasks_per_node=[1, 2])
-    shown = comparison.platform_texts(table, "cluster")
-    assert [part.title.split(": ")[1] for part in shown] == [
-        "CPU",
-        "CPU, 2 tasks per node",
-        "2 GPUs per node",
-        "2 GPUs per node, 2 tasks per node",
-    ]
-    assert [len(part.cells) for part in shown] == [3] * 4
-
-
-def test_the_published_form_shows_what_failed_or_was_left_out(tmp_path: Path) -> None:
-    table = table_of(tmp_path, {1: 60.0}, {2: NASTY}, nodes=[1, 2, 9])
-    (shown,) = comparison.platform_texts(table, "cluster")
-    rows = shown.cells.to_numpy().tolist()
-    assert [row[0] for row in rows] == ["1", "2", "9"]
-    assert rows[1][1].startswith("failed: repeat 1 failed: ")
-    assert "\n" not in rows[1][1]
-    assert rows[2][1].startswith("excluded: ") and rows[2][2:] == ["–", "–"]

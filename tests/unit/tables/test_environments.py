@@ -84,22 +84,9 @@ def runs(*rows: dict[str, Any]) -> pd.DataFrame:
 
 def test_what_differs_within_a_platform_is_flagged() -> None:
     found = runs_table.differences(runs({}, {"kernel": "6.2"}, {"kernel": "6.2"}))
-    assert found.to_dict("records") == [
-        {"platform": "a", "fact": "kernel", "values": "6.2 (2 runs) | 6.1 (1 runs)", "runs": 3}
-    ]
-
-
-def test_what_could_not_be_compared_with_the_request_is_flagged() -> None:
-    said = "gpu_type: the driver names no GPU of ranks [0]"
-    found = runs_table.differences(runs({"unchecked": said}, {"unchecked": said}, {}))
-    assert found.to_dict("records") == [
-        {"platform": "a", "fact": runs_table.UNCHECKED, "values": said, "runs": 2}
-    ]
-    notes = runs_table.differences_text(found).notes
-    assert "made in one environment" in notes[0]
-    assert len(notes) == 2
+    assert found == {"kernel": ["a"]}
 
 
 def test_platforms_may_differ_from_each_other_and_failed_runs_do_not_count() -> None:
     rows = [{}, {"platform": "b", "kernel": "6.2"}, {"kernel": "5.4", "status": "failed"}]
-    assert runs_table.differences(runs(*rows)).empty
+    assert runs_table.differences(runs(*rows)) == {}

@@ -138,12 +138,6 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "How many times as long runs take with each node, where runs of a configuration had "
         "different nodes.",
     ),
-    "methodology": Conclusion(
-        "methodology",
-        "Methodology",
-        'Rules of Hoefler and Belli, "Scientific Benchmarking of Parallel Computing Systems" '
-        "(SC15) and of MLPerf Training, each checked on this data set.",
-    ),
 }
 
 

@@ -12,6 +12,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
 from tfscaling.record.metrics import QUALITY
 from tfscaling.spec.config import POINT_AXES
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference, Samples
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
@@ -47,40 +48,28 @@ def table(study: Study) -> pd.DataFrame:
 def _measured(points: Sequence[Row], samples: Samples) -> list[Row]:
     """The rows of measured points: the metrics of a pair of points one below the other."""
     pairs = _pairs(points)
-    #: Metric → place of the pair → (the better point, the other).
-    ordered = {
-        metric: {
-            place: (point_of(both[0]), point_of(both[1]))
-            for place, (a, b) in enumerate(pairs)
-            if metric != QUALITY or a["quality_metric"] not in METRICS_COMPARED
-            if (both := _ordered(a, b, metric))
-        }
-        for metric in METRICS_COMPARED
-    }
+    #: Estimated together: a metric of points of the same two platforms and of one quality, which
+    #: are ordered by place: (the better point, the other).
+    together: dict[tuple[str, ...], dict[int, tuple[Point, Point]]] = {}
+    for metric, (place, (a, b)) in itertools.product(METRICS_COMPARED, enumerate(pairs)):
+        is_twice = metric == QUALITY and a["quality_metric"] in METRICS_COMPARED
+        if not is_twice and (both := _ordered(a, b, metric)):
+            quality = a["quality_metric"] if metric == QUALITY else ""
+            alike = together.setdefault((metric, a["platform"], b["platform"], quality), {})
+            alike[place] = (point_of(both[0]), point_of(both[1]))
     comparisons = sum(
         all(samples.has_enough(metric, point) for point in pair)
-        for metric, of_metric in ordered.items()
-        for pair in of_metric.values()
+        for (metric, *_), alike in together.items()
+        for pair in alike.values()
     )
-    found: dict[tuple[int, str], list[Row]] = {}
-    for metric, of_metric in ordered.items():
-        # estimated together: points of the same two platforms, and of one quality
-        together: dict[tuple[str, ...], list[int]] = {}
-        for place in of_metric:
-            a, b = pairs[place]
-            quality = a["quality_metric"] if metric == QUALITY else ""
-            together.setdefault((a["platform"], b["platform"], quality), []).append(place)
-        for places in together.values():
-            better_first = [of_metric[place] for place in places]
-            differences = samples.differences(metric, better_first, max(1, comparisons))
-            for place, one in zip(places, differences, strict=True):
-                found[place, metric] = _row(*pairs[place], metric, one, comparisons)
-    return [
-        row
-        for place in range(len(pairs))
-        for metric in METRICS_COMPARED
-        for row in found.get((place, metric), ())
-    ]
+    found: dict[tuple[int, int], Row] = {}
+    for (metric, *_), alike in together.items():
+        differences = samples.differences(metric, [*alike.values()], max(1, comparisons))
+        for place, one in zip(alike, differences, strict=True):
+            if one is not None:
+                order = place, METRICS_COMPARED.index(metric)
+                found[order] = _row(*pairs[place], metric, one, comparisons)
+    return [found[order] for order in sorted(found)]
 
 
 def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -107,23 +96,20 @@ def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
     return (a, b) if (a[metric] > b[metric]) == higher else (b, a)
 
 
-def _row(a: Row, b: Row, metric: str, found: Difference | None, comparisons: int) -> list[Row]:
-    ordered = _ordered(a, b, metric)
-    if ordered is None or found is None:
-        return []
+def _row(a: Row, b: Row, metric: str, found: Difference, comparisons: int) -> Row:
     sides = a["platform"], a["cloud"], b["platform"], b["cloud"]
     low, high = found.interval or (None, None)
-    row: Row = {
+    better, _ = _ordered(a, b, metric) or (a, b)
+    return {
         **dict(zip(_SIDES, sides, strict=True)),
         **{name: a[name] for name in (*AXES, "devices")},
         "metric": a["quality_metric"] if metric == QUALITY else metric,
         **{"value_a": a[metric], "value_b": b[metric]},
-        "winner": "equal" if a[metric] == b[metric] else ordered[0]["cloud"],
+        "winner": "equal" if a[metric] == b[metric] else better["cloud"],
         "margin_kind": GAP if found.ratio is None else RATIO,
         "margin": found.gap if found.ratio is None else found.ratio,
         **{"low": low, "high": high, "verdict": found.support, "comparisons": comparisons},
     }
-    return [row]
 
 
 def as_text(table: pd.DataFrame) -> TextTable:

@@ -21,13 +21,8 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
-from tfscaling.spec.config import (
-    POINT_AXES,
-    WORK_AXES,
-    Limit,
-    Published,
-    Question,
-)
+from tfscaling.spec import platforms
+from tfscaling.spec.config import POINT_AXES, WORK_AXES, Limit, Published, Question
 from tfscaling.spec.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import Point
@@ -42,7 +37,7 @@ from tfscaling.tables.display import axis_text, listed, point_name, value
 from tfscaling.tables.estimates import CONFIDENCE, Samples, keeps_limit
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
+from tfscaling.tables.table_rows import Row, columns_of, is_known, metric_of, point_of, rows_of
 
 #: Why a configuration is not compared whose runs ran out of memory.
 NO_MEMORY = "does not fit in memory"
@@ -340,18 +335,29 @@ class Study(Sweep):
         return self.question.separate
 
     @cached_property
+    def works(self) -> dict[str, list[Row]]:
+        """The questions of the study → the points of each, without short runs of searches."""
+        shorts = {each.short for search in self.manifest.searches for each in search.points}
+        rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
+        return works_of(rows, self.separate)
+
+    @cached_property
     def searches(self) -> dict[str, StudySearch]:
         """Question → the search for its answer."""
-        found = study_searches.of_study(self.manifest, self.runs)
-        by_point = {each.point: search for search in found for each in search.planned.points}
+        searches = study_searches.of_study(self.manifest, self.runs)
+        shown = [self.shown(search.planned.points[0].point) for search in searches]
+        names = [work_name(row, self.separate) or ALL for row in shown]
+        return dict(zip(names, searches, strict=True))
+
+    def shown(self, point: Point) -> Row:
+        """What names a point, whether it was run or not."""
+        devices = self.manifest.platforms[point.platform].devices
         return {
-            work: by_point[point]
-            for work, rows in self.works.items()
-            for point in map(point_of, rows)
-            if point in by_point
+            **columns_of(point),
+            "devices": platforms.device_kind(point.gpus_per_node, devices),
         }
 
     @cached_property
     def searched(self) -> set[Point]:
-        """The points of all searches."""
-        return {point for search in self.searches.values() for point in search.points.values()}
+        """The points of all searches, also of short runs."""
+        return {point for search in self.searches.values() for point in search.all_points.values()}

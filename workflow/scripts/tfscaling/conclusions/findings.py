@@ -8,7 +8,7 @@ make in this sweep together (Bonferroni); `comparisons` is their number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,7 +125,7 @@ def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     found = [
         *_scaling(lines, study),
         *_quality(lines, study.samples),
-        *_of_points(study, "stragglers", what_holds_back.slow_ranks(study.runs, points)),
+        *_stragglers(study, points),
         *([] if clouds is None else _clouds(clouds, study)),
     ]
     return frame(Finding, found)
@@ -151,13 +151,12 @@ def _lines(study: Study) -> Iterator[Line]:
         yield Line(subject, tuple(points), tuple(ineligible), study)
 
 
-def _of_points(
-    study: Study, topic: str, found: Iterable[tuple[Point, str, str, int]]
-) -> Iterator[Finding]:
+def _stragglers(study: Study, points: Collection[Point]) -> Iterator[Finding]:
+    """The ranks that were slow in each run of a point."""
     rows = {point_of(row): row for row in study.points}
     vary = varying(study.points)
-    for point, text, support, comparisons in found:
-        yield Finding(topic, point_name(rows[point], vary), text, support, comparisons)
+    for point, text, support, comparisons in what_holds_back.slow_ranks(study.runs, points):
+        yield Finding("stragglers", point_name(rows[point], vary), text, support, comparisons)
 
 
 def _scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.estimates import INCONCLUSIVE, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.rows import columns
-from tfscaling.tables.table_rows import frame, is_known, is_projected, point_of, typed
+from tfscaling.tables.table_rows import by_point, frame, is_known, is_projected, point_of, typed
 
 #: Statuses of runs that another start of the sweep makes.
 _TO_MAKE = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
@@ -160,11 +160,9 @@ def _durations_s(study: Study) -> dict[Point, float]:
 
     A run that resumed from a checkpoint has the wall time of its last attempt: it is left out.
     """
-    by_point: dict[Point, list[float]] = {}
-    for run in study.run_rows:
-        if run.status == RunState.OK and is_known(run.wall_time_s + run.execution_time_s):
-            by_point.setdefault(point_of(run), []).append(run.wall_time_s)
-    return {point: median(times) for point, times in by_point.items()}
+    valid = (run for run in study.run_rows if run.status == RunState.OK)
+    timed = by_point(run for run in valid if is_known(run.wall_time_s + run.execution_time_s))
+    return {point: median(run.wall_time_s for run in runs) for point, runs in timed.items()}
 
 
 def _prices(study: Study) -> Iterator[Found]:

@@ -27,7 +27,7 @@ from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, PROJECTED, Number, TextTable, cell, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import Row, is_known, is_projected, point_of
+from tfscaling.tables.table_rows import Row, by_point, is_known, is_projected, point_of
 
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
 #: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.
@@ -90,11 +90,8 @@ def _of_runs(runs: Sequence[RunRow]) -> Interval | None:
 
 def _valid_runs(study: Study) -> dict[Point, list[RunRow]]:
     """Point → the rows of its runs that count."""
-    runs: dict[Point, list[RunRow]] = {}
-    for run in study.run_rows:
-        if run.status == RunState.OK and is_known(run.execution_time_s):
-            runs.setdefault(point_of(run), []).append(run)
-    return runs
+    valid = (run for run in study.run_rows if run.status == RunState.OK)
+    return by_point(run for run in valid if is_known(run.execution_time_s))
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -103,12 +100,12 @@ def table(study: Study) -> pd.DataFrame:
     `whole_recipe` is the recipe of the same training to its end, whose runs at the same point are
     the check: `runs_within` of its `whole_runs` took a time within the interval.
     """
-    by_point = _valid_runs(study)
+    valid = _valid_runs(study)
     wholes = variants.wholes(run.spec for run in study.manifest.runs)
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     rows = []
     for each in study.points:
-        point, runs = point_of(each), by_point.get(point_of(each), [])
+        point, runs = point_of(each), valid.get(point_of(each), [])
         if not is_projected(each) or not runs:
             continue
         found = _of_runs(runs)
@@ -125,7 +122,7 @@ def table(study: Study) -> pd.DataFrame:
             row[f"cost_usd{end}"] = platforms.run_cost_usd(prices.get(point), point.nodes, seconds)
         whole = wholes[point].point if point in wholes else None
         row["whole_recipe"] = whole.recipe if whole else None
-        rows.append(row | _check(found, by_point.get(whole, []) if whole else []))
+        rows.append(row | _check(found, valid.get(whole, []) if whole else []))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

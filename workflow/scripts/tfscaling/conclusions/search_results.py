@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import line
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.search.interim import KEPT_RUNS, Decision
+from tfscaling.search.interim import KEPT_RUNS, PROJECTION, Decision
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES, POINT_AXES
@@ -27,24 +28,34 @@ from tfscaling.tables.display import (
     naming,
     point_name,
     rounded,
+    three_digits,
     varying,
 )
 from tfscaling.tables.rows import columns
-from tfscaling.tables.table_rows import Row, columns_of, frame, is_known, point_of, rows_of, typed
+from tfscaling.tables.table_rows import Row, frame, is_known, point_of, rows_of, typed
 
+#: Of measured values, and the interval that was projected.
+WITHIN, OUTSIDE = "within", "outside"
 TAKEN, IN, OUT = "the answer", "not excluded", "excluded"
 OTHER_WORK = "trains fewer examples than others"
-_SHOWN = ("place", "limits", "why", "behind", "chance", "runs", "node_hours", "cost_usd")
+#: Columns of searches with limits, and with short runs.
+_OPTIONAL = ("limits", "short_runs", "projected", "measured")
+_SHOWN = (
+    *("place", "limits", "why", "behind", "chance", "short_runs", "runs"),
+    *("projected", "measured", "node_hours", "cost_usd"),
+)
 _HEADS = {"chance": "chance to be better"}
-_DIGITS = {"runs": 0, "node_hours": 4, "cost_usd": 4}
+_SHORT_HEADS = {"short_runs": "short runs", "runs": "complete runs"}
+_DIGITS = {"short_runs": 0, "runs": 0, "node_hours": 4, "cost_usd": 4}
 
 
 class SearchRow(msgspec.Struct):
     """A point of a search.
 
     `behind` is by what fraction it is behind the answer by estimate, `chance` the probability that
-    it is better by more than the indifference. `full_…` is what the runs of the full grid would
-    have taken. What follows is the same for all points of a search.
+    it is better by more than the indifference. `projected` is the goal by its `short_runs`, with
+    the interval of the mean of its complete runs, `measured`. `full_…` is what the runs of the full
+    grid would have taken. What follows is the same for all points of a search.
     """
 
     work: str
@@ -62,6 +73,11 @@ class SearchRow(msgspec.Struct):
     why: str | None = None
     behind: float = NAN
     chance: float = NAN
+    short_runs: int = 0
+    projected: float = NAN
+    projected_low: float = NAN
+    projected_high: float = NAN
+    measured: float = NAN
     runs: int = 0
     node_hours: float = 0.0
     cost_usd: float = 0.0
@@ -79,7 +95,7 @@ class SearchRow(msgspec.Struct):
     def spent(self) -> tuple[Spent, Spent]:
         """What its runs took, what the runs of the full grid would have taken."""
         return (
-            Spent(self.runs, self.node_hours, self.cost_usd),
+            Spent(self.runs + self.short_runs, self.node_hours, self.cost_usd),
             Spent(self.full_runs, self.full_node_hours, self.full_cost_usd),
         )
 
@@ -110,7 +126,8 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
     """Point → (what its runs took, what the runs of the full grid would have taken).
 
     Points without runs are counted as at linear speed-up, the least. A run that resumed from a
-    checkpoint has the wall time of its last attempt: no measure of other runs.
+    checkpoint has the wall time of its last attempt: no measure of other runs. Complete runs take
+    what short ones project, if none was made.
     """
     seconds: dict[Point, list[float]] = {}
     whole: dict[Point, list[float]] = {}
@@ -119,11 +136,16 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
         if is_known(run.wall_time_s):
             seconds.setdefault(point_of(run), []).append(run.wall_time_s)
             if run.status != RunState.OK or is_known(run.execution_time_s):
-                whole.setdefault(point_of(run), []).append(run.wall_time_s)
+                is_short = is_known(run.projected_from_steps)
+                takes_s = run.execution_time_s if is_short else run.wall_time_s
+                whole.setdefault(point_of(run), []).append(takes_s)
     found = {}
     for each in search.planned.points:
         point, own = each.point, seconds.get(each.point, [])
         takes = whole.get(point) or own
+        if each.short:
+            own = own + seconds.get(each.short, [])
+            takes = takes or whole.get(each.short, [])
         if not takes and search.planned.search.is_smooth:
             takes = _at_least_s(point, whole)
         price = prices.get(point)
@@ -150,12 +172,14 @@ def table(study: Study) -> pd.DataFrame:
 
 def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
     costs_of = spent(study, search)
+    shorts = {each.point: each.short for each in search.planned.points if each.short}
+    made = Counter(point_of(run) for run in study.run_rows if is_known(run.wall_time_s))
     points = {**search.points, **{point.path: point for point in search.other_work}}
-    shown = {point: _shown(point, study) for point in points.values()}
+    shown = {point: study.shown(point) for point in points.values()}
     limits = limits_text(search)
     decision = search.decision
     rounds = f"in {decision.rounds} round{'s' * (decision.rounds != 1)}"
-    says = [f"{verdict_text(search)}, {rounds}", left_text(study, search)]
+    says = [f"{verdict_text(search)}, {rounds}", left_text(study, search), missed_text(search)]
     order = sorted(search.points, key=lambda name: _order(name, decision))
     for name in [*order, *(point.path for point in search.other_work)]:
         had, full = costs_of[points[name]]
@@ -173,25 +197,21 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
             indifference=search.planned.indifference,
             kept=limits,
         )
+        row.short_runs = made[shorts[points[name]]] if shorts else 0
+        row.runs -= row.short_runs
         if name not in search.points:
             row.place, row.why = OUT, OTHER_WORK
         else:
             standing = decision.standings[name]
+            if trial := standing.trial:
+                row.projected, row.measured = trial.projected, trial.measured
+                row.projected_low, row.projected_high = trial.low, trial.high
             row.limits = str(standing.allowed) if limits else None
             if standing.behind is not None and standing.chance is not None:
                 row.behind, row.chance = standing.behind, standing.chance
             if standing.reason:
                 row.place, row.why = OUT, str(standing.reason)
         yield row
-
-
-def _shown(point: Point, study: Study) -> Row:
-    """What names a point, whether it was run or not."""
-    devices = study.manifest.platforms[point.platform].devices
-    return {
-        **columns_of(point),
-        "devices": platforms.device_kind(point.gpus_per_node, devices),
-    }
 
 
 def _order(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
@@ -244,12 +264,19 @@ def verdict_text(search: StudySearch) -> str:
     )
 
 
+def missed_text(search: StudySearch) -> str:
+    """How many configurations have complete runs outside of the projected interval, or nothing."""
+    trials = [own.trial for own in search.decision.standings.values() if own.trial]
+    missed = sum(not trial.holds for trial in trials)
+    return line("search", part="missed", missed=missed, tried=len(trials))
+
+
 def left_text(study: Study, search: StudySearch) -> str:
     """Which points left because they do not run or miss the target, with their valid runs' median.
 
     Empty if none did.
     """
-    vary = varying([_shown(point, study) for point in search.points.values()])
+    vary = varying([study.shown(point) for point in search.points.values()])
     names = []
     for name, reason in search.decision.failed.items():
         point = search.points[name]
@@ -258,17 +285,19 @@ def left_text(study: Study, search: StudySearch) -> str:
         metric = METRICS[search.planned.goal]
         unit = f" {metric.unit}" * bool(metric.unit)
         took = f"; {had}: {rounded(median(values), metric.digits)}{unit}" if values else ""
-        names.append(f"{point_name(_shown(point, study), vary)} {reason}{took}")
+        names.append(f"{point_name(study.shown(point), vary)} {reason}{took}")
     return listed(names)
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """The table of the page, of all searches: what each found, took and promises below it."""
     axes, fixed = naming(table)
-    shown = [n for n in _SHOWN if n != "limits" or table["limits"].notna().any()]
+    has = table[[*_OPTIONAL]].replace(0, None).notna().any()
+    shown = [name for name in _SHOWN if name not in _OPTIONAL or has[name]]
     names = [*axes, *shown]
     rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
-    heads = [_HEADS.get(name, name) for name in names]
+    words = _HEADS | (_SHORT_HEADS if has["short_runs"] else {})
+    heads = [words.get(name, name) for name in names]
     above = f"All configurations: {fixed}." if fixed else ""
     return TextTable.of("The search", heads, rows, _notes(typed(SearchRow, table)), above)
 
@@ -281,8 +310,10 @@ def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
         named = f"{work}: " * (len(works) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
         yield named + saving((row.spent for row in own), own[0].goal)
+    is_short = any(row.short_runs for row in rows)
     for indifference, kept in dict.fromkeys((row.indifference, row.kept) for row in rows):
-        yield line("search", part="promise", indifference=indifference, limit=kept)
+        about = {"is_short": is_short, "projection": PROJECTION}
+        yield line("search", part="promise", indifference=indifference, limit=kept, **about)
 
 
 def _cell(name: str, row: Row) -> str:
@@ -290,6 +321,12 @@ def _cell(name: str, row: Row) -> str:
         return ""
     if name in ("behind", "chance"):
         return f"{row[name]:.1%}"
+    if name == "projected":
+        low, high = three_digits(row["projected_low"]), three_digits(row["projected_high"])
+        return f"{three_digits(row[name])} ({low}–{high})"
+    if name == "measured":
+        is_within = row["projected_low"] <= row[name] <= row["projected_high"]
+        return f"{three_digits(row[name])}, {WITHIN if is_within else OUTSIDE}"
     if name in _DIGITS:
         return rounded(row[name], _DIGITS[name])
     return cell(name, row) if name in POINT_AXES else str(row[name])

@@ -21,6 +21,7 @@ from tfscaling.tables.display import (
     percent,
     point_name,
     rounded,
+    templates,
     times,
     value,
     varying,
@@ -66,14 +67,7 @@ def sentences(template: str, rows: Sequence[Row], samples: Samples, **values: An
 
 @functools.cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(TEMPLATES)
     functions = (is_known, listed, percent, times, value, within, worse)
     environment.globals.update({function.__name__: function for function in functions})
     environment.globals |= {

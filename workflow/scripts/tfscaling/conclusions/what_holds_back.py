@@ -29,15 +29,8 @@ from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
-#: Parts of a step, in the order in which they are shown, and their names in a sentence.
-PARTS = {
-    "input": "input",
-    "computation": "computation",
-    "stragglers": "waiting for slower ranks",
-    "communication": "communication",
-}
-#: A share of a step that is too small to be mentioned.
-SMALL_SHARE = 0.1
+#: Parts of a step, in the order in which they are shown.
+PARTS = ("input", "computation", "stragglers", "communication")
 _ENDS = ("", "_low", "_high")
 #: Columns of a run that have the parts of its step.
 _MEASURED = (
@@ -48,7 +41,7 @@ COLUMNS = (
     *("devices", "runs", "step_time_s"),
     *(f"{part}_share{end}" for part in PARTS for end in _ENDS),
     *(f"{part}_largest" for part in PARTS),
-    *("held_back_by", "text"),
+    "held_back_by",
 )
 
 #: A finding about a point: (point, sentence, support, comparisons).
@@ -59,15 +52,11 @@ def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point with runs whose steps were measured in parts."""
     is_measured = study.runs["synchronisation_time_s"].notna()
     valid = study.runs[(study.runs["status"] == "ok") & is_measured]
-    datasets = {run.spec.point: str(run.spec.dataset) for run in study.manifest.runs}
     found: dict[Point, list[dict[str, float]]] = {}
     for point, run in zip(points_of(valid), rows_of(valid, _MEASURED), strict=True):
         found.setdefault(point, []).append(_parts(run))
     devices = {point_of(row): row["devices"] for row in study.points}
-    rows = [
-        _row(point, own, datasets[point]) | {"devices": devices[point]}
-        for point, own in found.items()
-    ]
+    rows = [_row(point, own) | {"devices": devices[point]} for point, own in found.items()]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -86,7 +75,7 @@ def _parts(run: Row) -> dict[str, float]:
     }
 
 
-def _row(point: Point, of_runs: Sequence[dict[str, float]], dataset: str) -> Row:
+def _row(point: Point, of_runs: Sequence[dict[str, float]]) -> Row:
     shares: dict[str, tuple[float, float | None, float | None]] = {}
     for part in of_runs[0]:
         own = [parts[part] / sum(parts.values()) for parts in of_runs]
@@ -97,19 +86,7 @@ def _row(point: Point, of_runs: Sequence[dict[str, float]], dataset: str) -> Row
     row["step_time_s"] = median(sum(parts.values()) for parts in of_runs)
     for part, share in shares.items():
         row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
-    largest = _largest(leads)
-    others = sorted(set(shares) - set(largest), key=lambda part: -shares[part][0])
-    text = shown.line(
-        "bottleneck",
-        parts=PARTS,
-        shares=shares,
-        largest=largest,
-        more=[part for part in others if shares[part][0] > SMALL_SHARE],
-        is_all=(shares["computation"][1] or 0.0) > 1 - SMALL_SHARE,
-        row=row,
-        dataset=dataset,
-    )
-    return row | {"held_back_by": " or ".join(largest), "text": text}
+    return row | {"held_back_by": " or ".join(_largest(leads))}
 
 
 def _largest(leads: Counter[str]) -> list[str]:
@@ -128,7 +105,7 @@ def _largest(leads: Counter[str]) -> list[str]:
 def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: shares in percent with their ranges."""
     none = "Not measured: only the workflow's own trainer without parameter servers measures this."
-    notes = shown.notes("attribution", small=SMALL_SHARE)
+    notes = shown.notes("attribution")
     return shown.text_table("Bottleneck analysis", table, _cells, notes, none)
 
 
@@ -138,7 +115,7 @@ def _cells(row: Row) -> dict[str, str]:
         value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)
         cells[part] = "" if pd.isna(value) else f"{value:.0%}"
         cells[part] += "" if pd.isna(low) else f" ({low:.0%}–{high:.0%})"
-    return cells | {"what holds it back": row["text"]}
+    return cells | {"what holds it back": row["held_back_by"]}
 
 
 def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> Iterator[Found]:

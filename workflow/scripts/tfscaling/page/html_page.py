@@ -29,10 +29,10 @@ from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, meanings, of_quality
 from tfscaling.record.run_states import RESULTS, words
-from tfscaling.spec.config import AXES, POINT_AXES, Platform, Quality
+from tfscaling.spec.config import AXES, Platform, Quality
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import SHOWN
-from tfscaling.tables import comparison, display, runs_table
+from tfscaling.tables import comparison, display
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
@@ -44,33 +44,17 @@ from tfscaling.tables.display import (
     headed,
     listed,
     naming,
-    one_line,
     rounded,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, qualities_in, rows_of, typed
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, qualities_in, rows_of, typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 #: Columns with more values than this are searched, not chosen from.
 CHOICES_MAX = 24
-#: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
-TONES = {
-    **dict.fromkeys(("supported", "within"), "good"),
-    **dict.fromkeys(
-        (
-            *("diverged", "does_not_fit", "failed", "missing", "stale", "unfinished"),
-            *("outside", "serious"),
-        ),
-        "bad",
-    ),
-    **dict.fromkeys(
-        ("incomplete", "excluded", "inconclusive", "too few runs", NOT_MEASURED, "not compared"),
-        "doubt",
-    ),
-}
 _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
 #: Columns by whose values rows can be chosen, if they are few.
 _CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
@@ -170,31 +154,10 @@ GLOSSARY: Mapping[str, str] = {
 TOPICS: Mapping[str, str] = _WORDS["topics"]
 STATUSES: Mapping[str, str] = _WORDS["statuses"]
 #: Metrics that the page has formulae for.
-BY_FORMULAE = {
-    "speedup": "How many times as fast as the baseline: see the formulae below.",
-    "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
-}
+BY_FORMULAE: Mapping[str, str] = _WORDS["by_formulae"]
+#: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
+TONES = {word: tone for tone, words in _WORDS["tones"].items() for word in words}
 _UNKNOWN = "unknown"
-#: How the line of the warnings of a severity begins.
-_LEADS = {SERIOUS: "Warning", LIMITED: "Note"}
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A headline, a choice or a finding with its support; `badge` is the support in words."""
-
-    subject: str
-    text: str
-    support: str
-    badge: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """The choices of one task or the findings of one topic; a single task has no title."""
-
-    title: str
-    statements: Sequence[Statement]
 
 
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
@@ -222,53 +185,48 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
     short: dict[str, list[str]] = {}
     for warning in found:
         short.setdefault(warning.severity, []).append(warning.short)
-    return [(name, f"{_LEADS[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
+    leads = {SERIOUS: "Warning", LIMITED: "Note"}
+    return [(name, f"{leads[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
 
 
-def headlines(table: pd.DataFrame) -> list[Statement]:
-    """The headline of each work."""
-    columns = (table[name].astype(object).fillna("") for name in ("work", "text", "badge", "sure"))
-    return [
-        Statement(str(work), str(text), str(badge), _badge(str(badge), str(sure).removesuffix(".")))
-        for work, text, badge, sure in zip(*columns, strict=True)
-    ]
+def headlines(table: pd.DataFrame) -> list[Row]:
+    """The rows of the headline; `badge` also says how sure it is, "too few runs" in other words."""
+    rows = rows_of(table.astype(object).fillna("").assign(support=table["badge"]))
+    for row in rows:
+        if sure := str(row["sure"]).removesuffix("."):
+            is_few = row["support"] == TOO_FEW
+            row["badge"] = sure if is_few else f"{row['support']}: {sure[0].lower()}{sure[1:]}"
+    return rows
 
 
-def _badge(support: str, sure: str) -> str:
-    """How sure a headline is, said once: "too few" is its support in other words."""
-    if not sure:
-        return support
-    return sure if support == TOO_FEW else f"{support}: {sure[0].lower()}{sure[1:]}"
+def choices(decision: pd.DataFrame) -> dict[str, list[Row]]:
+    """Question → the choice for each goal that was measured; a single question has no name."""
+    works = grouped(decision[decision["support"] != NOT_MEASURED], "work")
+    if len(works) == 1:
+        (only,) = works.values()
+        return {"": only}
+    return works
+
+
+def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
+    """Heading of a topic → its findings; `quality` is what the points are compared by, in words."""
+    found = grouped(findings, "topic")
+    return {
+        title + quality * (topic == QUALITY): found[topic]
+        for topic, title in TOPICS.items()
+        if topic in found
+    }
+
+
+def grouped(table: pd.DataFrame, column: str) -> dict[str, list[Row]]:
+    """The rows of a table by the values of a column, in their order."""
+    return {str(key): rows_of(own) for key, own in table.groupby(column, sort=False)}
 
 
 def _of_headlines(decision: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
     """The choices of the questions that have a headline."""
     is_named = decision["work"].isin(headline["work"])
     return decision[is_named] if decision["work"].nunique() > 1 else decision
-
-
-def choices(decision: pd.DataFrame) -> list[Group]:
-    """The choice for each goal that was measured, by question."""
-    shown = decision[decision["support"] != NOT_MEASURED]
-    works = [(str(work), own) for work, own in shown.groupby("work", sort=False)]
-    return [
-        Group(work if len(works) > 1 else "", _statements(own["title"], own)) for work, own in works
-    ]
-
-
-def topics(findings: pd.DataFrame, quality: str) -> list[Group]:
-    """The findings by topic; `quality` is what the points are compared by, in words."""
-    groups = [(topic, findings[findings["topic"] == topic]) for topic in TOPICS]
-    return [
-        Group(TOPICS[topic] + quality * (topic == QUALITY), _statements(own["subject"], own))
-        for topic, own in groups
-        if len(own)
-    ]
-
-
-def _statements(subjects: pd.Series, rows: pd.DataFrame) -> list[Statement]:
-    columns = (subjects, rows["text"], rows["support"], rows["support"])
-    return [Statement(*map(str, row)) for row in zip(*columns, strict=True)]
 
 
 def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
@@ -293,25 +251,6 @@ def spent(runs: pd.DataFrame) -> list[str]:
         f"{count(found.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
         "in its folder, attempt=<n>."
     ]
-
-
-def left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
-    """One row per point, status and reason; None if every run counts."""
-    keys = [*POINT_AXES, "devices", "status", "reason"]
-    out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
-    excluded = comparison.loc[comparison["status"] == "excluded", keys].assign(repeat="all")
-    both = pd.concat([out.astype(object), excluded.astype(object)])
-    if both.empty:
-        return None
-    both["repeat"] = both["repeat"].astype(str)
-    both["reason"] = both["reason"].fillna("").astype(str).map(one_line)
-    grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
-    varying, fixed = naming(grouped)
-    names = [*varying, "repeats", "status", "reason"]
-    grouped = grouped.rename(columns={"repeat": "repeats"})
-    rows = ([cell(name, row) for name in names] for row in rows_of(grouped))
-    title = "What does not count, and why"
-    return Table("left-out", TextTable.of(title, names, rows, above=all_share(fixed)))
 
 
 def metrics_table(qualities: Mapping[str, Quality]) -> Table:
@@ -438,7 +377,6 @@ def render(
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
         "statuses": statuses(runs, comparison),
-        "left_out": left_out(runs, comparison),
         "metrics": metrics_table(qualities_in(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "confidence": f"{CONFIDENCE:.0%}",
@@ -474,8 +412,6 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
             titled = replace(shown, title=conclusion.title)
             yield Table(name, titled, conclusion.caption)
     yield all_runs(results.runs, metrics, folder)
-    differences = runs_table.differences_text(runs_table.differences(results.runs))
-    yield Table("differences", differences)
 
 
 def _plot(plot: Plot) -> dict[str, str]:
@@ -514,16 +450,9 @@ def _base64(content: bytes) -> str:
 
 
 def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup, escape
 
-    environment = Environment(
-        loader=FileSystemLoader(PAGE_DIR),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = display.templates(PAGE_DIR, autoescape=True)
     # long names of columns may break after an underscore
     environment.filters["breakable"] = lambda text: (
         escape(text).replace("_", Markup("_<wbr>")) if len(text) > 9 else text

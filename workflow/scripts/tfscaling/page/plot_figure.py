@@ -150,21 +150,25 @@ def hidden(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> set[Hash
     return {*[*ordered][LINES_MAX:]}
 
 
-def series(table: pd.DataFrame, first: Sequence[Point] = ()) -> list[Series]:
-    """All lines over the nodes in the order of the table, hidden ones last."""
+def series(
+    table: pd.DataFrame, first: Sequence[Point] = (), by: Sequence[str] = LINE_AXES
+) -> list[Series]:
+    """All lines, whose points have the same axes `by`, in the order of the table, hidden ones last.
+
+    By default they are over the nodes; by POINT_AXES each configuration is a line.
+    """
     titles, colours, shown = platform_titles(table), colour_numbers(table), varying(table)
     groups = {
-        tuple(map(str, keys)): rows
-        for keys, rows in table.groupby([*LINE_AXES], sort=False, dropna=False)
+        tuple(map(str, keys)): rows for keys, rows in table.groupby([*by], sort=False, dropna=False)
     }
     have = [key for key, rows in groups.items() if len(measured(rows))]
-    more = hidden(have, [tuple(str(getattr(each, axis)) for axis in LINE_AXES) for each in first])
+    more = hidden(have, [tuple(str(getattr(each, axis)) for axis in by) for each in first])
     counts: dict[str, int] = {}
     lines = []
     for key in sorted(groups, key=more.__contains__):
-        name = key[LINE_AXES.index("platform")]
+        name = key[by.index("platform")]
         number = counts[name] = counts.get(name, -1) + 1
-        texts = [axis_text(axis, groups[key].iloc[0]) for axis in LINE_AXES if axis in shown]
+        texts = [axis_text(axis, groups[key].iloc[0]) for axis in by if axis in shown]
         lines.append(
             Series(
                 key,

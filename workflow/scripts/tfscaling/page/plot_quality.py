@@ -17,10 +17,10 @@ from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.display import axis_text, with_unit
+from tfscaling.tables.display import with_unit
 from tfscaling.tables.estimates import pareto_set
-from tfscaling.tables.rows import Cells, PointRow
-from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of, typed
+from tfscaling.tables.rows import Cells
+from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,11 +43,6 @@ class _Panel:
     @property
     def is_cost(self) -> bool:
         return self.name == "cost_usd"
-
-    @property
-    def noun(self) -> str:
-        """What a point needs besides its time."""
-        return "price" if self.is_cost else self.metric.title
 
 
 def quality_time(tables: Tables, title: str) -> Figure:
@@ -104,9 +99,11 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
                 plot_figure.points(axes, rows, _TIME, name, line.label, style)
     _pareto_lines(axes, panel, shown, named)
     if not len(shown):
-        missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
-        points = plot_figure.measured(table)
-        plot_figure.say(axes, _why_absent(panel, points, missing) or plot_figure.NOTHING)
+        text = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
+        if not (values(table, _TIME) > 0).any():
+            is_run = len(plot_figure.measured(table)) > 0
+            text = plot_figure.NO_TIMES if is_run else plot_figure.NOTHING
+        plot_figure.say(axes, text)
         axes.set_xticks([])
     else:
         plot_figure.plain_log(axes, "x")
@@ -123,27 +120,7 @@ def _notes(panel: _Panel, shown: pd.DataFrame) -> list[str]:
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_figure.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
-    notes += plot_figure.bars_note(table, _TIME, panel.name)
-    without: dict[str, list[str]] = {}
-    measured = plot_figure.measured(panel.table)
-    for platform, title in plot_figure.platform_titles(table).items():
-        if platform not in set(shown["platform"]):
-            points = measured[measured["platform"] == platform]
-            reason = _why_absent(panel, points, f"no {panel.noun}")
-            without.setdefault(reason, []).append(title)
-    notes += [f"not shown, {why}: {', '.join(names)}" for why, names in without.items() if why]
-    return notes
-
-
-def _why_absent(panel: _Panel, points: pd.DataFrame, missing: str) -> str:
-    """Why none of these measured points is shown; nothing if there are none.
-
-    `missing` says that points with a time have no value.
-    """
-    timed = values(points, _TIME) > 0
-    if timed.any():
-        return missing if timed.all() else f"no configuration with both time and {panel.noun}"
-    return plot_figure.NO_TIMES if len(points) else ""
+    return notes + plot_figure.bars_note(table, _TIME, panel.name)
 
 
 def _short(row: Cells, gpus: bool) -> str:
@@ -274,14 +251,18 @@ def epochs(tables: Tables, title: str) -> Figure:
     shown_of = _learned(table)
     labels = [learned.label.removeprefix(HELD_OUT_TITLE) for learned in shown_of]
     figure, panels = plot_figure.panels(title, "epoch", labels)
-    lines = _lines(tables, measured)
+    groups = {
+        tuple(map(str, keys)): rows for keys, rows in measured.groupby([*POINT_AXES], sort=False)
+    }
+    every = plot_figure.series(table, tables.first, POINT_AXES)
+    lines = [(line, groups[line.key]) for line in every if line.key in groups]
     repeated = evaluated = False
     for axes, learned in zip(panels, shown_of, strict=True):
         name = learned.in_training
-        for line in lines:
-            if learned.quality not in (None, line.quality):
+        for line, rows in lines:
+            if not len(learned.points(line.rows)):
                 continue
-            style, rows = line.style, line.rows
+            style: Style = line.style | {"linewidth": 1.3}
             by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
             middle = by_epoch.median()
             held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
@@ -308,40 +289,6 @@ def epochs(tables: Tables, title: str) -> Figure:
         notes.append("hollow: on held-out examples after the epoch")
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A point over its epochs; `is_shown` as in plot_figure.Series."""
-
-    label: str
-    style: Style
-    quality: str | None
-    rows: pd.DataFrame
-    is_shown: bool
-
-
-def _lines(tables: Tables, measured: pd.DataFrame) -> list[_Line]:
-    """The line of each point that has epochs, in the order of the table, hidden ones last."""
-    table = tables.comparison
-    colours, titles = plot_figure.colour_numbers(table), plot_figure.platform_titles(table)
-    vary = plot_figure.varying(table)
-    by_axes = measured.groupby([*POINT_AXES], sort=False)
-    groups = {points_of(rows)[0]: rows for _, rows in by_axes}
-    more = plot_figure.hidden([*groups], tables.first)
-    points = {point_of(row): row for row in typed(PointRow, table)}
-    counts: dict[str, int] = {}
-    lines = []
-    for key in sorted(groups, key=more.__contains__):
-        point = points[key]
-        name = point.platform
-        number = counts[name] = counts.get(name, -1) + 1
-        style = plot_figure.point_style(colours[name], number, len(colours) == 1)
-        texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
-        style |= {"linewidth": 1.3}
-        label = plot_figure.line_label(titles, name, texts)
-        lines.append(_Line(label, style, point.quality_metric, groups[key], key not in more))
-    return lines
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:

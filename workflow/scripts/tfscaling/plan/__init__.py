@@ -6,6 +6,7 @@ __all__ = [
     "extra_repeats",
     "local_checks",
     "preflight",
+    "queue_waits",
     "reruns",
     "retries",
     "sweep_jobs",

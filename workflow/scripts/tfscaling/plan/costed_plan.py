@@ -197,7 +197,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     kept, unneeded = 0, 0
     states = (table[column] for column in ("status", "reason", "record"))
     searches = searches_of(planned, runs_dir)
-    searched = {point: search for search in searches for point in search.points.values()}
+    searched = {point: search for search in searches for point in search.all_points.values()}
     shorts = _shorts(run.spec for run in planned.runs)
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in RESULTS:
@@ -332,8 +332,8 @@ def _cost_of(
     from tfscaling.search import study_searches
 
     prices = {point: run.usd_per_node_hour for point, run in runs.items()}
-    made = {search.points[each.name]: each.number for each in search.candidates}
-    next_runs = {search.points[name]: runs for name, runs in search.decision.wanted.items()}
+    made, points = search.made, search.all_points
+    next_runs = {points[name]: runs for name, runs in search.decision.wanted.items()}
     node_hours = {point: point.nodes * takes[point].duration_s for point in made}
 
     def cost(runs: Mapping[Point, float]) -> Total:
@@ -352,7 +352,7 @@ def _cost_of(
     expected = study_searches.expected_runs(search, prices)
     return SearchCost(
         search.planned.work,
-        len(made),
+        len(search.points),
         cost(made),
         cost({point: max(runs, next_runs.get(point, 0)) for point, runs in made.items()}),
         cost({point: max(made[point], number) for point, number in expected.items()}),

@@ -79,7 +79,7 @@ def _is_a_crash(cause: Cause) -> bool:
 
 def given_up(planned: Manifest, runs_dir: Path) -> frozenset[str]:
     """The folders of the runs of searches that failed too often: their points are eliminated."""
-    searched = {each.point for search in planned.searches for each in search.points}
+    searched = {point for search in planned.searches for point in search.with_shorts}
     runs = (run.spec for run in planned.runs if run.spec.point in searched)
     return frozenset(spec.path for spec in runs if _is_given_up(spec, runs_dir))
 

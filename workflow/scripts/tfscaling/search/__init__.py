@@ -12,6 +12,8 @@ to be within an indifference of the best, or the runs are used up:
   candidate scatters more than its rivals.
 - A candidate with a run that missed its target or a limit is out. With a target or limits, a
   candidate is named from KEPT_RUNS on.
+- Values of short runs are projected, with an error that a candidate's runs have in common. The best
+  is named after a complete run. Complete runs that are not as projected make the error larger.
 - If lines are taken to be smooth, candidates between the ends of a line may never run. Runs far
   from what the others predict end that: all candidates run.
 

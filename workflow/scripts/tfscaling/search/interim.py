@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
-from tfscaling.search.scaling_model import POOLED_FREEDOM, Array, Fit, Runs, ScalingModel
-from tfscaling.spec.config import Limit, Question, Search
+from tfscaling.search.scaling_model import POOLED_FREEDOM, SCATTER, Array, Fit, Runs, ScalingModel
+from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Question, Search
 from tfscaling.tables import estimates
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.estimates import CONFIDENCE
@@ -33,7 +33,8 @@ class Candidate:
 
     `failed_blocks`, from 0, are those whose run failed too often to be tried again. Later blocks
     replace `skipped_blocks`, up to `blocks_max`. Candidates on the same `line` differ only in
-    their nodes.
+    their nodes. `short` has the same training's short runs, whose values are projected; their
+    PROJECTION_ERROR is its standard error as a fraction, by the steps within the run.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Candidate:
     blocks_max: int = Search().repeats_max
     line: str = ""
     nodes: int = 1
+    short: Candidate | None = None
 
     @property
     def number(self) -> int:
@@ -90,10 +92,11 @@ class Allowed(StrEnum):
 class Standing:
     """What is known about a candidate.
 
-    `runs` were analysed. `behind`: by what fraction it is behind the best, by estimate; negative
-    where the best was chosen for its certainty. `chance` is the probability that it is better than
-    the best by more than the indifference. Both are None before the first analysis. `reason` is
-    None for the best and those not excluded.
+    `runs` and `short_runs` were analysed. `behind`: by what fraction it is behind the best, by
+    estimate; negative where the best was chosen for its certainty. `chance` is the probability that
+    it is better than the best by more than the indifference. Both are None before the first
+    analysis. `reason` is None for the best and those not excluded. `trial` is None without both
+    short and complete runs.
     """
 
     runs: int
@@ -101,6 +104,25 @@ class Standing:
     chance: float | None
     reason: Reason | None
     allowed: Allowed
+    short_runs: int = 0
+    trial: Trial | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The goal of a candidate, projected from its short runs with an interval of CONFIDENCE, and
+    measured by its complete runs (means).
+    """
+
+    projected: float
+    low: float
+    high: float
+    measured: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the measured value is within the interval."""
+        return self.low <= self.measured <= self.high
 
 
 @dataclass(frozen=True)
@@ -114,8 +136,8 @@ class Decision:
     says by this fraction, to be better than the best by more than the indifference; None if every
     candidate has a run.
 
-    The next analysis needs this many runs of each candidate in `wanted`, which is empty when the
-    search has ended. Those in `open` may be run later.
+    The next analysis needs this many runs of each candidate, and of each `short`, in `wanted`,
+    which is empty when the search has ended. Those in `open` may be run later.
     """
 
     best: str | None
@@ -137,7 +159,7 @@ class Decision:
 
     @property
     def runs(self) -> dict[str, int]:
-        """The number of analysed runs by candidate."""
+        """The number of analysed complete runs by candidate."""
         return {name: each.runs for name, each in self.standings.items()}
 
     @property
@@ -160,6 +182,11 @@ LEADER_RUNS, CLOSE_LEADER_RUNS, CLOSE = 4, 10, math.log(1.08)
 #: The lines are not smooth if this many configurations lie further from what the others say than
 #: ODD standard deviations, or if the errors exceed the model's intervals by more than MISSES_MAX.
 ODD_MAX, ODD, MISSES_MAX = 2, 3.0, 1.3
+#: Values projected from the short runs of a candidate have a common error. Its standard deviation
+#: is no less than PROJECTION, with the weight of this many trials next to those that were made.
+PROJECTION, PROJECTION_FREEDOM = 0.02, 2.0
+#: In a short run: the standard error of its value as a fraction, by the steps within the run.
+PROJECTION_ERROR = "projection_error"
 #: The freedom of a comparison is within this range.
 FREEDOM = (4.0, 30.0)
 #: A round has the share 1 / BATCH of the candidates, and no fewer runs than BATCH_MIN.
@@ -193,15 +220,16 @@ def decide(
 def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
     """(block from 0, candidate) of the runs that the next analysis lacks, block by block."""
     runs = decision.wanted
-    found = [(n, own.name) for own in candidates for n in own.lacks(runs.get(own.name, 0))]
-    return sorted(found)
+    each = [*candidates, *(own.short for own in candidates if own.short)]
+    return sorted((n, own.name) for own in each for n in own.lacks(runs.get(own.name, 0)))
 
 
 class _Search:
     """The analyses of the runs of some candidates, in their order.
 
-    Candidates are numbers, in the order of their names. `used` runs of each are in the analyses,
-    `seen` of them with a value: (candidates,).
+    Candidates are numbers, in the order of their names; with `count` added, their short runs.
+    `used` runs of each are in the analyses: (2 candidates,). `seen` of them have a value, and
+    `complete` of these are complete: (candidates,).
     """
 
     def __init__(
@@ -222,9 +250,17 @@ class _Search:
         self.is_cost = goal.startswith("cost_")
         self.model = ScalingModel(self.nodes, self.lines, self.is_cost)
         self.is_smooth = search.is_smooth
-        self.values: list[tuple[int, int, float]] = []
-        self.used = np.zeros(self.count, int)
+        shorts = [each.short for each in self.candidates]
+        self.series = [*self.candidates, *(short or Candidate("") for short in shorts)]
+        #: With short runs, and none of them gave no time or failed too often.
+        self.is_projected = np.array([short is not None for short in shorts])
+        self.within: list[list[float]] = [[] for _ in shorts]
+        self.values: list[tuple[int, int, float, bool]] = []
+        self.used = np.zeros(2 * self.count, int)
         self.seen = np.zeros(self.count, int)
+        self.complete = np.zeros(self.count, int)
+        self.trials: dict[int, Trial] = {}
+        self.projection = PROJECTION**2
         self.gone: dict[int, Reason] = {}
         self.allowed = [Allowed.OPEN if limits else Allowed.IN] * self.count
         self.rounds = 0
@@ -239,16 +275,31 @@ class _Search:
     def first(self) -> list[int]:
         """Every candidate, or the smallest and the largest one of each line."""
         if not self.is_smooth:
-            return list(range(self.count))
+            return self._kinds(range(self.count))
         ends: dict[str, list[int]] = {}
         for n in np.argsort(self.nodes, kind="stable"):
             ends.setdefault(self.lines[n], []).append(int(n))
-        return sorted({own[end] for own in ends.values() for end in (0, -1)})
+        return self._kinds(sorted({own[end] for own in ends.values() for end in (0, -1)}))
+
+    def _kinds(self, chosen: Sequence[int], is_trial: bool = False) -> list[int]:
+        """The next runs of candidates: short ones as far as they help, then complete ones.
+
+        Short runs help as long as their mean scatters about as much as they err together. With
+        `is_trial`, all runs of the best are complete.
+        """
+        most = np.clip(np.rint(2 * self._scatter / self._projection**2), 1, SHORT_RUNS_MAX)
+        found: list[int] = []
+        for n in chosen:
+            short = n + self.count
+            is_more = self.used[short] + found.count(short) < most[n]
+            is_short = self.is_projected[n] and is_more and not (is_trial and n == self.best)
+            found.append(short if is_short else n)
+        return found
 
     def take(self, due: Sequence[int]) -> bool:
         """Take the next runs of candidates. False, and nothing is taken, while one is missing."""
         needed = {n: int(self.used[n]) + runs for n, runs in Counter(due).items()}
-        own = self.candidates
+        own = self.series
         lost = [n for n, runs in needed.items() if own[n].cannot_run(runs)]
         if any(own[n].lacks(runs) for n, runs in needed.items() if n not in lost):
             return False
@@ -258,19 +309,25 @@ class _Search:
                 if run is not None:
                     self._add(n, run)
             self.used[n] = runs
-        self.gone |= dict.fromkeys(lost, Reason.DOES_NOT_RUN)
+        self.is_projected[[n - self.count for n in lost if n >= self.count]] = False
+        self.gone |= dict.fromkeys((n for n in lost if n < self.count), Reason.DOES_NOT_RUN)
         self.rounds += 1
         return True
 
-    def _add(self, n: int, run: Run) -> None:
+    def _add(self, series: int, run: Run) -> None:
+        is_short, n = divmod(series, self.count)
         value = run.get(self.goal, 0.0)
         if value <= 0:
             raise ValueError(f"{self.goal}: a goal needs a value above zero of every run")
         if math.isinf(value):
             self.gone[n] = Reason.NOT_REACHED
         elif not math.isnan(value):
-            self.values.append((n, self.rounds, math.log(value)))
+            self.values.append((n, self.rounds, math.log(value), bool(is_short)))
             self.seen[n] += 1
+            self.complete[n] += not is_short
+            self.within[n] += [run.get(PROJECTION_ERROR, 0.0)] * is_short
+        elif is_short:
+            self.is_projected[n] = False
 
     # ------------------------------------------------------------ analysis
     def analyse(self) -> list[int]:
@@ -279,10 +336,11 @@ class _Search:
         self.best = None
         leaders = [n for n in np.flatnonzero(self.seen) if n not in self.gone]
         if not leaders:
-            return self._next([n for n in range(self.count) if not self.seen[n]])
+            return self._kinds(self._next([n for n in range(self.count) if not self.seen[n]]))
         effects = np.zeros(0) if self.fit is None else self.fit.effects
         runs = Runs(*(np.array(each) for each in zip(*self.values, strict=True)))
-        self.fit = fit = self.model.fit(runs, effects)
+        self._try(runs)
+        self.fit = fit = self.model.fit(runs, effects, self._projection)
         sure = fit.mean + np.sqrt(fit.variance) / 2
         self.best = best = int(min(leaders, key=lambda n: sure[n]))
         self.gaps = fit.mean - fit.mean[best]
@@ -294,11 +352,41 @@ class _Search:
         others = [n for n in range(self.count) if n not in self.gone]
         self.has_gates = bool(gates[others].any())
         is_sure = self.tails[others].sum() <= RISK_MAX and not self.has_gates
-        is_named = self.seen[best] >= self._needed and self.allowed[best] is Allowed.IN
+        is_named = self._lacking <= 0 and self.allowed[best] is Allowed.IN
         if is_sure and is_named:
             self.is_decided = not self.unresolved and self._is_compared
             return []
-        return self._next(self._chosen(fit, gates, is_sure))
+        has_all = self.limits or (is_sure and self.seen[best] >= self._needed)
+        return self._kinds(self._next(self._chosen(fit, gates, is_sure)), bool(has_all))
+
+    @property
+    def _scatter(self) -> float:
+        """The pooled variance of runs."""
+        return self.fit.scatter if self.fit else SCATTER**2
+
+    @property
+    def _projection(self) -> Array:
+        """Standard deviations of the errors that the short runs of a candidate have in common."""
+        within = [np.mean(np.square(own)) if own else 0.0 for own in self.within]
+        return np.sqrt(np.array(within) + self.projection)
+
+    def _try(self, runs: Runs) -> None:
+        """Compare the complete runs of candidates with the projections by their short runs."""
+        freedom = np.clip(self.fit.freedom if self.fit else 0.0, *FREEDOM)
+        quantile = float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+        within = self._projection**2 - self.projection
+        squares, weight = PROJECTION_FREEDOM * PROJECTION**2, PROJECTION_FREEDOM
+        for n in np.flatnonzero((self.complete > 0) & (self.complete < self.seen)).tolist():
+            own = runs.owners == n
+            short, complete = runs.logs[own & runs.is_short], runs.logs[own & ~runs.is_short]
+            projected, measured = float(short.mean()), float(complete.mean())
+            scatter = self._scatter * (1 / len(short) + 1 / len(complete)) + within[n]
+            half = quantile * math.sqrt(scatter + PROJECTION**2)
+            ends = projected, projected - half, projected + half, measured
+            self.trials[n] = Trial(*map(math.exp, ends))
+            squares += max(0.0, (measured - projected) ** 2 - scatter)
+            weight += 1
+        self.projection = max(PROJECTION**2, squares / weight)
 
     @property
     def _least(self) -> float:
@@ -318,6 +406,13 @@ class _Search:
         if self.limits or self.goal in OF_ALL_RUNS:
             runs = KEPT_RUNS
         return min(runs, self.search.repeats_max)
+
+    @property
+    def _lacking(self) -> int:
+        """The runs that the best lacks to be named; one of them is complete: its trial."""
+        best = int(self.best or 0)
+        runs = self.complete if self.limits else self.seen
+        return max(self._needed - int(runs[best]), 1 - int(self.complete[best]))
 
     def _next(self, chosen: Sequence[int]) -> list[int]:
         """The chosen ones that may run."""
@@ -374,7 +469,8 @@ class _Search:
             least = np.where(chance > SURPRISE, math.log(surprising), math.log(ratio))
             gates |= (self.seen == runs) & (self.gaps < least - self.near)
         gates[self.best] = False
-        return np.asarray(gates & ((self.used < self.search.repeats_max) | (self.seen == 0)))
+        may_run = self.used[: self.count] < self.search.repeats_max
+        return np.asarray(gates & (may_run | (self.seen == 0)))
 
     def _is_refuted(self, fit: Fit) -> bool:
         """Whether the runs contradict smooth lines."""
@@ -386,7 +482,8 @@ class _Search:
         If the others are surely behind (`is_sure`), the best alone lacks runs to be named.
         """
         best, batch = int(self.best or 0), batch_size(self.count)
-        if not self.is_smooth and (unseen := self._next(np.flatnonzero(self.used == 0).tolist())):
+        is_new = (self.used[: self.count] == 0) & (self.seen == 0)
+        if not self.is_smooth and (unseen := self._next(np.flatnonzero(is_new).tolist())):
             return unseen
         takes = np.exp(fit.mean) * (1 if self.is_cost else self.nodes)
         score = np.where(gates, np.maximum(self.tails, 0.02), self.tails)
@@ -394,7 +491,7 @@ class _Search:
         rank = score / np.sqrt(takes / takes.mean())
         ranked = [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > self._least]
         order = [] if is_sure else self._next(ranked)
-        lacks = self._needed - int(self.seen[best])
+        lacks = self._lacking
         is_unsure = not order or fit.variance[best] >= 0.8 * fit.variance[order[0]]
         chosen = [best] if lacks > 0 or is_unsure else []
         for n in order:
@@ -417,20 +514,23 @@ class _Search:
         """The decision, where the runs `due` are missing."""
         names = [each.name for each in self.candidates]
         wanted = Counter(due)
-        is_named = self.best is not None and self.allowed[self.best] is Allowed.IN
+        best = self.best
+        is_named = best is not None and self.allowed[best] is Allowed.IN and self.complete[best] > 0
         unseen = [n for n in range(self.count) if not self.seen[n] and n not in self.gone]
         beat_by = None
         if unseen and self.best is not None:
             beat_by = -math.expm1(-float(self.gaps[unseen].min()) - self.near)
         can_run = [] if not due else self._next(range(self.count))
+        can_run += [n + self.count for n in can_run if self.is_projected[n]]
+        names += [each.name for each in self.series[self.count :]]
         return Decision(
-            best=names[self.best] if is_named and self.best is not None else None,
+            best=names[best] if is_named and best is not None else None,
             bound=self._bound() if is_named else math.inf,
             is_decided=self.is_decided,
             has_ended=not due,
             is_compared=self._is_compared,
             rounds=self.rounds,
-            standings={name: self._standing(n) for n, name in enumerate(names)},
+            standings={each.name: self._standing(n) for n, each in enumerate(self.candidates)},
             unresolved=tuple(names[n] for n in self.unresolved),
             beat_by=beat_by,
             wanted={names[n]: int(self.used[n]) + runs for n, runs in wanted.items()},
@@ -444,8 +544,12 @@ class _Search:
         behind = chance = None
         if not math.isnan(self.gaps[n]):
             behind, chance = math.expm1(self.gaps[n]), float(self.tails[n])
-        lost = len(self.candidates[n].lacks(int(self.used[n])))
-        return Standing(int(self.used[n]) - lost, behind, chance, reason, self.allowed[n])
+        runs, short_runs = (
+            int(self.used[each]) - len(self.series[each].lacks(int(self.used[each])))
+            for each in (n, n + self.count)
+        )
+        shown = self.allowed[n], short_runs, self.trials.get(n)
+        return Standing(runs, behind, chance, reason, *shown)
 
     def _bound(self) -> float:
         """The least fraction by which no candidate may be better, infinite while gates are open."""

@@ -8,6 +8,7 @@ The logarithm of a run is the sum of these parts, each normally distributed:
 - a smooth curve, of all lines and of each line
 - a deviation of the configuration, which its neighbours do not tell
 - an effect of the round, which all its runs share
+- of a short run: the error of the projection, which all short runs of its configuration share
 - the run's own scatter
 
 The sizes of the curves, deviations and effects of rounds are not fitted. They are averaged over
@@ -55,11 +56,14 @@ DISTURBED_ONE_IN, DISTURBED_FACTOR = 6, 2.0
 
 
 class Runs(NamedTuple):
-    """Runs: number of the configuration, round from 0, logarithm of the value: each (runs,)."""
+    """Runs: number of the configuration, round from 0, logarithm of the value, whether the value is
+    projected from a short run: each (runs,).
+    """
 
     owners: Array
     rounds: Array
     logs: Array
+    is_short: Array
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,8 @@ class Fit:
 
     `misses` is by how much the model's own errors exceed its intervals, at least 1.
     `left_out` and `left_out_sd` are the prediction of a configuration by the runs of the others,
-    `errors` how many such deviations its runs are off; NaN for one without runs. `freedom` belongs
-    to the runs' scatter. `effects` are the rounds' effects.
+    `errors` how many such deviations its runs are off; NaN for one without runs. `scatter` is the
+    pooled variance of runs with its `freedom`. `effects` are the rounds' effects.
     """
 
     mean: Array
@@ -78,6 +82,7 @@ class Fit:
     left_out: Array
     left_out_sd: Array
     errors: Array
+    scatter: float
     freedom: float
     effects: Array
     _weights: Array
@@ -121,16 +126,22 @@ class ScalingModel:
         self._rounds = rounds
         self._mean = SLOPE * logs + offset
 
-    def fit(self, runs: Runs, effects: Array) -> Fit:
-        """Fit all runs; `effects` of the rounds as far as they were known before: (rounds,)."""
-        owners, rounds, logs = runs
+    def fit(self, runs: Runs, effects: Array, projection: Array) -> Fit:
+        """Fit all runs; `effects` of the rounds as far as they were known before: (rounds,).
+
+        `projection` are standard deviations of the projections' errors: (configurations,).
+        """
+        owners, rounds, logs, is_short = runs
         known = np.zeros(rounds.max() + 1)
         known[: len(effects)] = effects[: len(known)]
-        variance, freedom = scatter(owners, logs - known[rounds])
+        groups = owners + is_short * len(self._mean)
+        variance, pooled, freedom = scatter(groups, logs - known[rounds])
         level = float(np.mean(logs - self._mean[owners]))
         rest = logs - self._mean[owners] - level
         same_round = rounds[:, None] == rounds
         between = self._prior[:, owners][:, :, owners] + self._rounds * same_round
+        error = projection[owners] * is_short
+        between += error[:, None] * error * (owners[:, None] == owners)
         root = np.linalg.cholesky(between + np.diag(variance))
         white = np.array([_solved(each, rest) for each in root])
         likelihood = -(white**2).sum(axis=1) / 2
@@ -158,6 +169,7 @@ class ScalingModel:
             left_out,
             left_out_sd,
             errors,
+            pooled,
             freedom,
             float(self._rounds[top, 0, 0]) * sums,
             weights,
@@ -187,12 +199,12 @@ def _left_out(owners: Array, logs: Array, precision: Array, pulls: Array, count:
     return found
 
 
-def scatter(owners: Array, logs: Array) -> tuple[Array, float]:
-    """(variance of each run, degrees of freedom of the pooled variance)."""
+def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
+    """(variance of each run, pooled variance, its degrees of freedom)."""
     groups = [np.flatnonzero(owners == owner) for owner in np.unique(owners)]
     groups = [own for own in groups if len(own) > 1]
     if not groups:
-        return np.full(len(logs), SCATTER**2), SCATTER_FREEDOM
+        return np.full(len(logs), SCATTER**2), SCATTER**2, SCATTER_FREEDOM
     own_freedom = np.array([len(own) - 1 for own in groups])
     pooled = _usual_variance(np.array([logs[own].var(ddof=1) for own in groups]), own_freedom)
     freedom = SCATTER_FREEDOM + float(own_freedom.sum())
@@ -219,7 +231,7 @@ def scatter(owners: Array, logs: Array) -> tuple[Array, float]:
         weight = len(own) - 1
         moderated = (POOLED_FREEDOM * pooled + weight * found) / (POOLED_FREEDOM + weight)
         variance[own] = max(moderated, found) if has_mode else moderated
-    return variance + disturbed, freedom
+    return variance + disturbed, pooled, freedom
 
 
 def _usual_variance(variances: Array, freedoms: Array) -> float:

@@ -17,6 +17,7 @@ import pandas as pd
 from tfscaling.record.attempts import Kind
 from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import (
+    PROJECTION_ERROR,
     ROUNDS_MAX,
     Candidate,
     Decision,
@@ -25,7 +26,7 @@ from tfscaling.search.interim import (
     decide,
     lacking,
 )
-from tfscaling.spec.config import LINE_AXES
+from tfscaling.spec.config import LINE_AXES, SHORT_RUNS_MAX
 from tfscaling.spec.manifest import Manifest, PlannedSearch
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import table_rows
@@ -46,12 +47,13 @@ _REPLACED_MAX = 2
 class StudySearch:
     """The state of a search.
 
-    `points` are the candidates' configurations by name. The runs of `other_work` trained fewer
-    examples than others, so they are no candidates.
+    `points` are the candidates' configurations by name, `shorts` the points of their short runs.
+    The runs of `other_work` trained fewer examples than others, so they are no candidates.
     """
 
     planned: PlannedSearch
     points: Mapping[str, Point]
+    shorts: Mapping[str, Point]
     other_work: tuple[Point, ...]
     candidates: tuple[Candidate, ...]
     decision: Decision
@@ -59,19 +61,30 @@ class StudySearch:
     def wanted(self) -> Iterator[tuple[Point, int]]:
         """(point, repeat) of the runs that the next analysis lacks, block by block."""
         for block, name in lacking(self.decision, self.candidates):
-            yield self.points[name], block + 1
+            yield self.all_points[name], block + 1
+
+    @property
+    def all_points(self) -> dict[str, Point]:
+        """The points of complete and of short runs, by name."""
+        return {**self.points, **self.shorts}
+
+    @property
+    def made(self) -> dict[Point, int]:
+        """Point → runs that were made."""
+        each = [*self.candidates, *(own.short for own in self.candidates if own.short)]
+        return {self.all_points[own.name]: own.number for own in each}
 
     def may_be_wanted(self, point: Point) -> bool:
         """Whether a later analysis may need further runs of the point."""
-        return any(self.points[name] == point for name in self.decision.open)
+        return any(self.all_points[name] == point for name in self.decision.open)
 
     def most_runs(self, costs: Mapping[Point, float]) -> dict[Point, int]:
         """Point → runs, if all further rounds run the points with the highest `costs`."""
-        found = {self.points[each.name]: each.number for each in self.candidates}
+        found, points = self.made, self.all_points
         wanted = self.decision.wanted
-        found |= {self.points[name]: max(found[self.points[name]], n) for name, n in wanted.items()}
-        left = (ROUNDS_MAX - self.decision.rounds) * batch_size(len(found)) if wanted else 0
-        for point in sorted(found, key=lambda point: -costs[point]):
+        found |= {points[name]: max(found[points[name]], n) for name, n in wanted.items()}
+        left = (ROUNDS_MAX - self.decision.rounds) * batch_size(len(self.points)) if wanted else 0
+        for point in sorted(self.points.values(), key=lambda point: -costs[point]):
             if self.may_be_wanted(point):
                 more = min(left, self.planned.search.repeats_max - found[point])
                 found[point] += more
@@ -88,8 +101,17 @@ def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
 
 
 def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
-    rows = {each.point: by_point.get(each.point, ()) for each in planned.points}
-    valid = {p: [row for row in own if row.status == RunState.OK] for p, own in rows.items()}
+    short_of = {each.point: each.short for each in planned.points if each.short}
+    rows = {point: by_point.get(point, ()) for point in planned.with_shorts}
+    valid = {
+        each.point: [
+            row
+            for point in filter(None, (each.point, each.short))
+            for row in rows[point]
+            if row.status == RunState.OK
+        ]
+        for each in planned.points
+    }
     trained = {
         point: min(row.examples_trained for row in own if is_known(row.examples_trained))
         for point, own in valid.items()
@@ -104,11 +126,12 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
         for work in [work_of(works[point.model, point.recipe])]
         if own < work and not is_same_work(own, work)
     ]
-    points = {point.path: point for point in rows if point not in other}
-    candidates = tuple(_candidate(point, rows[point], planned) for point in points.values())
+    points = {point.path: point for point in valid if point not in other}
+    shorts = {short.path: short for point, short in short_of.items() if point not in other}
+    candidates = tuple(_candidate(point, rows, planned, short_of) for point in points.values())
     asked = planned.search, planned.goal, planned.limits, planned.indifference
     decision = decide(candidates, *asked)
-    return StudySearch(planned, points, tuple(other), candidates, decision)
+    return StudySearch(planned, points, shorts, tuple(other), candidates, decision)
 
 
 def work_of(examples: Iterable[float]) -> float:
@@ -121,11 +144,17 @@ def work_of(examples: Iterable[float]) -> float:
     return max(known, key=lambda own: (alike[own], own), default=0.0)
 
 
-def _candidate(point: Point, rows: Sequence[RunRow], planned: PlannedSearch) -> Candidate:
-    runs: list[Run | None] = [None] * planned.search.repeats_max
+def _candidate(
+    point: Point,
+    rows: Mapping[Point, Sequence[RunRow]],
+    planned: PlannedSearch,
+    short_of: Mapping[Point, Point],
+) -> Candidate:
+    is_short, short = point in short_of.values(), short_of.get(point)
+    runs: list[Run | None] = [None] * (SHORT_RUNS_MAX if is_short else planned.search.repeats_max)
     failed: set[int] = set()
     replaced: set[int] = set()
-    for row in rows:
+    for row in rows[point]:
         block = int(row.repeat) - 1
         if block >= len(runs):
             continue
@@ -133,6 +162,8 @@ def _candidate(point: Point, rows: Sequence[RunRow], planned: PlannedSearch) -> 
             is_ok = row.status == RunState.OK
             limited = {name: getattr(row, name) for name in planned.limits if is_ok}
             known = {name: float(value) for name, value in limited.items() if is_known(value)}
+            if is_known(row.projection_error_s) and is_known(row.execution_time_s):
+                known[PROJECTION_ERROR] = row.projection_error_s / row.execution_time_s
             runs[block] = {**known, planned.goal: _value(row, planned.goal)}
         elif row.status == RunState.DOES_NOT_FIT:
             failed.add(block)
@@ -149,6 +180,7 @@ def _candidate(point: Point, rows: Sequence[RunRow], planned: PlannedSearch) -> 
         len(runs),
         str([getattr(point, axis) for axis in LINE_AXES]),
         point.nodes,
+        _candidate(short, rows, planned, short_of) if short else None,
     )
 
 
@@ -190,7 +222,10 @@ def scaling_times(devices: Array, lines: Array, dice: Dice) -> Array:
 def expected_runs(
     search: StudySearch, prices: Mapping[Point, float | None], trials: int = TRIALS
 ) -> dict[Point, float]:
-    """Point → mean number of runs when the search has ended, including the runs made."""
+    """Point → mean number of runs when the search has ended, including the runs made.
+
+    Complete runs of a simulated search are as its short runs projected.
+    """
     points = [search.points[each.name] for each in search.candidates]
     if not points:
         return {}
@@ -205,7 +240,7 @@ def expected_runs(
         name: each.value + (0.5 if each.at_most is None else -0.5) * max(1, abs(each.value))
         for name, each in limits.items()
     }
-    dice, sums = np.random.default_rng(1), np.zeros(len(points))
+    dice, sums = np.random.default_rng(1), dict.fromkeys(search.all_points.values(), 0.0)
     for _ in range(trials):
         time_s = scaling_times(devices, lines, dice)
         filled = [
@@ -215,8 +250,13 @@ def expected_runs(
             )
         ]
         found = decide(filled, asked, goal, limits, search.planned.indifference)
-        sums += [found.runs[each.name] for each in filled]
-    return dict(zip(points, (sums / trials).tolist(), strict=True))
+        for each in filled:
+            sums[search.points[each.name]] += found.runs[each.name] / trials
+            if each.short:
+                sums[search.shorts[each.short.name]] += (
+                    found.standings[each.name].short_runs / trials
+                )
+    return sums
 
 
 def _filled(
@@ -227,6 +267,10 @@ def _filled(
     Without any run its goal is `usual`, and it keeps the limits by the values `kept`, which do not
     scatter.
     """
+    if candidate.short:
+        short = _filled(candidate.short, goal, usual, {}, dice)
+        candidate = replace(candidate, short=short)
+        usual = _middle([run[goal] for run in short.runs if run], usual)
     made = [run for run in candidate.runs if run is not None]
     value = _middle([run[goal] for run in made], usual)
     limited = {

@@ -133,6 +133,10 @@ LIMITED_RUNS_MIN = 6
 SEARCH_GOALS = ("execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd")
 
 
+#: Most short runs of a configuration in a search.
+SHORT_RUNS_MAX = 9
+
+
 class Search(Keys, frozen=True, kw_only=True):
     """A search makes runs in rounds, of the configurations alone that may still answer the
     question.
@@ -146,7 +150,10 @@ class Search(Keys, frozen=True, kw_only=True):
     smooth`, one whose line shows that it is behind gets no run: no configuration may be far off its
     line."""
     repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
-    """A configuration gets at most this many runs."""
+    """A configuration gets at most this many runs; with `stop_after_steps`, complete ones."""
+    stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
+    """The search begins with short runs, which end after this many steps and are projected to the
+    full training (docs/projection.md). The configuration that it names gets a complete run."""
 
     @property
     def is_smooth(self) -> bool:

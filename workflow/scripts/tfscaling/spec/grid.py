@@ -26,6 +26,7 @@ from tfscaling.spec.config import (
     LINE_AXES,
     POINT_AXES,
     SEARCH_GOALS,
+    SHORT_RUNS_MAX,
     WORK_AXES,
     Block,
     Config,
@@ -99,7 +100,10 @@ def expand(config: Config, registries: Registries) -> Manifest:
         search = config.search_of(block)
         first = 1 if search else block.repeats
         repeats = search.repeats_max if search else block.repeats
-        _check_size(number, block, variants_of, before, repeats)
+        steps = search.stop_after_steps if search else None
+        if search and steps:
+            _check_short_runs(config, number, search, registries)
+        _check_size(number, block, variants_of, before, repeats + SHORT_RUNS_MAX * bool(steps))
         points = [*_points(block, variants_of)]
         _check_exclusions(number, block, points)
         for point in points:
@@ -119,28 +123,22 @@ def expand(config: Config, registries: Registries) -> Manifest:
                 raise NotAllowed(
                     ["grid", number], point.axes, f"grid[{other}] has the configuration already"
                 )
-            price = platform.price_usd(point.gpus_per_node)
             if search:
                 searched.append(_Searched(number, search, point, recipe))
-            for repeat in range(1, repeats + 1):
-                spec = RunSpec(
-                    point=point,
-                    repeat=repeat,
-                    recipe=recipe,
-                    measured=measured[point.platform],
-                    seed=config.seed + repeat - 1,
-                    trainer_version=run_spec.trainer_version(recipe),
-                    **sizes._asdict(),
-                )
-                run = PlannedRun(
-                    spec=spec,
-                    extra_repeat=repeat > first,
-                    usd_per_node_hour=price,
-                    peak_tflops=platform.peak_at(recipe.precision_of_products),
-                    usd_per_kwh=platform.usd_per_kwh,
-                    kg_co2_per_kwh=platform.kg_co2_per_kwh,
-                )
-                runs.append(run)
+            spec = RunSpec(
+                point=point,
+                repeat=1,
+                recipe=recipe,
+                measured=measured[point.platform],
+                seed=config.seed,
+                trainer_version=run_spec.trainer_version(recipe),
+                **sizes._asdict(),
+            )
+            if steps:
+                short = _short(spec, steps)
+                _check_lengths(number, short.point, config.seed, SHORT_RUNS_MAX)
+                runs += _repeated(short, platform, SHORT_RUNS_MAX, 1)
+            runs += _repeated(spec, platform, repeats, 0 if steps else first)
         if len(runs) == before:
             raise _nothing_left(number, block, config, excluded)
     searches = _searches(config, searched)
@@ -162,6 +160,30 @@ def expand(config: Config, registries: Registries) -> Manifest:
         excluded=tuple(excluded),
         searches=searches,
     )
+
+
+def _repeated(spec: RunSpec, platform: Platform, repeats: int, first: int) -> Iterator[PlannedRun]:
+    """The runs of a point; those after the `first` ones are made if a search needs them."""
+    for repeat in range(1, repeats + 1):
+        yield PlannedRun(
+            spec=msgspec.structs.replace(spec, repeat=repeat, seed=spec.seed + repeat - 1),
+            extra_repeat=repeat > first,
+            usd_per_node_hour=platform.price_usd(spec.point.gpus_per_node),
+            peak_tflops=platform.peak_at(spec.recipe.precision_of_products),
+            usd_per_kwh=platform.usd_per_kwh,
+            kg_co2_per_kwh=platform.kg_co2_per_kwh,
+        )
+
+
+def _short(spec: RunSpec, steps: int) -> RunSpec:
+    """A run of the same training that ends after this many steps."""
+    recipe = msgspec.structs.replace(spec.recipe, stop_after_steps=steps)
+    return msgspec.structs.replace(spec, point=_short_point(spec.point, steps), recipe=recipe)
+
+
+def _short_point(point: Point, steps: int) -> Point:
+    name = variants.named(point.recipe, {"stop_after_steps": steps})
+    return msgspec.structs.replace(point, recipe=name)
 
 
 def _titled(name: str, platform: Platform) -> Platform:
@@ -345,7 +367,10 @@ def _check_limits_of_question(
 def _check_choice(config: Config, planned: Manifest, found: Mapping[str, Recipe]) -> None:
     """Raise NotAllowed where configurations of several recipes cannot be compared."""
     question = config.question
-    works = {(run.spec.point.model, run.spec.point.recipe) for run in planned.runs}
+    shorts = {each.short for search in planned.searches for each in search.points}
+    points = {run.spec.point for run in planned.runs} - shorts
+    works = {(point.model, point.recipe) for point in points}
+    found = {point.recipe: found[point.recipe] for point in points}
 
     def wrong(rule: str) -> NotAllowed:
         rule = f"{rule}; or choose without model and recipe"
@@ -468,8 +493,13 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
             indifference=question.indifference,
             search=members[0].search,
             points=tuple(
-                SearchedPoint(point=each.point, repeats=config.grid[each.number].repeats)
+                SearchedPoint(
+                    point=each.point,
+                    repeats=config.grid[each.number].repeats,
+                    short=_short_point(each.point, steps) if steps else None,
+                )
                 for each in members
+                for steps in [each.search.stop_after_steps]
             ),
         )
         for work, members in works.items()
@@ -481,6 +511,27 @@ def _in_search(config: Config, number: int, key: str, value: object, rule: str) 
     has_own = isinstance(config.grid[number].search, Search)
     own: list[str | int] = ["grid", number] if has_own else []
     return NotAllowed([*own, "search", *([key] if key else [])], value, rule)
+
+
+def _check_short_runs(config: Config, number: int, search: Search, registries: Registries) -> None:
+    """Raise NotAllowed where a recipe of block `number` cannot have short runs."""
+    steps, key = search.stop_after_steps, "stop_after_steps"
+    names = dict.fromkeys(map(variants.base, config.grid[number].values("recipe")))
+    if has_own := [name for name in names if config.recipes[name].stop_after_steps is not None]:
+        rule = f"recipe {has_own[0]} has stop_after_steps already; allowed: null in one of the two"
+        raise _in_search(config, number, key, steps, rule)
+    short = {
+        name: msgspec.structs.replace(config.recipes[name], stop_after_steps=steps)
+        for name in names
+    }
+    changed = msgspec.structs.replace(config, recipes={**config.recipes, **short})
+    try:
+        recipes.check(changed)
+        recipes.check_block(changed, number, registries)
+    except NotAllowed as error:
+        where = "" if error.place[-1] == key else f"{error.place[-1]} {error.value}: "
+        rule = f"recipe {error.place[1]}: {where}{error.allowed}"
+        raise _in_search(config, number, key, steps, rule) from None
 
 
 def _check_search(config: Config, searched: _Searched) -> None:
@@ -499,14 +550,15 @@ def _with_later_runs(
     runs: Iterable[PlannedRun], searches: Iterable[PlannedSearch]
 ) -> Iterator[PlannedRun]:
     """The runs; all runs between the ends of a smooth line become extra repeats."""
-    later: set[Point] = set()
+    later: set[Point | None] = set()
     for planned in searches:
-        lines: dict[tuple[object, ...], list[Point]] = {}
+        lines: dict[tuple[object, ...], list[SearchedPoint]] = {}
         for each in sorted(planned.points, key=lambda each: each.point.nodes):
             axes = tuple(getattr(each.point, axis) for axis in LINE_AXES)
-            lines.setdefault(axes, []).append(each.point)
+            lines.setdefault(axes, []).append(each)
         if planned.search.is_smooth:
-            later |= {point for line in lines.values() for point in line[1:-1]}
+            between = [each for line in lines.values() for each in line[1:-1]]
+            later |= {point for each in between for point in (each.point, each.short)}
     for run in runs:
         is_later = run.spec.point in later
         yield msgspec.structs.replace(run, extra_repeat=True) if is_later else run

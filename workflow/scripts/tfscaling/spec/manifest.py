@@ -6,6 +6,7 @@ the existing records.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -53,10 +54,14 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A point that may be the best, and how many runs the full grid would make of it."""
+    """A point that may be the best, and how many runs the full grid would make of it.
+
+    `short` is the point of its short runs.
+    """
 
     point: Point
     repeats: int
+    short: Point | None = None
 
 
 class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,6 +73,14 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     indifference: float
     search: Search
     points: tuple[SearchedPoint, ...]
+
+    @property
+    def with_shorts(self) -> Iterator[Point]:
+        """All points that have runs for the search."""
+        for each in self.points:
+            yield each.point
+            if each.short is not None:
+                yield each.short
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ INPUTS   config.json, manifest.json, the run records, published results and anot
 OUTPUTS  runs.csv, comparison.csv; in details/:
          epochs.csv, comparison.md; warnings.json: limits on what the numbers mean;
          conclusions/headline.md, and conclusions/<name>.csv of each conclusion with rows;
-         on request (`export`) runs.parquet, conclusions/<name>.md and platforms/*.md
+         on request (`export`) runs.parquet and conclusions/<name>.md
 """
 
 from __future__ import annotations
@@ -71,35 +71,18 @@ def told(runs: pd.DataFrame) -> list[str]:
 
 
 def compare(study: StudyFolder) -> None:
-    """Write the comparison and the warnings; on request the tables of the platforms."""
+    """Write the comparison and the warnings."""
     shown, runs = study.config.comparison, study.read("runs")
     published = published_results.read(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
     table_rows.write_csv(table, study.table("comparison"))
-    warnings = data_warnings.find(table, runs, _cpus_per_node(study))
+    cpus = {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
+    warnings = data_warnings.find(table, runs, cpus)
     data_warnings.write(study.details / "warnings.json", warnings)
     points = comparison.as_text(table, shown.title, shown.columns)
     texts = [warning.text for warning in warnings]
     page = display.with_warnings(display.markdown(points), texts)
     atomic.write_text(study.details / "comparison.md", page)
-    write_platforms(study, table, runs)
-
-
-def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame) -> None:
-    """Write each platform's table with its warnings, if that is requested."""
-    is_needed = MARKDOWN in study.config.export
-    with study.renewed("platforms", is_needed) as folder:
-        for name, platform in study.manifest.platforms.items() if is_needed else ():
-            parts = [display.markdown(part, 2) for part in comparison.platform_texts(table, name)]
-            page = "\n".join([f"# {platform.title}\n", *parts])
-            points, own = (frame[frame["platform"] == name] for frame in (table, runs))
-            found = data_warnings.find(points, own, _cpus_per_node(study))
-            texts = [warning.text for warning in found]
-            atomic.write_text(folder / f"{name}.md", display.with_warnings(page, texts))
-
-
-def _cpus_per_node(study: StudyFolder) -> dict[str, int]:
-    return {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
 
 
 def analyse(study: StudyFolder) -> None:

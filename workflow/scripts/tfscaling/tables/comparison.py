@@ -10,12 +10,12 @@ import pandas as pd
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.spec import platforms, variants
-from tfscaling.spec.config import LINE_AXES, POINT_AXES
+from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display, table_rows
 from tfscaling.tables import published_results as published
-from tfscaling.tables.display import MISSING, Number, TextTable, axis_text
+from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.estimates import (
     CONFIDENCE,
     RUNS_FOR_INTERVAL,
@@ -30,7 +30,6 @@ from tfscaling.tables.table_rows import (
     is_known,
     is_projected,
     point_of,
-    qualities_of,
 )
 
 #: Axis → value: of a baseline, those that the configuration names.
@@ -78,7 +77,7 @@ def comparison_table(
     not train as many examples as their baseline have no speed-up: `same_work` says which, None
     where it is not known: a user's program then has a speed-up by its recipe.
     """
-    points = _by_point(table_rows.typed(RunRow, runs))
+    points = table_rows.by_point(table_rows.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
     for row in (*rows, *excluded):
@@ -91,19 +90,12 @@ def comparison_table(
     return table_rows.frame(PointRow, rows)
 
 
-def _by_point(runs: Iterable[RunRow]) -> dict[Point, list[RunRow]]:
-    points: dict[Point, list[RunRow]] = {}
-    for each in runs:
-        points.setdefault(point_of(each), []).append(each)
-    return points
-
-
 def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, float]) -> PointRow:
     valid = [run for run in group if run.status == RunState.OK]
     others = [run for run in group if run.status != RunState.OK]
     diverged = [run for run in others if run.status == RunState.DIVERGED]
     first = group[0]
-    row = _row_of(point)
+    row = PointRow(**table_rows.columns_of(point))  # type: ignore[arg-type]
     for name in (*SIZES, *QUALITY_COLUMNS):
         setattr(row, name, getattr(first, name))
     row.runs, row.runs_asked, row.runs_diverged = len(valid), len(group), len(diverged)
@@ -151,11 +143,6 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         row.straggler_ratio = median(slowest) / row.compute_time_s
     row.reason = "; ".join(reasons)
     return row
-
-
-def _row_of(point: Point) -> PointRow:
-    """A row with the axes of a point."""
-    return PointRow(**{**point.axes, "tasks_per_node": str(point.tasks_per_node)})  # type: ignore[arg-type]
 
 
 def _is_at_target(run: RunRow) -> bool:
@@ -333,8 +320,11 @@ def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> l
     rows: dict[Point, PointRow] = {}
     for out in excluded:
         if out.point not in planned and out.point not in rows:
-            row = rows[out.point] = _row_of(out.point)
-            row.status, row.reason = "excluded", out.reason
+            rows[out.point] = PointRow(
+                **table_rows.columns_of(out.point),  # type: ignore[arg-type]
+                status="excluded",
+                reason=out.reason,
+            )
     return list(rows.values())
 
 
@@ -373,51 +363,3 @@ def _baselines(rows: Sequence[PointRow]) -> dict[str, float | None]:
             named = f"{series}: relative to {row.baseline}"
             found.setdefault(named, time_s if is_known(time_s) else None)
     return found
-
-
-def platform_texts(table: pd.DataFrame, name: str) -> list[TextTable]:
-    """The published form, one table per series: nodes, code execution time, loss, accuracy.
-
-    A series that is compared by a metric other than an accuracy has that in the last column.
-    """
-    series: dict[tuple[str, ...], list[PointRow]] = {}
-    for row in table_rows.typed(PointRow, table[table["platform"] == name]):
-        series.setdefault(tuple(str(row[axis]) for axis in LINE_AXES[1:]), []).append(row)
-    tables = []
-    for (model, strategy, recipe, gpus, tasks), points in series.items():
-        trained_on = display.devices(points[0]) + " per node" * (gpus != "0")
-        per_node = f", {tasks} tasks per node" if tasks != "1" else ""
-        title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
-        learned, heading = _learned(points)
-        rows = [_published_form(row, learned) for row in points]
-        header = ["Number of nodes", "Code execution time", "Loss", heading]
-        notes = [
-            f"{display.count(row.nodes, 'node')}: {display.one_line(row.reason)}."
-            for row in points
-            if row.runs and row.reason
-        ]
-        tables.append(TextTable.of(title, header, rows, notes))
-    return tables
-
-
-def _learned(rows: Sequence[PointRow]) -> tuple[str, str]:
-    """(the column that says what a series learned, its heading)."""
-    for quality in qualities_of(rows).values():
-        if not quality.is_accuracy and quality.in_training != "loss":
-            heading = f"{quality.title[0].upper()}{quality.title[1:]}"
-            return QUALITY, display.with_unit(heading, quality.unit)
-    return "accuracy", "Accuracy"
-
-
-def _published_form(row: PointRow, learned: str) -> list[str]:
-    nodes = Number(str(row.nodes), row.nodes)
-    if not row.runs:
-        return [nodes, display.one_line(f"{row.status}: {row.reason}"), MISSING, MISSING]
-    time_s = row.execution_time_s
-    seconds = MISSING
-    if is_known(time_s):
-        seconds = f"{time_s:.3f} seconds{', projected' * is_projected(row)}"
-    if row.runs_diverged:
-        seconds += f" ({row.runs_diverged} of {row.runs_asked} diverged)"
-    values = (display.rounded(row[name], 4) for name in ("loss", learned))
-    return [nodes, Number(seconds, time_s) if is_known(time_s) else seconds, *values]

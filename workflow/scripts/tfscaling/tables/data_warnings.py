@@ -11,6 +11,7 @@ import tomllib
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from statistics import stdev
 from typing import Literal, NamedTuple
@@ -25,7 +26,7 @@ from tfscaling.spec.platforms import LOGICAL
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
-from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
+from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.node_effects import of_platforms
 from tfscaling.tables.rows import PointRow, RunRow
 from tfscaling.tables.table_rows import is_known, point_of
@@ -50,6 +51,8 @@ class DataWarning(msgspec.Struct, frozen=True):
     runs: int
 
 
+#: Largest uncertainty of a clock, as a fraction of the time that is measured.
+CLOCK_ERROR_MAX = 0.01
 #: The largest scatter of runs for which decisions were simulated, as a fraction.
 SCATTER_MAX = 0.2
 
@@ -159,11 +162,7 @@ def _one_machine(tables: Tables) -> Found:
 
 
 def _environments(tables: Tables) -> Found:
-    facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
-    found = runs_table.differences(tables.runs)
-    for fact, platform in zip(found["fact"], found["platform"], strict=True):
-        if fact in runs_table.ALIKE:
-            facts.setdefault(fact, []).append(platform)
+    facts = runs_table.differences(tables.runs)
     named = "; ".join(
         f"{fact}: {_listed([tables.title(name) for name in names])}"
         if len(names) <= NAMED_MAX
@@ -260,6 +259,41 @@ def _slow_nodes(tables: Tables) -> Iterator[Found]:
         yield tables.about(points, len(runs), nodes=named)
 
 
+def _ordered_starts(tables: Tables) -> Iterator[Found]:
+    """Each repeat started by rising nodes, or by falling nodes, which is rare by chance."""
+    platforms: dict[str, dict[int, list[RunRow]]] = {}
+    for run in tables.valid:
+        if run.started is not None:
+            platforms.setdefault(run.platform, {}).setdefault(run.repeat, []).append(run)
+    for name, repeats in platforms.items():
+        orders, chance = [], 2.0
+        for runs in repeats.values():
+            nodes = [run.nodes for run in sorted(runs, key=_start)]
+            # what starts at once has no order
+            if len(set(nodes)) > 1 and len(set(map(_start, runs))) == len(runs):
+                orders.append(nodes)
+                ties = math.prod(map(math.factorial, Counter(nodes).values()))
+                chance *= ties / math.factorial(len(nodes))
+        is_rare = chance <= (1 - CONFIDENCE) / len(platforms)
+        rises, falls = (
+            all(nodes == sorted(nodes, reverse=is_down) for nodes in orders)
+            for is_down in (False, True)
+        )
+        if is_rare and (rises or falls):
+            own = [run for runs in repeats.values() for run in runs]
+            yield tables.about_runs(own, tables.valid, platform=tables.title(name))
+
+
+def _start(run: RunRow) -> datetime:
+    return datetime.fromisoformat(str(run.started))
+
+
+def _uncertain_clocks(tables: Tables) -> Found:
+    times = ((run, run.execution_time_s) for run in tables.valid if is_known(run.execution_time_s))
+    runs = [run for run, s in times if run.clock_uncertainty_max_s > CLOCK_ERROR_MAX * s]
+    return tables.about_runs(runs, tables.valid, most=f"{CLOCK_ERROR_MAX:.0%}")
+
+
 def _points(is_concerned: Callable[[PointRow], bool]) -> Callable[[Tables], Found]:
     """A rule about the measured points for which this is true."""
     return lambda tables: tables.about(p for p, row in tables.measured.items() if is_concerned(row))
@@ -278,6 +312,8 @@ RULES: dict[str, tuple[str, Callable[[Tables], Found | Iterable[Found]]]] = {
     "failed_attempts": (SERIOUS, _failed_attempts),
     "wide_scatter": (SERIOUS, _wide_scatter),
     "slow_nodes": (SERIOUS, _slow_nodes),
+    "ordered_starts": (SERIOUS, _ordered_starts),
+    "uncertain_clocks": (LIMITED, _uncertain_clocks),
     "unknown_work": (LIMITED, _points(lambda row: not is_known(row.examples_trained))),
     "of_runs": (SERIOUS, _texts("warnings")),
     "not_valid": (LIMITED, _not_valid),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
@@ -360,16 +359,18 @@ def paragraphs(text: str) -> tuple[str, ...]:
 
 def notes(template: str, **values: object) -> tuple[str, ...]:
     """The paragraphs of a template of this package."""
-    return paragraphs(_environment().get_template(f"{template}.j2").render(values))
+    found = templates(Path(__file__).parent).get_template(f"{template}.j2")
+    return paragraphs(found.render(values))
 
 
-@functools.cache
-def _environment() -> Environment:
+def templates(folder: Path, **options: Any) -> Environment:
+    """The templates of a folder: an undefined name is an error, lines of tags leave none."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        **options,
     )

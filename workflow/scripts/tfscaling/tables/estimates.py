@@ -593,16 +593,7 @@ def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
     if QUALITY in metrics and len(qualities_of(rows)) > 1:
         raise ValueError(f"configurations of different qualities: {', '.join(qualities_of(rows))}")
     better = {name: metric_of(name, rows[0]).is_higher_better for name in metrics if rows}
-    losses = [
-        tuple(-float(row[name]) if better[name] else float(row[name]) for name in metrics)
-        for row in rows
-    ]
-    all_losses = np.array(losses)
-    kept = [position for position, loss in enumerate(losses) if not _is_beaten(loss, all_losses)]
-    return sorted(kept, key=lambda position: losses[position])
-
-
-def _is_beaten(loss: tuple[float, ...], all_losses: np.ndarray) -> bool:
-    """Whether another row loses no more in any metric, and less in one: (metrics,) of (rows, …)."""
-    as_good = (all_losses <= loss).all(axis=1)
-    return bool((all_losses[as_good] < loss).any())
+    losses = np.array([[row[n] * (-1 if better[n] else 1) for n in metrics] for row in rows], float)
+    is_beaten = [((losses <= own).all(1) & (losses < own).any(1)).any() for own in losses]
+    kept = [position for position, beaten in enumerate(is_beaten) if not beaten]
+    return sorted(kept, key=lambda position: tuple(losses[position]))

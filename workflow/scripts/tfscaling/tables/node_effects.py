@@ -153,15 +153,3 @@ class _Fit:
         if estimate is None or estimate.t <= self.quantile(estimate.freedom, tests):
             return 0.0
         return estimate.t
-
-
-def without_nodes(
-    configurations: Sequence[Hashable], parts: Sequence[Collection[str]], times_s: Sequence[float]
-) -> Array:
-    """The times as they would be if no node were slow, run by run."""
-    effects = node_effects(configurations, parts, times_s)
-    slow = {each.node: each.factor for each in effects if each.is_slow}
-    return np.array([
-        time_s / max((slow.get(node, 1.0) for node in part), default=1.0)
-        for part, time_s in zip(parts, times_s, strict=True)
-    ])  # fmt: skip

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import enum
 import functools
-import inspect
 import types
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
 
-from tfscaling.files.descriptions import descriptions
-from tfscaling.record.metrics import METRICS, NAN, PointMetrics, RunMetrics, meanings
+from tfscaling.record.metrics import METRICS, NAN, PointMetrics, RunMetrics
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, Above0, Amount, FromZero, Positive
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.configuration import Schema
@@ -169,19 +166,6 @@ def enumeration(kind: type[msgspec.Struct], name: str) -> type[enum.Enum] | None
     hint = _hints(kind)[name]
     own = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     return own if isinstance(own, type) and issubclass(own, enum.Enum) else None
-
-
-def schema(title: str, description: str, columns: Mapping[str, Column]) -> Schema:
-    """The JSON schema of a row, with a property for each column in the order of the table."""
-    properties = {name: column.schema for name, column in columns.items()}
-    return {
-        "title": title,
-        "description": " ".join(inspect.cleandoc(description).split()),
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": properties,
-    }
 
 
 #: Columns that several tables have.
@@ -501,19 +485,3 @@ class PointRow(PointMetrics, TypedRow):
 
     def __getitem__(self, column: str, /) -> Any:
         return self.ends.get(column, NAN) if column in _END_COLUMNS else getattr(self, column)
-
-
-def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
-    """The columns of a row type with their descriptions.
-
-    A column without a text in its table has the text of the table of runs, or of the metric.
-    """
-    texts = {**meanings(), **descriptions(kind, RunRow)}
-    found = {}
-    for key in ordered(kind):
-        for name, column in of_field(kind, key).items():
-            text = column.description or texts[key].format(name)
-            of_record = kind is RunRow and key in METRICS and METRICS[key].value
-            text += " Null unless the run counts." if of_record else ""
-            found[name] = replace(column, description=text)
-    return found

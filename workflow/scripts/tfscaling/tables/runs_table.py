@@ -34,7 +34,6 @@ from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.tables import table_rows
-from tfscaling.tables.display import TextTable, rounded
 from tfscaling.tables.rows import EpochRow, RunRow, columns
 from tfscaling.tables.table_rows import is_known
 
@@ -387,7 +386,6 @@ SEPARATOR = "; "
 _comparable = operator.attrgetter(
     *(name for name in HostFacts.__struct_fields__ if name not in ("machine", "gpu_uuids"))
 )
-UNCHECKED = "not checked"
 
 
 def add_environment(row: RunRow, record: RunRecord) -> None:
@@ -469,39 +467,12 @@ def shared_with(rows: Sequence[RunRow]) -> list[int | None]:
     return [None if own is None else len(others[place]) for place, own in enumerate(found)]
 
 
-def differences(runs: pd.DataFrame) -> pd.DataFrame:
-    """What differs between the valid runs of a platform, or could not be compared with the request.
-
-    Columns platform, fact, values, runs.
-    """
-    rows = []
+def differences(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """Fact → the platforms between whose valid runs it differs, or between the ranks of one."""
+    found: dict[str, list[str]] = {}
     for platform, group in runs[runs["status"] == "ok"].groupby("platform", sort=False):
         for fact in ALIKE:
             values = group[fact].dropna().astype(str)
             if values.nunique() > 1 or values.str.contains(SEPARATOR, regex=False).any():
-                counts = values.value_counts()
-                text = " | ".join(f"{value} ({count} runs)" for value, count in counts.items())
-                rows.append(
-                    {"platform": platform, "fact": fact, "values": text, "runs": len(values)}
-                )
-        for reason, count in group["unchecked"].value_counts().items():
-            rows.append(
-                {"platform": platform, "fact": UNCHECKED, "values": str(reason), "runs": count}
-            )
-    return pd.DataFrame(rows, columns=["platform", "fact", "values", "runs"])
-
-
-def differences_text(found: pd.DataFrame) -> TextTable:
-    """The differences as people read them."""
-    differing = (found["fact"] != UNCHECKED).any()
-    notes = [
-        "These runs were not all made in one environment: their differences may be of it."
-        if differing
-        else "All runs of a platform were made in one environment."
-    ]
-    if (found["fact"] == UNCHECKED).any():
-        notes.append(f"What is {UNCHECKED} may not be what the platform says.")
-    rows = ([*map(str, row[:-1]), rounded(row[-1], 0)] for row in found.itertuples(index=False))
-    return TextTable.of(
-        "Environment differences", ["platform", "fact", "values", "runs"], rows, notes
-    )
+                found.setdefault(fact, []).append(str(platform))
+    return found

@@ -27,6 +27,7 @@ from tfscaling.tables.rows import (
 )
 
 _T = TypeVar("_T")
+_Cells = TypeVar("_Cells", bound=Cells)
 
 #: One row of a table: column → cell, a text, a number, a truth value, or None or NaN for none.
 Row = dict[str, Any]
@@ -107,6 +108,14 @@ def points_of(table: pd.DataFrame) -> list[Point]:
     return [
         _point(*axes) for axes in zip(*(table[axis].tolist() for axis in POINT_AXES), strict=True)
     ]
+
+
+def by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:
+    """Point → its rows, in their order."""
+    points: dict[Point, list[_Cells]] = {}
+    for row in rows:
+        points.setdefault(point_of(row), []).append(row)
+    return points
 
 
 def columns_of(point: Point) -> dict[str, str | int]:
