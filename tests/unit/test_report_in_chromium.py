@@ -89,7 +89,7 @@ def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, wid
     assert found["blocked"] == ["inline", "inline"] and found["hostile"] == 0
     assert width - 20 <= found["width"] <= width
     assert found["needed"] <= found["width"]  # the page never scrolls sideways
-    assert found["active"] == 8
+    assert found["active"] == 6
     numbers = [float(value) for value in found["up"] if value]
     assert len(numbers) == 4 and numbers == sorted(numbers)
     assert [float(value) for value in found["down"] if value] == numbers[::-1]
