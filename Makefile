@@ -160,7 +160,7 @@ examples: setup .venv-tf_keras .venv-jax .venv-torch #- run all examples; half a
 partial: setup #- tables and page of what has finished, of CONFIG=FILE
 	$(SNAKEMAKE) partial $(if $(CONFIG),--configfile $(CONFIG))
 
-screenshots: setup #- pictures of three pages in docs/screenshots; needs Chromium
+screenshots: setup #- pictures of four pages in docs/screenshots; needs Chromium
 	python docs/screenshots/make.py
 
 cluster-up: setup #- a Slurm cluster on this machine, of NODES=12

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Make the pages of three kept studies, and pictures of their first screens at 1300 and 400 pixels.
+"""Make pages from kept or published runs, and pictures of their first screens.
 
-With --examples: the live examples of the documentation instead.
+With --examples: the live examples of the documentation, and no picture.
 
-INPUTS   <page>/runs.csv, <page>/epochs.csv and the overlay of each page, beside this file; the
-         configuration in config/; Chromium, for the pictures
-OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png beside this file
+INPUTS   runs.csv, epochs.csv and config.yaml of kept pages, in folders beside this file, the
+         demo's as `make demo` wrote them; docs/repeats-study/runs.csv;
+         resources/published_results.csv; config/; Chromium
+OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png beside this file;
+         or <page>.html in the folder of --examples
 """
 
 import argparse
@@ -13,7 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -23,28 +27,22 @@ import msgspec  # noqa: E402
 import pandas as pd  # noqa: E402
 from snakemake.utils import update_config  # noqa: E402
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
+from tfscaling.search import study_searches  # noqa: E402
 from tfscaling.spec import config_files, configuration, grid  # noqa: E402
+from tfscaling.spec.config import POINT_AXES  # noqa: E402
+from tfscaling.spec.platforms import run_cost_usd  # noqa: E402
 from tfscaling.spec.registries import Registries  # noqa: E402
 from tfscaling.stages import write_page  # noqa: E402
 from tfscaling.stages import write_tables as stages  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
-from tfscaling.tables import runs_table  # noqa: E402
+from tfscaling.tables import runs_table, table_rows  # noqa: E402
+from tfscaling.tables.rows import RunRow  # noqa: E402
+from tfscaling.tables.table_rows import point_of  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
-#: Page → the overlay of its study.
-PAGES = {
-    "demo": HERE / "demo" / "config.yaml",
-    "sweep": HERE / "sweep" / "config.yaml",
-    "failures": HERE / "failures" / "config.yaml",
-}
-#: Live example of the documentation → the overlay of its study, and its title.
-EXAMPLES = {
-    "published": (ROOT / "config/published.yaml", "Published data, nothing measured here"),
-    "worked-example": (ROOT / "config/repeats-study.yaml", "Worked example"),
-}
-#: Tables of runs that live examples have.
-RUNS = {"worked-example": ROOT / "docs/repeats-study/runs.csv"}
+#: The runs of config/repeats-study.yaml.
+REPEATS = ROOT / "docs/repeats-study/runs.csv"
 #: Width → height of a first screen, in pixels.
 SCREENS = {1300: 850, 400: 800}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -57,65 +55,145 @@ FLAGS = (
 _WINDOW_MIN = 500
 
 
+class Example(NamedTuple):
+    """A study whose page is made here, with `changes` of keys at the top level of its overlay.
+
+    `runs` returns the study's table of runs; before, the table has all runs as missing. `epochs` is
+    a kept table of epochs.
+    """
+
+    overlay: Path
+    changes: dict[str, Any]
+    runs: Callable[[StudyFolder], pd.DataFrame]
+    epochs: Path | None = None
+
+
+def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
+    """A kept table of runs; columns that are newer than the file are empty."""
+
+    def kept(study: StudyFolder) -> pd.DataFrame:
+        texts = pd.read_csv(path, dtype=str, keep_default_na=False)
+        columns = list(runs_table.RUN_COLUMNS)
+        texts.reindex(columns=columns).to_csv(study.table("runs"), index=False)
+        return study.read("runs")
+
+    return kept
+
+
+def published_runs(study: StudyFolder) -> pd.DataFrame:
+    """A run of each configuration with its published time, loss and accuracy, at today's price."""
+    axes = [name for name in POINT_AXES if name != "recipe"]
+    published = table_rows.read_table(ROOT / "resources/published_results.csv").set_index(axes)
+    rows = []
+    for run, row in zip(study.manifest.runs, study.read("runs").to_dict("records"), strict=True):
+        found = published.loc[tuple(row[axis] for axis in axes)]
+        cost_usd = run_cost_usd(run.usd_per_node_hour, row["nodes"], found["execution_time_s"])
+        values = found[["execution_time_s", "loss", "accuracy"]].to_dict()
+        values["examples_trained"] = TRAIN_EXAMPLES[found["dataset"]] * found["epochs"]
+        rows.append({**row, **values, "status": "ok", "reason": "", "cost_usd": cost_usd})
+    return pd.DataFrame(rows)
+
+
+def searched_runs(study: StudyFolder) -> pd.DataFrame:
+    """The runs of the repeats study that a search makes, round after round."""
+    manifest, runs = study.manifest, kept_runs(REPEATS)(study)
+    names = [(point_of(row), int(row.repeat)) for row in table_rows.typed(RunRow, runs)]
+    wanted, made = {(run.spec.point, 1) for run in manifest.runs}, set()
+    while wanted:
+        made |= wanted
+        found = runs[[name in made for name in names]]
+        searches = study_searches.of_study(manifest, found)
+        wanted = {each for search in searches for each in search.wanted()} - made
+    return found
+
+
+def kept_page(name: str, overlay: Path | None = None) -> Example:
+    """A page with its runs, epochs and, without `overlay`, its configuration in a folder here."""
+    folder = HERE / name
+    runs = kept_runs(folder / "runs.csv")
+    return Example(overlay or folder / "config.yaml", {}, runs, folder / "epochs.csv")
+
+
+_PUBLISHED = ROOT / "config/published.yaml"
+_REPEATS = ROOT / "config/repeats-study.yaml"
+PUBLISHED = Example(
+    _PUBLISHED,
+    {
+        "grid": [{**block, "repeats": 1} for block in config_files.read(_PUBLISHED)["grid"]],
+        "published": {},
+        "plots": {plot: {} for plot in ("execution_time", "speedup", "cost_time")},
+        "comparison": {
+            "title": "Published data of 2020: one run per configuration, nothing measured here",
+            "columns": ["execution_time_s", "speedup", "scaling_efficiency", "cost_usd", "loss"],
+        },
+    },
+    published_runs,
+)
+#: Page → its study. Pictures are made of them.
+PAGES = {
+    "published": PUBLISHED,
+    "sweep": kept_page("sweep"),
+    "failures": kept_page("failures"),
+    "demo": kept_page("demo", ROOT / "config/demo.yaml"),
+}
+#: Live example of the documentation → its study.
+EXAMPLES = {
+    "published": PUBLISHED,
+    "worked-example": Example(
+        _REPEATS, {"comparison": {"title": "Worked example"}}, kept_runs(REPEATS)
+    ),
+    "search": Example(
+        _REPEATS,
+        {
+            "search": {},
+            "question": {},
+            "comparison": {"title": "A search over the 36 kept runs of the worked example"},
+        },
+        searched_runs,
+    ),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="pages stay here; else only pictures are made")
     parser.add_argument("--examples", type=Path, help="write the live examples here, no picture")
     args = parser.parse_args()
-    if args.examples:
-        for name in EXAMPLES:
-            write_example(name, args.examples)
-        return
-    if CHROMIUM is None:
+    if not args.examples and CHROMIUM is None:
         parser.error("there is no chromium")
     with tempfile.TemporaryDirectory() as temporary:
-        for name in PAGES:
-            page = make(name, (args.folder or Path(temporary)) / name)
+        folder = args.folder or Path(temporary)
+        for name, example in (EXAMPLES if args.examples else PAGES).items():
+            page = make(example, folder / name)
+            if args.examples:
+                args.examples.mkdir(parents=True, exist_ok=True)
+                shutil.copy(page, args.examples / f"{name}.html")
+                continue
             for width, height in SCREENS.items():
                 picture = HERE / f"{name}-{width}.png"
                 take(page, picture, width, height)
                 print(picture.relative_to(ROOT))
 
 
-def write_example(name: str, folder: Path) -> None:
-    """Write <name>.html of a live example."""
-    overlay, title = EXAMPLES[name]
-    with tempfile.TemporaryDirectory() as temporary:
-        study = planned(overlay, Path(temporary) / name, {"title": title})
-        stages.collect(study)  # no run has a record: all are missing
-        if name in RUNS:
-            columns = list(runs_table.RUN_COLUMNS)
-            texts = pd.read_csv(RUNS[name], dtype=str, keep_default_na=False)
-            texts.reindex(columns=columns).to_csv(study.table("runs"), index=False)
-        for stage in (stages.compare, stages.analyse, write_page.page):
-            stage(study)
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(study.folder / "report.html", folder / f"{name}.html")
-
-
-def planned(overlay: Path, folder: Path, comparison: dict[str, object]) -> StudyFolder:
-    """The folder of a study with its configuration and manifest."""
+def make(example: Example, folder: Path) -> Path:
+    """Tables, plots and page of a study; returns the page."""
     raw: dict[str, object] = {}
-    for path in (ROOT / "config/config.yaml", ROOT / "config/platforms.yaml", overlay):
+    for path in (ROOT / "config/config.yaml", ROOT / "config/platforms.yaml", example.overlay):
         update_config(raw, config_files.read(path))
-    raw["grid"] = config_files.read(overlay)["grid"]
-    update_config(raw, {"comparison": comparison})
-    config = configuration.validate(raw)
+    raw["grid"] = config_files.read(example.overlay)["grid"]
+    config = configuration.validate({**raw, **example.changes})
     manifest = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
     manifest.write(study.details / "manifest.json")
-    return study
-
-
-def make(name: str, folder: Path) -> Path:
-    """Tables, plots and page of a kept study; returns the page."""
-    study = planned(PAGES[name], folder, {})
-    kept = {"runs": runs_table.RUN_COLUMNS, "epochs": runs_table.EPOCH_COLUMNS}
-    for table, columns in kept.items():  # columns that are newer than the file are empty
-        texts = pd.read_csv(HERE / name / f"{table}.csv", dtype=str, keep_default_na=False)
-        texts.reindex(columns=list(columns)).to_csv(study.table(table), index=False)
+    stages.collect(study)  # no run has a record: all are missing
+    if example.epochs:
+        texts = pd.read_csv(example.epochs, dtype=str, keep_default_na=False)
+        texts.reindex(columns=list(runs_table.EPOCH_COLUMNS)).to_csv(
+            study.table("epochs"), index=False
+        )
+    table_rows.write_csv(example.runs(study), study.table("runs"))
     for stage in (stages.compare, stages.analyse, write_page.page):
         stage(study)
     return folder / "report.html"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 import sys
@@ -12,7 +13,17 @@ import documents
 import pytest
 import stages
 import yaml
+from jsonschema import Draft202012Validator
 from project import REPOSITORY
+from tfscaling.conclusions import forecast
+from tfscaling.launch import heartbeat, supervisor
+from tfscaling.plan import preflight
+from tfscaling.spec import grid
+from tfscaling.tables import estimates
+
+sys.path.insert(0, str(REPOSITORY / "docs" / "screenshots"))
+
+import make as screenshots
 
 PAGES = [str(path.relative_to(REPOSITORY)) for path in documents.pages()]
 
@@ -61,11 +72,13 @@ def test_the_picture_of_the_stages_has_rules_of_the_workflow() -> None:
     assert {name for arrow in stages.ARROWS for name in arrow[:2]} == set(stages.STAGES)
 
 
-def test_yaml_in_the_pages_is_valid() -> None:
-    for page in PAGES:
-        for fence in documents.fences((REPOSITORY / page).read_text()):
-            if fence.language == "yaml":
-                assert yaml.safe_load(fence.text), page
+@pytest.mark.parametrize("page", PAGES)
+def test_yaml_in_the_pages_is_a_part_of_a_configuration(page: str) -> None:
+    schema = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
+    for fence in documents.fences((REPOSITORY / page).read_text()):
+        if fence.language == "yaml":
+            errors = Draft202012Validator(schema).iter_errors(yaml.safe_load(fence.text))
+            assert [error.message for error in errors] == [], fence.text
 
 
 #: Names that an excerpt takes from the file to which it is added (docs/extending.md).
@@ -128,3 +141,123 @@ def test_quoted_defaults_targets_and_minutes_are_those_of_the_files() -> None:
 def test_the_overview_of_the_configuration_has_few_keys() -> None:
     basic = (REPOSITORY / "config/README.md").read_text().split("## Advanced top-level keys")[0]
     assert 30 < len(re.findall(r"^\| `\w+`( \*)? \|", basic, re.MULTILINE)) <= 45
+
+
+#: How-to → the file of tests that goes its way; `make examples` runs tests/examples, `make test`
+#: all others. Commands and files of the page are planned by test_documented_commands.py.
+HOW_TO = {
+    "Add my partition": "slurm/test_preflight_on_slurm.py",
+    "Use the packages my training needs": "workflow/test_make_targets.py",
+    "Run my PyTorch, Hugging Face or Horovod script": "examples/test_examples.py",
+    "Use a container": "unit/test_container_recipe.py",
+    "Wait once for the whole sweep": "slurm/test_allocation_on_slurm.py",
+    "Compare two GPU types by time and dollars": "workflow/test_questions.py",
+    "Stay within a budget": "workflow/test_plan_and_budget.py",
+    "Find the best batch size": "workflow/test_does_not_fit.py",
+    "Run on spot or preemptible nodes": "slurm/test_faults_on_slurm.py",
+    "Use several clusters": "slurm/test_two_clusters.py",
+    "Estimate a three-day training in an hour": "workflow/test_projected_sweep.py",
+    "Predict the time on more nodes": "unit/conclusions/test_forecast.py",
+    "Spend fewer node-hours": "workflow/test_search.py",
+    "Show the result to my boss": "unit/test_report_in_chromium.py",
+    "Read the results in pandas": "unit/test_documentation.py",
+    "Apply for compute time": "workflow/test_proposal.py",
+    "Catch a slowdown in CI": "workflow/test_regressions.py",
+    "Rerun after a code change": "workflow/test_users_model.py",
+    "Clean up and archive": "workflow/test_reruns.py",
+}
+
+
+def test_every_how_to_has_a_test() -> None:
+    text = (REPOSITORY / "docs/how-to.md").read_text()
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == list(HOW_TO)
+    assert [name for name in HOW_TO.values() if not (REPOSITORY / "tests" / name).exists()] == []
+
+
+#: Numbers up to six are words in prose.
+WORDS = ["no", "one", "two", "three", "four", "five", "six"]
+RUNS = WORDS[estimates.RUNS_FOR_INTERVAL]
+SILENT_S, IDLE_S = f"{heartbeat.SILENT_S:.0f} s", f"{heartbeat.IDLE_S:.0f} s"
+#: (page, what it states with a constant of the code in it)
+FACTS = [
+    ("README.md", f"From {RUNS} runs on, medians have a 95 % interval"),
+    ("README.md", "Snakemake {snakemake}, TensorFlow {tensorflow}"),
+    ("docs/how-to.md", f"fewer than {RUNS} runs"),
+    ("docs/how-to.md", f"at least {WORDS[forecast.POINTS_MIN]} numbers of replicas"),
+    ("docs/first-steps.md", f"intervals need {RUNS} runs"),
+    ("docs/faults.md", f"| {SILENT_S} in training and programs"),
+    ("docs/faults.md", f"| {IDLE_S} in training"),
+    ("docs/configuration/platforms.md", f"is found within {SILENT_S}"),
+    ("docs/configuration/platforms.md", f"are found within {IDLE_S}"),
+    ("docs/checkpoints.md", f"They have {supervisor.CHECKPOINT_GRACE_S:.0f} seconds"),
+    ("docs/troubleshooting.md", f"allowed: {grid.RUNS_MAX:,}"),
+    ("docs/troubleshooting.md", f"takes longer than {preflight.TIMEOUT_S:.0f} s"),
+]
+
+
+@pytest.mark.parametrize(("page", "statement"), FACTS)
+def test_stated_numbers_are_those_of_the_code(page: str, statement: str) -> None:
+    locked = re.findall(
+        r"^(snakemake|tensorflow)==(\d+\.\d+)", (REPOSITORY / "requirements.txt").read_text(), re.M
+    )
+    assert statement.format(**dict(locked)) in (REPOSITORY / page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "config"),
+    [
+        ("docs/first-steps.md", "config/demo.yaml"),
+        ("docs/own-training.md", "resources/own/config.yaml"),
+        ("docs/cluster.md", "config/config.yaml"),
+    ],
+)
+def test_sample_tables_have_columns_that_the_console_shows(page: str, config: str) -> None:
+    shown = yaml.safe_load((REPOSITORY / config).read_text())["comparison"]["columns"]
+    tables = [
+        fence.text.splitlines()
+        for fence in documents.fences((REPOSITORY / page).read_text())
+        if fence.language == "text" and "execution_time_s" in fence.text
+    ]
+    assert tables
+    for lines in tables:
+        named = [cell.strip() for cell in lines[0].strip("|").split("|")]
+        order = [name for name in named if name not in ("nodes", "runs")]
+        assert order == [name for name in shown if name in order], named
+
+
+def test_the_readme_begins_with_ratios_of_the_published_results() -> None:
+    rows = csv.DictReader((REPOSITORY / "resources/published_results.csv").open())
+    time_s = {
+        int(row["nodes"]): float(row["execution_time_s"])
+        for row in rows
+        if (row["platform"], row["gpus_per_node"]) == ("gcp-n1-v100", "1")
+    }
+    ratio = time_s[8] / time_s[1]  # the price of a node-hour is the same
+    said = f"{WORDS[round(ratio)]} times as long as one, and cost {8 * ratio:.0f} times as much"
+    assert said in (REPOSITORY / "README.md").read_text()
+
+
+def test_every_overlay_is_in_a_page() -> None:
+    text = "\n".join((REPOSITORY / page).read_text() for page in PAGES)
+    overlays = [path.name for path in (REPOSITORY / "config").glob("*.yaml")]
+    assert [name for name in overlays if f"config/{name}" not in text] == []
+
+
+def test_the_citation_has_the_newest_version() -> None:
+    (version,) = re.findall(r"^version: (.*)$", (REPOSITORY / "CITATION.cff").read_text(), re.M)
+    versions = re.findall(r"^## ([\d.]+)", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)
+    assert version == versions[0]
+
+
+def test_the_pandas_of_the_how_to_reads_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = (
+        fence.text
+        for fence in documents.fences((REPOSITORY / "docs/how-to.md").read_text())
+        if fence.language == "python"
+    )
+    demo = screenshots.make(screenshots.PAGES["demo"], tmp_path / "results/demo")
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert demo.exists() and "execution_time_s_low" in capsys.readouterr().out

@@ -71,7 +71,10 @@ def pages(folder: Path) -> dict[str, Path]:
     """The pages of the kept studies; no library warns of what they are made with."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return {name: screenshots.make(name, folder / name) for name in screenshots.PAGES}
+        return {
+            name: screenshots.make(screenshots.PAGES[name], folder / name)
+            for name in screenshots.PAGES
+        }
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,8 @@ select.dispatchEvent(new Event("change"));
 await sleep(200);
 const found = { hostile: window.hostile ?? 0, up, down, failed: times().length, blocked,
   width: root.clientWidth, needed: root.scrollWidth,
-  active: document.querySelectorAll(".active").length };
+  active: document.querySelectorAll(".active").length,
+  records: document.querySelectorAll("a[href$='run.json']").length };
 if (parent === window) document.title = JSON.stringify(found);
 else parent.postMessage(found, "*");
 </script>"""
@@ -76,6 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "</body>", HOSTILE + PROBE + "</body>"
     )
     (folder / "report.html").write_text(text)
+    (folder / "sent.html").write_text(text)
     (folder / "phone.html").write_text(PHONE)
     return folder
 
@@ -87,12 +89,18 @@ def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, wid
     assert found["blocked"] == ["inline", "inline"] and found["hostile"] == 0
     assert width - 20 <= found["width"] <= width
     assert found["needed"] <= found["width"]  # the page never scrolls sideways
-    assert found["active"] == 8
+    assert found["active"] == 6
     numbers = [float(value) for value in found["up"] if value]
     assert len(numbers) == 4 and numbers == sorted(numbers)
     assert [float(value) for value in found["down"] if value] == numbers[::-1]
     assert found["up"][-2:] == found["down"][-2:] == ["", ""]  # what is missing stands last
     assert found["failed"] == 1
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+def test_a_page_links_records_only_in_the_folder_of_its_study(folder: Path) -> None:
+    found = {name: seen(folder, name)["records"] for name in ("report", "sent")}
+    assert found == {"report": 7, "sent": 0}
 
 
 def seen(folder: Path, name: str) -> dict[str, Any]:

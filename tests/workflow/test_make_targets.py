@@ -37,6 +37,18 @@ def test_run_without_a_configuration_says_what_to_write(tmp_path: Path, given: s
     assert any(line.startswith("CONFIG: ") for line in ended.stderr.splitlines())
 
 
+def test_setup_installs_the_users_packages_within_the_versions_of_the_lock(tmp_path: Path) -> None:
+    for name in ("requirements.txt", "own/requirements.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    words = ["make", "--file", str(MAKEFILE), "--dry-run", "setup"]
+    shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert re.search(
+        r"uv pip install .*--requirement own/requirements\.txt .*--constraint requirements\.txt",
+        shown.replace("\\\n", " "),
+    )
+
+
 @pytest.mark.parametrize(("given", "study"), [("", "late"), ("STUDY=early", "early")])
 def test_view_prints_the_newest_page_or_the_page_of_a_study(
     tmp_path: Path, given: str, study: str

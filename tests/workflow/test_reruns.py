@@ -79,6 +79,21 @@ def test_what_can_change_a_measurement_reruns_the_platform(copied: Project) -> N
     assert len(copied.planned()) == 6
 
 
+def test_what_may_be_deleted_is_made_again_without_training(copied: Project) -> None:
+    """The folders that docs/how-to.md names; they have the tables, page and logs."""
+
+    def times() -> list[tuple[str, str]]:
+        return [(row["status"], row["execution_time_s"]) for row in copied.table()]
+
+    results, before = copied.folder / "results", times()
+    for path in (results / "main", results / "logs", *results.glob("runs/**/attempt=*")):
+        shutil.rmtree(path)
+    assert copied.planned() == set()
+    copied.snakemake()
+    assert (results / "main/report.html").exists()
+    assert times() == before
+
+
 def test_fetching_the_dataset_again_reruns_no_training(copied: Project) -> None:
     dataset = copied.folder / "results/datasets/mnist.npz"
     shutil.copy(dataset, dataset.with_suffix(".new"))

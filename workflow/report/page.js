@@ -94,6 +94,15 @@ function pickLines(figure) {
   figure.append(picker);
 }
 
+// Records are next to the page in its study's folder only: a page that was sent has no links to them.
+function unlinkRecords() {
+  const page = `/${document.documentElement.dataset.study}/report.html`;
+  if (decodeURIComponent(location.pathname).endsWith(page)) return;
+  for (const link of document.querySelectorAll('a[href$=".json"]')) {
+    link.replaceWith(...link.childNodes);
+  }
+}
+
 // On paper everything is shown.
 function showAllInPrint(tables) {
   const lengths = new Map();
@@ -118,6 +127,7 @@ function unfold() {
   target.scrollIntoView();
 }
 
+unlinkRecords();
 addEventListener("hashchange", unfold);
 unfold();
 document.querySelectorAll("figure.plot").forEach(pickLines);

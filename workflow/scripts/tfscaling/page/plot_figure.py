@@ -256,7 +256,7 @@ _MORE = "more: "
 _LINE_INCHES = 0.178
 _LEGEND: Style = {"fontsize": FONT_SIZE, "frameon": False, "loc": "upper left", "borderpad": 0.0}
 #: Characters in a line of the legend, of the notes, of a title.
-_LEGEND_COLUMNS, _NOTE_COLUMNS, _TITLE_COLUMNS = 60, 72, 46
+_LEGEND_COLUMNS, _NOTE_COLUMNS, _TITLE_COLUMNS = 60, 66, 46
 
 
 def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
