@@ -267,8 +267,8 @@ def _with_record(
 
 
 def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
-    """Set metrics and costs of a valid run; for a short run projected to the whole training, without
-    quality."""
+    """Set metrics and costs of a valid run: of a short run, those projected to the whole training,
+    without quality."""
     if record.short_run is not None:
         _project(row, run, record, record.short_run)
         return
