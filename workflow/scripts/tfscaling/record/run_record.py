@@ -299,7 +299,7 @@ class ShortRun(Part, frozen=True, kw_only=True):
     """What a run did that `stop_after_steps` ended, and what the whole training has.
 
     Phases and metrics of the record are measured values of the short run; the tables project the
-    full training from them.
+    whole training from them.
     """
 
     steps: Positive
