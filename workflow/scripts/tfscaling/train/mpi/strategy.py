@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfscaling.train import keras_internals
+from tfscaling.train import keras_internals, optimizers
 from tfscaling.train.mpi import library
 from tfscaling.train.mpi.sums import RankSums
 
@@ -266,7 +266,7 @@ def strategy(device: str, world: Any) -> Any:
         def _reduced(self, reduce_op: Any, values: Sequence[Any]) -> list[Any]:
             sums = self._sums(values)
             if reduce_op == tf.distribute.ReduceOp.MEAN:
-                return [_divided(total, ranks) for total in sums]
+                return [optimizers.changed(total, ranks, tf.divide) for total in sums]
             return sums
 
     class MpiStrategy(tf.distribute.Strategy):  # type: ignore[misc]
@@ -291,12 +291,3 @@ def _aggregate(variable: Any, reduce_op: Any) -> None:
 
     for name in ("assign", "assign_add", "assign_sub"):
         setattr(variable, name, of_all(getattr(variable, name)))
-
-
-def _divided(total: Any, count: int) -> Any:
-    import tensorflow as tf
-
-    if isinstance(total, tf.IndexedSlices):
-        values = total.values / tf.cast(count, total.dtype)
-        return tf.IndexedSlices(values, total.indices, total.dense_shape)
-    return total / tf.cast(count, total.dtype)
