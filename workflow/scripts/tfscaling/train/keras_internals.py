@@ -69,7 +69,7 @@ def one_device_extended() -> Any:
 
 
 def run_after(operation: Any, other: Any) -> None:
-    """Let an operation of a graph run after another one that was made later."""
+    """Let an operation of a graph run after `other`, which was made later."""
     operation._add_control_input(other)
 
 
