@@ -62,7 +62,7 @@ def test_the_clouds_are_compared_after_a_copy(measured: dict[str, Project]) -> N
     for name, project in measured.items():
         (record,) = project.records()
         assert record["environment"]["slurm_job"]["partition"] == CLOUDS[name][1]
-    there, here = aws.folder / "results/runs/.", gcp.folder / "results/runs"
+    there, here = f"{aws.folder}/results/runs/.", gcp.folder / "results/runs"
     # as rsync --archive --ignore-existing
     subprocess.run(["cp", "-a", "-n", there, here], check=True)
     records = gcp.records()
