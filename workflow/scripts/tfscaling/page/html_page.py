@@ -199,13 +199,15 @@ def headlines(table: pd.DataFrame) -> list[Row]:
     return rows
 
 
-def choices(decision: pd.DataFrame) -> dict[str, list[Row]]:
-    """Question → the choice for each goal that was measured; a single question has no name."""
-    works = grouped(decision[decision["support"] != NOT_MEASURED], "work")
-    if len(works) == 1:
-        (only,) = works.values()
-        return {"": only}
-    return works
+def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[Row]]:
+    """Question → the choice for each goal that was measured; a single question has no name.
+
+    `is_other`: it is not for the goal that was `asked`, whose choice is shown in any case.
+    """
+    is_asked = decision["goal"] == asked
+    marked = decision.assign(is_other=~is_asked & (asked is not None))
+    works = grouped(marked[is_asked | (decision["support"] != NOT_MEASURED)], "work")
+    return {"": rows for rows in works.values()} if len(works) == 1 else works
 
 
 def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
@@ -331,7 +333,8 @@ class Results:
 
     `runs` has one row per run, `comparison` one per point. `conclusions` are the tables of
     conclusions by their name in `CONCLUSIONS`; "headline", "decision", "findings" and "next_steps"
-    are among them. `plots` are the plots with something to show.
+    are among them. `plots` are the plots with something to show. `asked` is the goal of the
+    configuration's `question`, None without that key.
     """
 
     manifest: Manifest
@@ -340,6 +343,7 @@ class Results:
     warnings: Sequence[DataWarning]
     conclusions: Mapping[str, pd.DataFrame]
     plots: Sequence[Plot]
+    asked: str | None = None
 
 
 def render(
@@ -372,7 +376,7 @@ def render(
         "summary": summary(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": choices(_of_headlines(decision, headline)),
+        "works": choices(_of_headlines(decision, headline), results.asked),
         "topics": topics(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
