@@ -27,12 +27,7 @@ from tfscaling.spec.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import table_rows
-from tfscaling.tables.comparison import (
-    OTHER_WORK,
-    SAME_WORK_TOLERANCE,
-    is_same_work,
-    runs_differ,
-)
+from tfscaling.tables.comparison import OTHER_WORK, SAME_WORK_TOLERANCE, is_same_work, runs_differ
 from tfscaling.tables.display import axis_text, listed, point_name, value
 from tfscaling.tables.estimates import CONFIDENCE, Samples, keeps_limit
 from tfscaling.tables.published_results import PublishedResult

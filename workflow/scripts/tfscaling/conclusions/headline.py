@@ -26,14 +26,7 @@ from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.config import LINE_AXES, Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import (
-    GPUS,
-    axis_text,
-    point_name,
-    three_digits,
-    value,
-    varying,
-)
+from tfscaling.tables.display import GPUS, axis_text, point_name, three_digits, value, varying
 from tfscaling.tables.estimates import NOT_COMPARED, Difference, median_interval, weakest
 from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import (

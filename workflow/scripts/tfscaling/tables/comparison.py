@@ -25,12 +25,7 @@ from tfscaling.tables.estimates import (
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult
 from tfscaling.tables.rows import Cells, PointRow, PointStatus, RunRow, columns
 from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
-from tfscaling.tables.table_rows import (
-    QUALITY_COLUMNS,
-    is_known,
-    is_projected,
-    point_of,
-)
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, is_known, is_projected, point_of
 
 #: Axis → value: of a baseline, those that the configuration names.
 AxisValues = Mapping[str, str | int]
