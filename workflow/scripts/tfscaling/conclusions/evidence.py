@@ -104,11 +104,10 @@ def not_covered_text(found: Sequence[NotCovered], vary: Sequence[str] = ()) -> s
 
 def _examples_of_works(rows: Sequence[Row]) -> dict[str, float]:
     """Work → its number of examples (`work_of`)."""
-    trained: dict[str, list[float]] = {}
-    for row in rows:
-        if _is_known(row, "examples_trained"):
-            trained.setdefault(work_name(row), []).append(row["examples_trained"])
-    return {work: work_of(numbers) for work, numbers in trained.items()}
+    known = table_rows.grouped(
+        (row for row in rows if _is_known(row, "examples_trained")), work_name
+    )
+    return {work: work_of([row["examples_trained"] for row in own]) for work, own in known.items()}
 
 
 def work_name(row: Row, axes: Sequence[str] = WORK_AXES) -> str:
@@ -162,10 +161,7 @@ def remark(row: Row, samples: Samples) -> str:
 
 def works_of(rows: Iterable[Row], axes: Sequence[str] = WORK_AXES) -> dict[str, list[Row]]:
     """Values of the axes, by default model and recipe → the points that have them."""
-    works: dict[str, list[Row]] = {}
-    for row in rows:
-        works.setdefault(work_name(row, axes) or ALL, []).append(row)
-    return works
+    return table_rows.grouped(rows, lambda row: work_name(row, axes) or ALL)
 
 
 def _counted(row: Row) -> Counter[str]:

@@ -23,7 +23,7 @@ from tfscaling.conclusions.shown import TEMPLATES, sentences
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState, words
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec.config import LINE_AXES, Limit
+from tfscaling.spec.config import Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import GPUS, axis_text, point_name, three_digits, value, varying
@@ -33,7 +33,9 @@ from tfscaling.tables.table_rows import (
     NOT_MEASURED,
     Row,
     frame,
+    grouped,
     is_known,
+    line_of,
     metric_of,
     point_of,
     typed,
@@ -111,8 +113,7 @@ def _headline(study: Study, work: str, choice: Choice | None) -> Headline:
 
 def _line(taken: Row, rows: Sequence[Row]) -> list[Row]:
     """The points that differ from one in their nodes only, and itself, fewest nodes first."""
-    line = [row for row in rows if all(str(row[axis]) == str(taken[axis]) for axis in LINE_AXES)]
-    return sorted(line, key=lambda row: row["nodes"])
+    return sorted(grouped(rows, line_of)[line_of(taken)], key=lambda row: row["nodes"])
 
 
 def _other(taken: Row, rows: Sequence[Row]) -> Row | None:

@@ -303,9 +303,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
-    works: dict[str, list[SearchRow]] = {}
-    for row in rows:
-        works.setdefault(row.work, []).append(row)
+    works = {name: [row for row in rows if row.work == name] for name in {r.work: r for r in rows}}
     for work, own in works.items():
         named = f"{work}: " * (len(works) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."

@@ -32,7 +32,8 @@ from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
-from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import Row, by_point, is_known, point_of
 
 TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
@@ -53,7 +54,6 @@ COLUMNS = (
 )
 #: How two sweeps were made.
 _FACTS = (*runs_table.ALIKE, "dataset_sha256")
-_OF_RUNS = ("repeat", "status", TIME, "started", "hosts", *_FACTS)
 #: Characters of a fact that are shown.
 _WIDTH = 60
 #: Fewer runs of a sweep show neither outliers nor a second mode.
@@ -120,12 +120,12 @@ def holm(chance: Array) -> Array:
 class Side:
     """A point in one of the two studies: its row of the comparison, and the rows of its runs."""
 
-    def __init__(self, row: Row, runs: Sequence[Row]) -> None:
+    def __init__(self, row: Row, runs: Sequence[RunRow]) -> None:
         self.row = row
-        self.statuses = Counter(run["status"] for run in runs)
-        self.valid = [run for run in runs if run["status"] == RunState.OK]
+        self.statuses = Counter(run.status for run in runs)
+        self.valid = [run for run in runs if run.status == RunState.OK]
         #: Without runs that resumed from a checkpoint, which have no time.
-        self.timed = [run for run in self.valid if is_known(run[TIME])]
+        self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
         bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
         self.ends = Ends(bad, bad + len(self.valid))
 
@@ -176,10 +176,7 @@ def table(study: Study) -> pd.DataFrame:
 
 def _sides(sweep: Sweep) -> dict[Point, Side]:
     """The points of a study that were planned, not those that were excluded."""
-    runs: dict[Point, list[Row]] = {}
-    names = [name for name in _OF_RUNS if name in sweep.runs]
-    for point, run in zip(points_of(sweep.runs), rows_of(sweep.runs, names), strict=True):
-        runs.setdefault(point, []).append(run)
+    runs = by_point(sweep.run_rows)
     rows = {point_of(row): row for row in sweep.points}
     return {point: Side(row, runs[point]) for point, row in rows.items() if point in runs}
 
@@ -208,7 +205,7 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
     if is_failing(own, other):
         return FAILING, ended_badly
     keys = [
-        {(run["started"], run["hosts"]) for run in side.timed if is_known(run["started"])}
+        {(run.started, run.hosts) for run in side.timed if run.started is not None}
         for side in (here, there)
     ]
     if shared := len(keys[0] & keys[1]):
@@ -255,7 +252,7 @@ def _other_facts(here: Side, there: Side) -> Iterator[str]:
     """`fact: there, now here` for versions, machines and data of the valid runs."""
     for fact in _FACTS:
         before, now = (
-            dict.fromkeys(_short(run[fact]) for run in side.valid if is_known(run.get(fact)))
+            dict.fromkeys(_short(run[fact]) for run in side.valid if is_known(run[fact]))
             for side in (there, here)
         )
         if before and now and before.keys() != now.keys():
@@ -269,11 +266,11 @@ def _short(value: object) -> str:
 
 def _times(sides: Sequence[Side]) -> Array:
     """Seconds of the timed runs: (points, repeats), NaN where there is none."""
-    repeats = max(run["repeat"] for side in sides for run in side.timed)
+    repeats = max(run.repeat for side in sides for run in side.timed)
     times = np.full((len(sides), repeats), np.nan)
     for place, side in enumerate(sides):
         for run in side.timed:
-            times[place, run["repeat"] - 1] = run[TIME]
+            times[place, run.repeat - 1] = run.execution_time_s
     return times
 
 

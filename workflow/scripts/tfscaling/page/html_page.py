@@ -207,7 +207,7 @@ def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[
     is_asked = decision["goal"] == asked
     marked = decision.assign(is_other=~is_asked & (asked is not None))
     works = grouped(marked[is_asked | (decision["support"] != NOT_MEASURED)], "work")
-    return {"": rows for rows in works.values()} if len(works) == 1 else works
+    return {"": next(iter(works.values()))} if len(works) == 1 else works
 
 
 def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
