@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -58,13 +57,6 @@ _FACTS = (*runs_table.ALIKE, "dataset_sha256")
 _WIDTH = 60
 #: Fewer runs of a sweep show neither outliers nor a second mode.
 RUNS_MIN = 4
-
-
-class Ends(NamedTuple):
-    """How many runs failed or diverged, of all that ended."""
-
-    bad: int
-    runs: int
 
 
 @dataclass(frozen=True)
@@ -126,8 +118,9 @@ class Side:
         self.valid = [run for run in runs if run.status == RunState.OK]
         #: Without runs that resumed from a checkpoint, which have no time.
         self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
-        bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
-        self.ends = Ends(bad, bad + len(self.valid))
+        #: Runs that failed or diverged, and all that ended.
+        self.bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
+        self.ended = self.bad + len(self.valid)
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -154,7 +147,7 @@ def table(study: Study) -> pd.DataFrame:
             continue
         for before, side in (("reference_", other), ("", own)):
             row |= {f"{before}runs": len(side.timed), f"{before}{TIME}": side.row[TIME]}
-            row |= {f"{before}runs_failed": side.ends.bad, f"{before}runs_ended": side.ends.runs}
+            row |= {f"{before}runs_failed": side.bad, f"{before}runs_ended": side.ended}
         row["verdict"], row["reason"] = _without_times(own, other)
         parameters = reference.parameters.get(point, {})
         row["differs"] = "; ".join(
@@ -192,17 +185,15 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
     not_here = why_not(here.row, here.statuses) if here.valid else "no run counts"
     if not_here:
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
-        has_ended = here.ends.bad and here.ends.runs == here.statuses.total()
+        has_ended = here.bad and here.ended == here.statuses.total()
         return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
     if reason := _other_work(here.row, there.row):
         return NOT_COMPARED, reason
-    own, other = here.ends, there.ends
-    ended_badly = (
-        f"{own.bad} of {own.runs} runs failed or diverged here, {other.bad} of {other.runs} there"
-        if own.bad + other.bad
-        else ""
-    )
-    if is_failing(own, other):
+    ended_badly = ""
+    if here.bad + there.bad:
+        own, other = (f"{side.bad} of {side.ended}" for side in (here, there))
+        ended_badly = f"{own} runs failed or diverged here, {other} there"
+    if is_failing(here.bad, here.ended, there.bad, there.ended):
         return FAILING, ended_badly
     keys = [
         {(run.started, run.hosts) for run in side.timed if run.started is not None}
@@ -218,9 +209,9 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
     return "", ended_badly
 
 
-def is_failing(here: Ends, there: Ends) -> bool:
+def is_failing(bad: int, ended: int, bad_there: int, ended_there: int) -> bool:
     """Whether most runs fail or diverge here, and at most a quarter of those there did."""
-    return 2 * here.bad > here.runs and 4 * there.bad <= there.runs
+    return 2 * bad > ended and 4 * bad_there <= ended_there
 
 
 def _other_work(here: Row, there: Row) -> str:

@@ -225,12 +225,6 @@ def grouped(table: pd.DataFrame, column: str) -> dict[str, list[Row]]:
     return {str(key): rows_of(own) for key, own in table.groupby(column, sort=False)}
 
 
-def _of_headlines(decision: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
-    """The choices of the questions that have a headline."""
-    is_named = decision["work"].isin(headline["work"])
-    return decision[is_named] if decision["work"].nunique() > 1 else decision
-
-
 def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
     """How many runs there are of each status, and what it means."""
     counts = Counter(str(status) for status in runs["status"])
@@ -326,6 +320,11 @@ class Plot:
     title: str
     svg: str
 
+    @property
+    def label(self) -> str:
+        """What readers of the screen say."""
+        return f"Plot: {self.title}. Its values are in the table “Comparison”."
+
 
 @dataclass(frozen=True)
 class Results:
@@ -359,7 +358,9 @@ def render(
     headline, decision, findings, next_steps = (
         results.conclusions[name] for name in ("headline", "decision", "findings", "next_steps")
     )
-    plots = {plot.name: _plot(plot) for plot in results.plots}
+    if decision["work"].nunique() > 1:  # the questions that have a headline
+        decision = decision[decision["work"].isin(headline["work"])]
+    plots = {plot.name: inline(plot.svg, plot.name, plot.label) for plot in results.plots}
     has_sizes = comparison["nodes"].nunique() > 1 or ONE_SIZE_PLOT not in plots
     script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     context = {
@@ -376,7 +377,7 @@ def render(
         "summary": summary(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": choices(_of_headlines(decision, headline), results.asked),
+        "works": choices(decision, results.asked),
         "topics": topics(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
@@ -416,11 +417,6 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
             titled = replace(shown, title=conclusion.title)
             yield Table(name, titled, conclusion.caption)
     yield all_runs(results.runs, metrics, folder)
-
-
-def _plot(plot: Plot) -> dict[str, str]:
-    name = f"Plot: {plot.title}. Its values are in the table “Comparison”."
-    return {"title": plot.title, "svg": inline(plot.svg, plot.name, name)}
 
 
 def inline(svg: str, name: str, label: str) -> str:
