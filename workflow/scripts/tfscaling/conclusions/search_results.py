@@ -12,7 +12,7 @@ import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import line
+from tfscaling.conclusions.shown import line, with_spread
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import KEPT_RUNS, PROJECTION, Decision
@@ -320,8 +320,7 @@ def _cell(name: str, row: Row) -> str:
     if name in ("behind", "chance"):
         return f"{row[name]:.1%}"
     if name == "projected":
-        low, high = three_digits(row["projected_low"]), three_digits(row["projected_high"])
-        return f"{three_digits(row[name])} ({low}–{high})"
+        return str(with_spread(row, name, None))
     if name == "measured":
         is_within = row["projected_low"] <= row[name] <= row["projected_high"]
         return f"{three_digits(row[name])}, {WITHIN if is_within else OUTSIDE}"

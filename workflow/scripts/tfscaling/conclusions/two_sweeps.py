@@ -114,7 +114,7 @@ class Side:
 
     def __init__(self, row: Row, runs: Sequence[RunRow]) -> None:
         self.row = row
-        self.statuses = Counter(run.status for run in runs)
+        self.statuses = Counter[str](run.status for run in runs)
         self.valid = [run for run in runs if run.status == RunState.OK]
         #: Without runs that resumed from a checkpoint, which have no time.
         self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
