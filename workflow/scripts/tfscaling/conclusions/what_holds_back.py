@@ -115,7 +115,7 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def slow_ranks(runs: Sequence[RunRow], points: Collection[Point]) -> Iterator[Found]:
-    """Those of the points with one rank that was slow in each run.
+    """The points among `points` with one rank that was slow in each run.
 
     `straggler_ratio` of a run is the time of its slowest rank over the time of the median rank.
     If R ranks are equal, one rank is the slowest in each of n runs with the probability 1 / R**(n -
