@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import regressions
 from simulated import NOISES, noise, share
-from tfscaling.conclusions.two_sweeps import (
-    FASTER,
-    OPEN,
-    RUNS_MIN,
-    SAME,
-    SLOWER,
-    judge,
-)
+from tfscaling.conclusions.two_sweeps import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, judge
 
 INDIFFERENCE = 0.05
 Array = np.ndarray

@@ -17,13 +17,7 @@ from tfscaling.spec.config import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import value
-from tfscaling.tables.estimates import (
-    INCONCLUSIVE,
-    NOT_COMPARED,
-    NOT_MEASURED,
-    SUPPORTED,
-    TOO_FEW,
-)
+from tfscaling.tables.estimates import INCONCLUSIVE, NOT_COMPARED, NOT_MEASURED, SUPPORTED, TOO_FEW
 from tfscaling.tables.table_rows import Row, point_of, typed
 
 

@@ -125,8 +125,7 @@ def test_a_point_that_failed_as_often_before_is_not_failing(tmp_path: Path) -> N
 def test_failing_is_most_runs_here_and_a_quarter_there(
     bad: int, runs: int, bad_there: int, runs_there: int, is_failing: bool
 ) -> None:
-    ends = two_sweeps.Ends(bad, runs), two_sweeps.Ends(bad_there, runs_there)
-    assert two_sweeps.is_failing(*ends) is is_failing
+    assert two_sweeps.is_failing(bad, runs, bad_there, runs_there) is is_failing
 
 
 def without_times(study: Study, nodes: int, timed: int) -> Study:

@@ -10,6 +10,8 @@ import pytest
 from measured import around, measured
 from tfscaling.conclusions import what_holds_back
 from tfscaling.conclusions.evidence import Study
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import points_of, typed
 
 #: Milliseconds of a step: input, computation, stragglers, communication.
 Parts = tuple[float, float, float, float]
@@ -69,10 +71,12 @@ def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
     return runs.assign(**columns)
 
 
+def slow_ranks(runs: pd.DataFrame) -> list[what_holds_back.Found]:
+    return [*what_holds_back.slow_ranks(typed(RunRow, runs), {*points_of(runs)})]
+
+
 def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:
-    ((point, text, support, _),) = what_holds_back.slow_ranks(
-        runs_of(*[(2, 3.0 + n / 10) for n in range(6)])
-    )
+    ((point, text, support, _),) = slow_ranks(runs_of(*[(2, 3.0 + n / 10) for n in range(6)]))
     assert point.nodes == 4
     assert text.startswith("Rank 2 on node2 ") and "3.00 to 3.50" in text
     assert "in all 6 runs" in text
@@ -80,7 +84,7 @@ def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:
 
 
 def test_a_single_run_names_it_without_a_claim() -> None:
-    ((_, text, support, _),) = what_holds_back.slow_ranks(runs_of((1, 2.0)))
+    ((_, text, support, _),) = slow_ranks(runs_of((1, 2.0)))
     assert "Rank 1 on node1 " in text and "2.00 times" in text
     assert support == "too few runs"
 
@@ -93,6 +97,6 @@ def test_among_many_points_of_two_ranks_the_same_slow_rank_can_be_chance() -> No
         own = slow.copy()
         columns = ["straggler_ratio", "slowest_rank"]
         own.loc[own["nodes"] == nodes, columns] = [2.0, 1]
-        ((point, _, found, comparisons),) = what_holds_back.slow_ranks(own)
+        ((point, _, found, comparisons),) = slow_ranks(own)
         assert (point.nodes, found, comparisons) == (nodes, support, 4)
     assert len(comparison) == 4

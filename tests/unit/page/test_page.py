@@ -244,6 +244,18 @@ def test_a_new_conclusion_is_a_section_with_title_caption_and_table(
     assert "an hour" in words
 
 
+@pytest.mark.parametrize("asked", ["cost_usd", None])
+def test_a_question_has_one_recommendation_and_other_goals_are_folded(
+    tmp_path: Path, asked: str | None
+) -> None:
+    page = Page(rendered(tmp_path, asked=asked))
+    titles = [words for _, words in page.all("article")]
+    folded = [words for _, words in page.all("details") if "Shortest time" in words]
+    assert len(titles) == 2
+    assert [title.startswith("Lowest cost") for title in titles] == [bool(asked), not asked]
+    assert len(folded) == bool(asked) and "Lowest cost" not in "".join(folded)
+
+
 def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
     runs = made.runs.assign(status="missing", reason="not run yet", hosts=None, record=None)
@@ -261,7 +273,8 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     shown = results(made)
     plots = (("plots",), dict.fromkeys(PLOTS) | {"speedup": {"title": "My speed-up"}})
     shown_so = (("comparison",), {"title": TITLE, "columns": COLUMNS})
-    config = valid_config(shown_so, plots, (("export",), ["svg"]))
+    question = (("question",), {"indifference": 0.1})
+    config = valid_config(shown_so, plots, question, (("export",), ["svg"]))
     tables = {"runs": made.runs, "comparison": made.comparison, **shown.conclusions}
     tables["epochs"] = pd.DataFrame(columns=list(columns(EpochRow)))
     study_of_page = study_folder(tmp_path / "results", config, made.planned, **tables)
@@ -280,6 +293,8 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     assert output.stat().st_size < 1_000_000
     assert ["My speed-up" in str(has["aria-label"]) for has, _ in page.all("svg")] == [True]
     assert len(page.all("table")) == 7
+    (folded,) = (words for _, words in page.all("details") if "Lowest cost" in words)
+    assert "Shortest time" not in folded, "it is the goal of the question"
 
 
 @pytest.mark.parametrize(("several", "first"), [(True, "By nodes"), (False, "By quality")])

@@ -9,13 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import (
-    manifest_of,
-    raw_config,
-    study_folder,
-    valid_config,
-    write_record,
-)
+from builders import manifest_of, raw_config, study_folder, valid_config, write_record
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles

@@ -32,6 +32,7 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
 def test_what_was_not_measured_has_no_card() -> None:
     unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
     assert html_page.choices(unpriced) == {}
+    assert [*html_page.choices(unpriced, "cost_usd")] == [""], "the question has an answer"
 
 
 def test_warnings_are_a_line_for_each_severity() -> None:

@@ -10,14 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import rows
-from builders import (
-    DIVERGENCE,
-    changed,
-    manifest_of,
-    raw_config,
-    write_failure,
-    write_record,
-)
+from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
 from tfscaling.spec import configuration

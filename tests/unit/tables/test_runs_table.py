@@ -9,14 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import (
-    DIVERGENCE,
-    changed,
-    manifest_of,
-    raw_config,
-    write_failure,
-    write_record,
-)
+from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all

@@ -7,14 +7,7 @@ from typing import Any, Literal
 import pytest
 from tfscaling.record.metrics import METRICS, Metric, of_quality
 from tfscaling.spec.config import Quality
-from tfscaling.tables.display import (
-    axis_text,
-    listed,
-    percent,
-    point_name,
-    value,
-    worse,
-)
+from tfscaling.tables.display import axis_text, listed, percent, point_name, value, worse
 from tfscaling.tables.estimates import SUPPORTED, Difference
 
 ROW: dict[str, Any] = {

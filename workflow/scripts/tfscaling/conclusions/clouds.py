@@ -15,7 +15,7 @@ from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference, Samples
-from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
+from tfscaling.tables.table_rows import Row, grouped, is_known, metric_of, point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
@@ -74,10 +74,8 @@ def _measured(points: Sequence[Row], samples: Samples) -> list[Row]:
 
 def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
     """Points of different clouds with the same axes otherwise, in the order of the platforms."""
-    alike: dict[tuple[str, ...], list[Row]] = {}
-    for row in points:
-        if isinstance(row["cloud"], str):
-            alike.setdefault(tuple(str(row[axis]) for axis in AXES), []).append(row)
+    of_clouds = [row for row in points if isinstance(row["cloud"], str)]
+    alike = grouped(of_clouds, lambda row: tuple(str(row[axis]) for axis in AXES))
     pairs = [
         (a, b)
         for group in alike.values()

@@ -18,12 +18,7 @@ from itertools import groupby
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions.evidence import (
-    NotCovered,
-    Study,
-    not_covered_text,
-    split,
-)
+from tfscaling.conclusions.evidence import NotCovered, Study, not_covered_text, split
 from tfscaling.conclusions.projection import Interval, intervals
 from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import render, sentences
@@ -31,11 +26,7 @@ from tfscaling.record.metrics import NAN, QUALITY
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, all_at_target
-from tfscaling.tables.display import (
-    target_text,
-    value,
-    varying,
-)
+from tfscaling.tables.display import target_text, value, varying
 from tfscaling.tables.estimates import (
     CONFIDENCE,
     INCONCLUSIVE,

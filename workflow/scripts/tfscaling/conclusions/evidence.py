@@ -27,12 +27,7 @@ from tfscaling.spec.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import table_rows
-from tfscaling.tables.comparison import (
-    OTHER_WORK,
-    SAME_WORK_TOLERANCE,
-    is_same_work,
-    runs_differ,
-)
+from tfscaling.tables.comparison import OTHER_WORK, SAME_WORK_TOLERANCE, is_same_work, runs_differ
 from tfscaling.tables.display import axis_text, listed, point_name, value
 from tfscaling.tables.estimates import CONFIDENCE, Samples, keeps_limit
 from tfscaling.tables.published_results import PublishedResult
@@ -109,11 +104,10 @@ def not_covered_text(found: Sequence[NotCovered], vary: Sequence[str] = ()) -> s
 
 def _examples_of_works(rows: Sequence[Row]) -> dict[str, float]:
     """Work → its number of examples (`work_of`)."""
-    trained: dict[str, list[float]] = {}
-    for row in rows:
-        if _is_known(row, "examples_trained"):
-            trained.setdefault(work_name(row), []).append(row["examples_trained"])
-    return {work: work_of(numbers) for work, numbers in trained.items()}
+    known = table_rows.grouped(
+        (row for row in rows if _is_known(row, "examples_trained")), work_name
+    )
+    return {work: work_of([row["examples_trained"] for row in own]) for work, own in known.items()}
 
 
 def work_name(row: Row, axes: Sequence[str] = WORK_AXES) -> str:
@@ -167,10 +161,7 @@ def remark(row: Row, samples: Samples) -> str:
 
 def works_of(rows: Iterable[Row], axes: Sequence[str] = WORK_AXES) -> dict[str, list[Row]]:
     """Values of the axes, by default model and recipe → the points that have them."""
-    works: dict[str, list[Row]] = {}
-    for row in rows:
-        works.setdefault(work_name(row, axes) or ALL, []).append(row)
-    return works
+    return table_rows.grouped(rows, lambda row: work_name(row, axes) or ALL)
 
 
 def _counted(row: Row) -> Counter[str]:

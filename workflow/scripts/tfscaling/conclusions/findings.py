@@ -23,6 +23,7 @@ from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
+from tfscaling.tables import table_rows
 from tfscaling.tables.display import axis_text, point_name, varying
 from tfscaling.tables.estimates import (
     CONFIDENCE,
@@ -140,11 +141,8 @@ def page(table: pd.DataFrame, _: Study) -> str:
 
 def _lines(study: Study) -> Iterator[Line]:
     """The points that differ in the number of nodes only, by the platform, strategy, …"""
-    lines: dict[tuple[str | int, ...], list[Row]] = {}
-    for row in study.points:
-        lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
     vary = [axis for axis in LINE_AXES if len({str(row[axis]) for row in study.points}) > 1]
-    for rows in lines.values():
+    for rows in table_rows.grouped(study.points, table_rows.line_of).values():
         subject = ", ".join(axis_text(axis, rows[0]) for axis in vary or ("platform",))
         fit, ineligible = split(rows, study.samples)
         points = sorted(fit, key=lambda row: row["nodes"])
@@ -155,7 +153,7 @@ def _stragglers(study: Study, points: Collection[Point]) -> Iterator[Finding]:
     """The ranks that were slow in each run of a point."""
     rows = {point_of(row): row for row in study.points}
     vary = varying(study.points)
-    for point, text, support, comparisons in what_holds_back.slow_ranks(study.runs, points):
+    for point, text, support, comparisons in what_holds_back.slow_ranks(study.run_rows, points):
         yield Finding("stragglers", point_name(rows[point], vary), text, support, comparisons)
 
 

@@ -28,7 +28,7 @@ from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
 from tfscaling.tables.estimates import CONFIDENCE, Array
-from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
+from tfscaling.tables.table_rows import Row, grouped, is_known, line_of, point_of, rows_of
 
 #: A model forecasts nothing if the root mean square of its errors on points left out is larger.
 LEFT_OUT_ERROR_MAX = 0.15
@@ -38,6 +38,7 @@ POINTS_MIN = 5
 #: it the intervals hold the times of other people's sweeps on twice the nodes.
 ERROR_PER_DOUBLING = 0.25
 RING, TREE = "ring", "tree"
+TIME = "execution_time_s"
 MODELS = (RING, TREE)
 
 
@@ -52,6 +53,17 @@ class Line:
     steps: Array
     seconds: Array
     is_weak: bool = True
+
+    @classmethod
+    def of(cls, points: Sequence[Row]) -> Line:
+        """The line of these points: all have a number of trained examples, or none has."""
+        n, batch, whole, seconds = (
+            np.array([row[name] for row in points], float)
+            for name in ("replicas", "per_replica_batch_size", "global_batch_size", TIME)
+        )
+        # a program that reports no examples trains equally many at each point, by its recipe
+        examples = [float(e) if is_known(e := row["examples_trained"]) else 1.0 for row in points]
+        return cls(n, np.array(examples) / whole, seconds, np.allclose(batch, batch[0], rtol=0.02))
 
     def only(self, keep: Array) -> Line:
         """The points that `keep`, an array of truth values, marks."""
@@ -141,12 +153,9 @@ def table(study: Study) -> pd.DataFrame:
     """
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     out = {point_of(row) for row, _ in study.ineligible}
-    lines: dict[tuple[str | int, ...], list[Row]] = {}
-    for row in study.points:
-        if row["runs_timed"] > 0 and point_of(row) not in out:
-            lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
+    timed = [row for row in study.points if row["runs_timed"] > 0 and point_of(row) not in out]
     rows: list[Row] = []
-    for points in lines.values():
+    for points in grouped(timed, line_of).values():
         # points without a number of examples are left out where others of the line have one
         telling = [row for row in points if is_known(row["examples_trained"])]
         ordered = sorted(telling or points, key=lambda row: row["nodes"])
@@ -157,7 +166,7 @@ def table(study: Study) -> pd.DataFrame:
 def _of_line(
     points: Sequence[Row], nodes: Sequence[int], prices: dict[Point, float | None]
 ) -> Iterator[Row]:
-    line, last = line_of(points), points[-1]
+    line, last = Line.of(points), points[-1]
     measured = {row["nodes"] for row in points}
     row: Row = {name: last[name] for name in (*LINE_AXES, "devices", "batch_scaling")}
     row |= {"nodes_measured_max": last["nodes"], "points": len(points)}
@@ -184,26 +193,14 @@ def _of_line(
         yield own
 
 
-def line_of(points: Sequence[Row]) -> Line:
-    """The line of these points: all have a number of trained examples, or none has."""
-    n, batch, whole, seconds = (
-        np.array([row[name] for row in points], float)
-        for name in ("replicas", "per_replica_batch_size", "global_batch_size", "execution_time_s")
-    )
-    # a program that reports no examples trains equally many at each point, by its recipe
-    examples = [float(e) if is_known(e := row["examples_trained"]) else 1.0 for row in points]
-    return Line(n, np.array(examples) / whole, seconds, np.allclose(batch, batch[0], rtol=0.02))
-
-
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people: one row per line, one column per number of nodes."""
-    by_line: dict[tuple[object, ...], dict[int, Row]] = {}
-    for row in rows_of(found):
-        by_line.setdefault(tuple(row[n] for n in LINE_AXES), {})[row["nodes"]] = row
+    lines = grouped(rows_of(found), line_of)
     has_reasons = (found["status"] == REFUSED).any()
 
     def cells(row: Row) -> dict[str, str]:
-        by_nodes, missed = by_line[tuple(row[n] for n in LINE_AXES)], row["left_out_error"]
+        by_nodes = {each["nodes"]: each for each in lines[line_of(row)]}
+        missed = row["left_out_error"]
         return {
             "model": row["model_of_time"] if is_known(row["model_of_time"]) else MISSING,
             "measured to": f"{row['nodes_measured_max']} nodes",

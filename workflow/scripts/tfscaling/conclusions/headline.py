@@ -23,24 +23,19 @@ from tfscaling.conclusions.shown import TEMPLATES, sentences
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState, words
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec.config import LINE_AXES, Limit
+from tfscaling.spec.config import Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import (
-    GPUS,
-    axis_text,
-    point_name,
-    three_digits,
-    value,
-    varying,
-)
+from tfscaling.tables.display import GPUS, axis_text, point_name, three_digits, value, varying
 from tfscaling.tables.estimates import NOT_COMPARED, Difference, median_interval, weakest
 from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,
     Row,
     frame,
+    grouped,
     is_known,
+    line_of,
     metric_of,
     point_of,
     typed,
@@ -118,8 +113,7 @@ def _headline(study: Study, work: str, choice: Choice | None) -> Headline:
 
 def _line(taken: Row, rows: Sequence[Row]) -> list[Row]:
     """The points that differ from one in their nodes only, and itself, fewest nodes first."""
-    line = [row for row in rows if all(str(row[axis]) == str(taken[axis]) for axis in LINE_AXES)]
-    return sorted(line, key=lambda row: row["nodes"])
+    return sorted(grouped(rows, line_of)[line_of(taken)], key=lambda row: row["nodes"])
 
 
 def _other(taken: Row, rows: Sequence[Row]) -> Row | None:
@@ -176,37 +170,35 @@ def _without_choice(study: Study, found: Sequence[Headline]) -> HeadlineRow:
 
 def _row(study: Study, headline: Headline) -> HeadlineRow:
     points, choice, samples = study.works[headline.work], headline.choice, study.samples
-    row, vary, rows = HeadlineRow(), varying(points), choice.compared if choice else ()
-    search = study.searches.get(headline.work)
-    asked, quality = study.question, points[0].get("quality_metric")
-    limits = asked.limits_for(choice.goal, quality) if choice else {}
+    row = HeadlineRow(headline.work if len(study.works) > 1 else "")
+    if choice is None:
+        statuses = _statuses(study, points)
+        row.text = sentences("headline", points, samples, headline=headline, statuses=statuses)
+        return row
+    vary, search = varying(points), study.searches.get(headline.work)
+    limits = study.question.limits_for(choice.goal, points[0].get("quality_metric"))
     values = {
         "headline": headline,
-        "statuses": _statuses(study, points),
-        "search": _search_words(study, search) if search and choice else None,
-        "words": _words(choice, bool(limits)) if choice else WORDS[_TIME],
-        "reported": _reported(study, choice, headline.taken, limits) if choice else "",
-        "limits": limit_texts(choice, limits) if choice else [],
+        "search": _search_words(study, search) if search else None,
+        "words": _words(choice, bool(limits)),
+        "reported": _reported(study, choice, headline.taken, limits),
+        "limits": limit_texts(choice, limits),
         "has_limits": bool(limits),
-        "with_queue": choice is not None and choice.goal == WITH_QUEUE,
+        "with_queue": choice.goal == WITH_QUEUE,
         "other": _other_name(headline, vary),
     }
-    row.work = headline.work if len(study.works) > 1 else ""
-    row.text = sentences("headline", points, samples, **values)
-    if choice:
-        row.badge = choice.support
-        row.sure = sentences(
-            "headline_sure",
-            points,
-            samples,
-            runs=[len(samples.values(point_of(row), choice.goal)) for row in rows],
-            few=sum(not samples.has_enough(choice.goal, point_of(row)) for row in rows),
-            lacks_times=any(row["runs_timed"] < row["runs"] for row in rows),
-            not_covered=not_covered_text(
-                [each for each in choice.not_covered if not each.missed + each.undecided], vary
-            ),
-            **values,
-        )
+    others = [each for each in choice.not_covered if not each.missed + each.undecided]
+    row.text, row.badge = sentences("headline", points, samples, **values), choice.support
+    row.sure = sentences(
+        "headline_sure",
+        points,
+        samples,
+        runs=[len(samples.values(point_of(row), choice.goal)) for row in choice.compared],
+        few=sum(not samples.has_enough(choice.goal, point_of(row)) for row in choice.compared),
+        lacks_times=any(row["runs_timed"] < row["runs"] for row in choice.compared),
+        not_covered=not_covered_text(others, vary),
+        **values,
+    )
     return row
 
 

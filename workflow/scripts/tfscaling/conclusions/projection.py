@@ -24,7 +24,7 @@ from tfscaling.record.run_states import RunState
 from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.display import MISSING, PROJECTED, Number, TextTable, cell, three_digits
+from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import Row, by_point, is_known, is_projected, point_of
@@ -165,13 +165,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
 
 def _cells(row: Row, has_costs: bool, is_checked: bool) -> dict[str, str]:
     def with_ends(name: str) -> str:
-        value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
-        if not is_known(value):
-            return MISSING
-        spread = ""
-        if is_known(low) and is_known(high):
-            spread = f" ({three_digits(low)}–{three_digits(high)})"
-        return Number(f"{three_digits(value)}{spread}", value)
+        return rounded(row[name], None, row.get(f"{name}_low"), row.get(f"{name}_high"))
 
     cells = {
         "short runs": Number(str(row["runs"]), row["runs"]),

@@ -80,25 +80,26 @@ def table(study: Study) -> pd.DataFrame:
             for run in group
         ]
         valid = [run for run in same if run.status == RunState.OK]
+        diverged = len(same) - len(valid)
+        without = "diverged" if measured.status == "diverged" else NOT_MEASURED
         found: dict[str, Any] = {
             **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_OF_RESULT)},
             "published_execution_time_s": result.execution_time_s,
-            "status": _status(measured),
+            "status": "measured" if measured.runs else without,
             "runs": measured.runs,
             "execution_time_s": measured.execution_time_s,
             "execution_time_ratio": measured.execution_time_ratio,
             "training_runs": len(valid),
-            "training_runs_diverged": len(same) - len(valid),
+            "training_runs_diverged": diverged,
         }
-        for name, widen in (("loss", _widen_loss), ("accuracy", _widen_accuracy)):
+        for name in ("loss", "accuracy"):
             values, published = [run[name] for run in valid], getattr(result, name)
             found |= {f"published_{name}": published, **_spread(name, values)}
             verdict = OUTSIDE if same else NOT_MEASURED
             if values:
-                low, high = widen(min(values), max(values), study.published_tolerance)
-                verdict = "within" if low <= published <= high else OUTSIDE
+                is_within = _is_within(name, published, values, study.published_tolerance)
+                verdict = "within" if is_within else OUTSIDE
             found[f"{name}_verdict"] = verdict
-        diverged = len(same) - len(valid)
         if diverged:
             found["remark"] = f"{diverged} of {len(same)} runs of this training diverged"
         rows.append(found)
@@ -118,13 +119,6 @@ def _finished_runs(
             key = (spec.point.strategy, Training.of(spec))
             trained.setdefault(key, (spec, []))[1].append(row)
     return trained
-
-
-def _status(point: PointRow) -> str:
-    """Whether the published point was measured here with the same training, or diverged."""
-    if point.runs:
-        return "measured"
-    return point.status if point.status == "diverged" else NOT_MEASURED
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
@@ -170,9 +164,9 @@ def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-def _widen_loss(low: float, high: float, tolerance: float) -> tuple[float, float]:
-    return low * (1 - tolerance), high * (1 + tolerance)
-
-
-def _widen_accuracy(low: float, high: float, tolerance: float) -> tuple[float, float]:
-    return 1 - (1 - low) * (1 + tolerance), 1 - (1 - high) * (1 - tolerance)
+def _is_within(name: str, value: float, measured: Sequence[float], tolerance: float) -> bool:
+    """Whether a loss or an accuracy is in the range widened by a fraction of the loss or error."""
+    low, high = min(measured), max(measured)
+    if name == "loss":
+        return low * (1 - tolerance) <= value <= high * (1 + tolerance)
+    return 1 - (1 - low) * (1 + tolerance) <= value <= 1 - (1 - high) * (1 - tolerance)

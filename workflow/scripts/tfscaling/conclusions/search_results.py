@@ -12,7 +12,7 @@ import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import line
+from tfscaling.conclusions.shown import line, with_spread
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import KEPT_RUNS, PROJECTION, Decision
@@ -303,9 +303,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
-    works: dict[str, list[SearchRow]] = {}
-    for row in rows:
-        works.setdefault(row.work, []).append(row)
+    works = {name: [row for row in rows if row.work == name] for name in {r.work: r for r in rows}}
     for work, own in works.items():
         named = f"{work}: " * (len(works) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
@@ -322,8 +320,7 @@ def _cell(name: str, row: Row) -> str:
     if name in ("behind", "chance"):
         return f"{row[name]:.1%}"
     if name == "projected":
-        low, high = three_digits(row["projected_low"]), three_digits(row["projected_high"])
-        return f"{three_digits(row[name])} ({low}–{high})"
+        return str(with_spread(row, name, None))
     if name == "measured":
         is_within = row["projected_low"] <= row[name] <= row["projected_high"]
         return f"{three_digits(row[name])}, {WITHIN if is_within else OUTSIDE}"

@@ -106,7 +106,7 @@ def text_table(
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 
-def with_spread(row: Row, name: str, digits: int) -> str:
+def with_spread(row: Row, name: str, digits: int | None) -> str:
     """The value of a column, rounded, with its interval in brackets."""
     return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,7 +31,8 @@ from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
-from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import Row, by_point, is_known, point_of
 
 TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
@@ -53,18 +53,10 @@ COLUMNS = (
 )
 #: How two sweeps were made.
 _FACTS = (*runs_table.ALIKE, "dataset_sha256")
-_OF_RUNS = ("repeat", "status", TIME, "started", "hosts", *_FACTS)
 #: Characters of a fact that are shown.
 _WIDTH = 60
 #: Fewer runs of a sweep show neither outliers nor a second mode.
 RUNS_MIN = 4
-
-
-class Ends(NamedTuple):
-    """How many runs failed or diverged, of all that ended."""
-
-    bad: int
-    runs: int
 
 
 @dataclass(frozen=True)
@@ -120,14 +112,15 @@ def holm(chance: Array) -> Array:
 class Side:
     """A point in one of the two studies: its row of the comparison, and the rows of its runs."""
 
-    def __init__(self, row: Row, runs: Sequence[Row]) -> None:
+    def __init__(self, row: Row, runs: Sequence[RunRow]) -> None:
         self.row = row
-        self.statuses = Counter(run["status"] for run in runs)
-        self.valid = [run for run in runs if run["status"] == RunState.OK]
+        self.statuses = Counter[str](run.status for run in runs)
+        self.valid = [run for run in runs if run.status == RunState.OK]
         #: Without runs that resumed from a checkpoint, which have no time.
-        self.timed = [run for run in self.valid if is_known(run[TIME])]
-        bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
-        self.ends = Ends(bad, bad + len(self.valid))
+        self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
+        #: Runs that failed or diverged, and all that ended.
+        self.bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
+        self.ended = self.bad + len(self.valid)
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -154,7 +147,7 @@ def table(study: Study) -> pd.DataFrame:
             continue
         for before, side in (("reference_", other), ("", own)):
             row |= {f"{before}runs": len(side.timed), f"{before}{TIME}": side.row[TIME]}
-            row |= {f"{before}runs_failed": side.ends.bad, f"{before}runs_ended": side.ends.runs}
+            row |= {f"{before}runs_failed": side.bad, f"{before}runs_ended": side.ended}
         row["verdict"], row["reason"] = _without_times(own, other)
         parameters = reference.parameters.get(point, {})
         row["differs"] = "; ".join(
@@ -176,10 +169,7 @@ def table(study: Study) -> pd.DataFrame:
 
 def _sides(sweep: Sweep) -> dict[Point, Side]:
     """The points of a study that were planned, not those that were excluded."""
-    runs: dict[Point, list[Row]] = {}
-    names = [name for name in _OF_RUNS if name in sweep.runs]
-    for point, run in zip(points_of(sweep.runs), rows_of(sweep.runs, names), strict=True):
-        runs.setdefault(point, []).append(run)
+    runs = by_point(sweep.run_rows)
     rows = {point_of(row): row for row in sweep.points}
     return {point: Side(row, runs[point]) for point, row in rows.items() if point in runs}
 
@@ -195,20 +185,18 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
     not_here = why_not(here.row, here.statuses) if here.valid else "no run counts"
     if not_here:
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
-        has_ended = here.ends.bad and here.ends.runs == here.statuses.total()
+        has_ended = here.bad and here.ended == here.statuses.total()
         return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
     if reason := _other_work(here.row, there.row):
         return NOT_COMPARED, reason
-    own, other = here.ends, there.ends
-    ended_badly = (
-        f"{own.bad} of {own.runs} runs failed or diverged here, {other.bad} of {other.runs} there"
-        if own.bad + other.bad
-        else ""
-    )
-    if is_failing(own, other):
+    ended_badly = ""
+    if here.bad + there.bad:
+        own, other = (f"{side.bad} of {side.ended}" for side in (here, there))
+        ended_badly = f"{own} runs failed or diverged here, {other} there"
+    if is_failing(here.bad, here.ended, there.bad, there.ended):
         return FAILING, ended_badly
     keys = [
-        {(run["started"], run["hosts"]) for run in side.timed if is_known(run["started"])}
+        {(run.started, run.hosts) for run in side.timed if run.started is not None}
         for side in (here, there)
     ]
     if shared := len(keys[0] & keys[1]):
@@ -221,9 +209,9 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
     return "", ended_badly
 
 
-def is_failing(here: Ends, there: Ends) -> bool:
+def is_failing(bad: int, ended: int, bad_there: int, ended_there: int) -> bool:
     """Whether most runs fail or diverge here, and at most a quarter of those there did."""
-    return 2 * here.bad > here.runs and 4 * there.bad <= there.runs
+    return 2 * bad > ended and 4 * bad_there <= ended_there
 
 
 def _other_work(here: Row, there: Row) -> str:
@@ -255,7 +243,7 @@ def _other_facts(here: Side, there: Side) -> Iterator[str]:
     """`fact: there, now here` for versions, machines and data of the valid runs."""
     for fact in _FACTS:
         before, now = (
-            dict.fromkeys(_short(run[fact]) for run in side.valid if is_known(run.get(fact)))
+            dict.fromkeys(_short(run[fact]) for run in side.valid if is_known(run[fact]))
             for side in (there, here)
         )
         if before and now and before.keys() != now.keys():
@@ -269,11 +257,11 @@ def _short(value: object) -> str:
 
 def _times(sides: Sequence[Side]) -> Array:
     """Seconds of the timed runs: (points, repeats), NaN where there is none."""
-    repeats = max(run["repeat"] for side in sides for run in side.timed)
+    repeats = max(run.repeat for side in sides for run in side.timed)
     times = np.full((len(sides), repeats), np.nan)
     for place, side in enumerate(sides):
         for run in side.timed:
-            times[place, run["repeat"] - 1] = run[TIME]
+            times[place, run.repeat - 1] = run.execution_time_s
     return times
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import TextTable
@@ -25,17 +26,14 @@ from tfscaling.tables.estimates import (
     median_interval,
     median_rank,
 )
-from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import Row, by_point, is_known, point_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
 #: Parts of a step, in the order in which they are shown.
 PARTS = ("input", "computation", "stragglers", "communication")
 _ENDS = ("", "_low", "_high")
-#: Columns of a run that have the parts of its step.
-_MEASURED = (
-    *("input_wait_s", "compute_time_s", "synchronisation_time_s", "straggler_ratio", "replicas"),
-)
 COLUMNS = (
     *POINT_AXES,
     *("devices", "runs", "step_time_s"),
@@ -50,23 +48,21 @@ Found = tuple[Point, str, str, int]
 
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point with runs whose steps were measured in parts."""
-    is_measured = study.runs["synchronisation_time_s"].notna()
-    valid = study.runs[(study.runs["status"] == "ok") & is_measured]
-    found: dict[Point, list[dict[str, float]]] = {}
-    for point, run in zip(points_of(valid), rows_of(valid, _MEASURED), strict=True):
-        found.setdefault(point, []).append(_parts(run))
+    valid = [run for run in study.run_rows if run.status == RunState.OK]
+    measured = by_point(run for run in valid if is_known(run.synchronisation_time_s))
+    found = {point: [_parts(run) for run in runs] for point, runs in measured.items()}
     devices = {point_of(row): row["devices"] for row in study.points}
     rows = [_row(point, own) | {"devices": devices[point]} for point, own in found.items()]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _parts(run: Row) -> dict[str, float]:
+def _parts(run: RunRow) -> dict[str, float]:
     """Part → its seconds of a step of the run; a single replica neither waits nor communicates."""
-    input_s: float = 0.0 if pd.isna(run["input_wait_s"]) else run["input_wait_s"]
-    computation_s, rest_s = run["compute_time_s"], run["synchronisation_time_s"]
-    if run["replicas"] == 1:
+    input_s = run.input_wait_s if is_known(run.input_wait_s) else 0.0
+    computation_s, rest_s = run.compute_time_s, run.synchronisation_time_s
+    if run.replicas == 1:
         return {"input": input_s, "computation": computation_s + rest_s}
-    stragglers_s = min(rest_s, (run["straggler_ratio"] - 1.0) * computation_s)
+    stragglers_s = min(rest_s, (run.straggler_ratio - 1.0) * computation_s)
     return {
         "input": input_s,
         "computation": computation_s,
@@ -118,30 +114,26 @@ def _cells(row: Row) -> dict[str, str]:
     return cells | {"what holds it back": row["held_back_by"]}
 
 
-def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> Iterator[Found]:
-    """The points, all or some, with one rank that was slow in each run.
+def slow_ranks(runs: Sequence[RunRow], points: Collection[Point]) -> Iterator[Found]:
+    """The points among `points` with one rank that was slow in each run.
 
     `straggler_ratio` of a run is the time of its slowest rank over the time of the median rank.
     If R ranks are equal, one rank is the slowest in each of n runs with the probability 1 / R**(n -
     1). It is supported if that is rare among all points with several ranks; with few runs it is
     chance.
     """
-    valid = runs[(runs["status"] == "ok") & runs["straggler_ratio"].notna()]
-    columns = ("replicas", "straggler_ratio", "slowest_rank", "slowest_host")
-    groups: dict[Point, list[Row]] = {}
-    for point, run in zip(points_of(valid), rows_of(valid, columns), strict=True):
-        if points is None or point in points:
-            groups.setdefault(point, []).append(run)
+    valid = (r for r in runs if r.status == RunState.OK and is_known(r.straggler_ratio))
+    groups = by_point(run for run in valid if point_of(run) in points)
     ranks_of = {
-        point: int(own[0]["replicas"]) // max(1, point.geometry.gpus_per_task)
+        point: (own[0].replicas or 1) // max(1, point.geometry.gpus_per_task)
         for point, own in groups.items()
     }
     comparisons = sum(
         ranks_of[point] > 1 and len(own) >= RUNS_FOR_INTERVAL for point, own in groups.items()
     )
     for point, own in groups.items():
-        ratios = [run["straggler_ratio"] for run in own]
-        ranks = {run["slowest_rank"] for run in own}
+        ratios = [run.straggler_ratio for run in own]
+        ranks = {run.slowest_rank for run in own}
         if len(ranks) > 1 or min(ratios) < RATIO_MIN:
             continue
         support = TOO_FEW
@@ -150,8 +142,8 @@ def slow_ranks(runs: pd.DataFrame, points: Collection[Point] | None = None) -> I
             support = SUPPORTED if by_chance <= 1 - CONFIDENCE else INCONCLUSIVE
         text = shown.line(
             "slow_rank",
-            rank=int(ranks.pop()),
-            hosts=list(dict.fromkeys(run["slowest_host"] for run in own)),
+            rank=ranks.pop(),
+            hosts=list(dict.fromkeys(run.slowest_host for run in own)),
             low=f"{min(ratios):.2f}",
             high=f"{max(ratios):.2f}",
             runs=len(own),

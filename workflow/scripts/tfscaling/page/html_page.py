@@ -199,13 +199,15 @@ def headlines(table: pd.DataFrame) -> list[Row]:
     return rows
 
 
-def choices(decision: pd.DataFrame) -> dict[str, list[Row]]:
-    """Question → the choice for each goal that was measured; a single question has no name."""
-    works = grouped(decision[decision["support"] != NOT_MEASURED], "work")
-    if len(works) == 1:
-        (only,) = works.values()
-        return {"": only}
-    return works
+def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[Row]]:
+    """Question → the choice for each goal that was measured; a single question has no name.
+
+    `is_other`: it is not for the goal that was `asked`, whose choice is shown in any case.
+    """
+    is_asked = decision["goal"] == asked
+    marked = decision.assign(is_other=~is_asked & (asked is not None))
+    works = grouped(marked[is_asked | (decision["support"] != NOT_MEASURED)], "work")
+    return {"": next(iter(works.values()))} if len(works) == 1 else works
 
 
 def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
@@ -221,12 +223,6 @@ def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
 def grouped(table: pd.DataFrame, column: str) -> dict[str, list[Row]]:
     """The rows of a table by the values of a column, in their order."""
     return {str(key): rows_of(own) for key, own in table.groupby(column, sort=False)}
-
-
-def _of_headlines(decision: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
-    """The choices of the questions that have a headline."""
-    is_named = decision["work"].isin(headline["work"])
-    return decision[is_named] if decision["work"].nunique() > 1 else decision
 
 
 def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
@@ -324,6 +320,11 @@ class Plot:
     title: str
     svg: str
 
+    @property
+    def label(self) -> str:
+        """What readers of the screen say."""
+        return f"Plot: {self.title}. Its values are in the table “Comparison”."
+
 
 @dataclass(frozen=True)
 class Results:
@@ -331,7 +332,8 @@ class Results:
 
     `runs` has one row per run, `comparison` one per point. `conclusions` are the tables of
     conclusions by their name in `CONCLUSIONS`; "headline", "decision", "findings" and "next_steps"
-    are among them. `plots` are the plots with something to show.
+    are among them. `plots` are the plots with something to show. `asked` is the goal of the
+    configuration's `question`, None without that key.
     """
 
     manifest: Manifest
@@ -340,6 +342,7 @@ class Results:
     warnings: Sequence[DataWarning]
     conclusions: Mapping[str, pd.DataFrame]
     plots: Sequence[Plot]
+    asked: str | None = None
 
 
 def render(
@@ -355,7 +358,9 @@ def render(
     headline, decision, findings, next_steps = (
         results.conclusions[name] for name in ("headline", "decision", "findings", "next_steps")
     )
-    plots = {plot.name: _plot(plot) for plot in results.plots}
+    if decision["work"].nunique() > 1:  # the questions that have a headline
+        decision = decision[decision["work"].isin(headline["work"])]
+    plots = {plot.name: inline(plot.svg, plot.name, plot.label) for plot in results.plots}
     has_sizes = comparison["nodes"].nunique() > 1 or ONE_SIZE_PLOT not in plots
     script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     context = {
@@ -372,7 +377,7 @@ def render(
         "summary": summary(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": choices(_of_headlines(decision, headline)),
+        "works": choices(decision, results.asked),
         "topics": topics(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
@@ -412,11 +417,6 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
             titled = replace(shown, title=conclusion.title)
             yield Table(name, titled, conclusion.caption)
     yield all_runs(results.runs, metrics, folder)
-
-
-def _plot(plot: Plot) -> dict[str, str]:
-    name = f"Plot: {plot.title}. Its values are in the table “Comparison”."
-    return {"title": plot.title, "svg": inline(plot.svg, plot.name, name)}
 
 
 def inline(svg: str, name: str, label: str) -> str:

@@ -19,7 +19,7 @@ from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.spec.config import LINE_AXES
+from tfscaling.spec.config import LINE_AXES, Question
 from tfscaling.spec.run_spec import Point
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
@@ -81,6 +81,7 @@ def page(study: StudyFolder) -> None:
         warnings,
         {name: study.read(name) for name in CONCLUSIONS},
         plots(study, warnings),
+        None if study.config.question == Question() else study.config.question.goal,
     )
     text = study.config.comparison
     html = render(results, text.title, text.columns, study.folder)

@@ -14,7 +14,6 @@ from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.manifest import Excluded, Manifest
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display, table_rows
-from tfscaling.tables import published_results as published
 from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.estimates import (
     CONFIDENCE,
@@ -22,15 +21,10 @@ from tfscaling.tables.estimates import (
     median_interval,
     ratio_interval,
 )
-from tfscaling.tables.published_results import PublishedPoint, PublishedResult
+from tfscaling.tables.published_results import PublishedPoint, PublishedResult, same_training
 from tfscaling.tables.rows import Cells, PointRow, PointStatus, RunRow, columns
 from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
-from tfscaling.tables.table_rows import (
-    QUALITY_COLUMNS,
-    is_known,
-    is_projected,
-    point_of,
-)
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, is_known, is_projected, point_of
 
 #: Axis → value: of a baseline, those that the configuration names.
 AxisValues = Mapping[str, str | int]
@@ -309,10 +303,12 @@ def _add_published(
         if result is None:
             continue
         spec = spec_at.get(point)  # an excluded point has none
-        same = spec is not None and published.same_training(
-            result, spec, manifest.synchronous_strategies
-        )
-        published.add(row, result, same)
+        same = spec is not None and same_training(result, spec, manifest.synchronous_strategies)
+        for name in ("execution_time_s", "loss", "accuracy"):
+            value = getattr(result, name)
+            setattr(row, f"published_{name}", value)
+            if same and value != 0:  # measured over published
+                setattr(row, f"{name.removesuffix('_s')}_ratio", getattr(row, name) / value)
 
 
 def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[PointRow]:

@@ -67,13 +67,17 @@ def three_digits(value: float) -> str:
 
 
 def rounded(
-    value: float | None, digits: int, low: float | None = None, high: float | None = None
+    value: float | None, digits: int | None, low: float | None = None, high: float | None = None
 ) -> str:
-    """A value rounded to `digits`, with its interval or range in brackets; `MISSING` for none."""
+    """A value rounded to `digits`, with its interval or range in brackets; `MISSING` for none.
+
+    Without `digits` it has three digits.
+    """
     if not is_known(value):
         return MISSING
-    spread = f" ({low:.{digits}f}–{high:.{digits}f})" if is_known(low) else ""
-    return Number(f"{value:.{digits}f}{spread}", value)
+    text = three_digits if digits is None else f"{{:.{digits}f}}".format
+    spread = f" ({text(low)}–{text(high)})" if is_known(low) and is_known(high) else ""
+    return Number(f"{text(value)}{spread}", value)
 
 
 def cell(name: str, row: Cells) -> str:

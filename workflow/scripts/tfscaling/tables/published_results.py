@@ -14,14 +14,8 @@ from msgspec import Meta
 from tfscaling.spec.config import Platform
 from tfscaling.spec.configuration import ConfigError, Sources, problem
 from tfscaling.spec.run_spec import Point, RunSpec
-from tfscaling.tables.rows import PointRow
 
 _BATCH = "global_batch_size"
-VALUES = ("execution_time_s", "loss", "accuracy")
-#: Value → the column of its ratio, measured over published.
-RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
-
-
 #: Numbers that are neither NaN nor infinite.
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
@@ -170,15 +164,3 @@ def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collectio
     strategies = {result.strategy, spec.point.strategy}
     same_updates = len(strategies) == 1 or strategies <= {*synchronous}
     return same_updates and result.training == Training.of(spec)
-
-
-def add(point: PointRow, result: PublishedResult, same: bool) -> None:
-    """Set the published values of a point.
-
-    Ratios, measured over published, only if both did the same training.
-    """
-    for name, ratio in RATIOS.items():
-        value = getattr(result, name)
-        setattr(point, f"published_{name}", value)
-        if same and value != 0:
-            setattr(point, ratio, getattr(point, name) / value)

@@ -348,6 +348,9 @@ class RunRow(RunMetrics, TypedRow):
     record: str | None = None
     """Path of run.json, from the project folder; null without one that is of these parameters."""
 
+    def __getitem__(self, column: str, /) -> Any:
+        return self.packages.get(column) if column in PROGRAM_PACKAGES else getattr(self, column)
+
 
 class EpochRow(msgspec.Struct):
     """A row of epochs.csv: an epoch of a run with a record."""

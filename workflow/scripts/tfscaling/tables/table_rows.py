@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar
 
@@ -13,7 +13,7 @@ import pandas as pd
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.record.metrics import METRICS, NAN, OF_RESULTS, QUALITY, Metric, of_quality
-from tfscaling.spec.config import POINT_AXES, Quality
+from tfscaling.spec.config import LINE_AXES, POINT_AXES, Quality
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.rows import (
     Cells,
@@ -28,6 +28,7 @@ from tfscaling.tables.rows import (
 
 _T = TypeVar("_T")
 _Cells = TypeVar("_Cells", bound=Cells)
+_Key = TypeVar("_Key", bound=Hashable)
 
 #: One row of a table: column → cell, a text, a number, a truth value, or None or NaN for none.
 Row = dict[str, Any]
@@ -112,10 +113,20 @@ def points_of(table: pd.DataFrame) -> list[Point]:
 
 def by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:
     """Point → its rows, in their order."""
-    points: dict[Point, list[_Cells]] = {}
+    return grouped(rows, point_of)
+
+
+def line_of(row: Cells) -> tuple[Any, ...]:
+    """The axes that the points of a line share: all but the nodes."""
+    return tuple(row[axis] for axis in LINE_AXES)
+
+
+def grouped(rows: Iterable[_Cells], key: Callable[[_Cells], _Key]) -> dict[_Key, list[_Cells]]:
+    """Key → its rows, in their order."""
+    groups: dict[_Key, list[_Cells]] = {}
     for row in rows:
-        points.setdefault(point_of(row), []).append(row)
-    return points
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def columns_of(point: Point) -> dict[str, str | int]:
