@@ -5,9 +5,9 @@ ratios.py RUNS [--page FILE]: the runs.csv of a sweep of config/peers.yaml. Prin
 and where it ran, the targets and whether they are reached (open where the interval of the ratio
 does not tell), and a table for each number of workers: the time of a step in the steady state and
 the execution time, medians with 95 % intervals, and ratios of medians with bootstrap intervals: how
-many times as long the published script and PyTorch take, and how many times as long as the floor,
-the floor with the update and the peak this training takes. With --page it writes all this between
-the markers of that page instead.
+many times as long the published script and PyTorch take, and how many times as long as the floor
+with the update this training takes. With --page it writes all this between the markers of that page
+instead.
 
 The time of a step is that of all examples after the first step: the global batch over the
 throughput. It is what more epochs cost. The execution time has import, start and tracing, too: it
@@ -33,19 +33,16 @@ from tfscaling.tables import estimates, table_rows
 
 #: The peers that a training is compared with, by recipe.
 PUBLISHED, PYTORCH = "legacy_fit", "pytorch"
-#: Precision of a training → the recipes of the floor and of the peak of its arithmetic.
+#: Precision of a training → the recipes that bound it: floor, floor with update, peak.
 FLOOR, UPDATE, PEAK = (f"{name}+precision={{}}" for name in ("floor", "floor-update", "peak"))
 HEADER = (
     "training",
     "ms per step",
     "steps: published / this",
     "steps: PyTorch / this",
-    "steps: this / floor",
     "steps: this / floor+update",
-    "steps: this / peak",
     "execution_time_s",
     "execution: published / this",
-    "execution: PyTorch / this",
 )
 _STRATEGY = "own"  # of programs, which are told apart by their recipes
 _PRECISIONS = ("float32", "bfloat16")
@@ -122,19 +119,16 @@ def rows(found: Trainings) -> Iterator[tuple[str, ...]]:
         published, pytorch = (found.get((_STRATEGY, name)) for name in (PUBLISHED, PYTORCH))
         precision = next((p for p in _PRECISIONS[1:] if p in training.recipe), _PRECISIONS[0])
         bounds = [name.format(precision) for name in (FLOOR, UPDATE, PEAK)]
-        floor, update, peak = (found.get((_STRATEGY, name)) for name in bounds)
+        update = found.get((_STRATEGY, UPDATE.format(precision)))
         trains = training.recipe not in bounds
         yield (
             training.name,
             measured(training.step_ms, 1),
             times(published and published.step_ms, training.step_ms),
             times(pytorch and pytorch.step_ms, training.step_ms),
-            times(training.step_ms, floor and floor.step_ms),
             times(training.step_ms, update and update.step_ms),
-            times(training.step_ms, peak and peak.step_ms),
             measured(training.execution_s, 1) if trains else "",
             times(published and published.execution_s, training.execution_s) if trains else "",
-            times(pytorch and pytorch.execution_s, training.execution_s) if trains else "",
         )
 
 

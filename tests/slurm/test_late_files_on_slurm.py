@@ -63,6 +63,8 @@ def test_the_launcher_waits_for_files_or_names_those_that_are_missing(
                     "nodes_max": len(nodes),
                     "cpus_per_node": 2,
                     "latency_wait_s": wait_s[name],
+                    # without a connection to the launcher ranks write files
+                    "setup": ["unset TFSCALING_LAUNCHER"],
                     "extra": f"--nodelist={','.join(nodes)}",
                 }
                 for name, nodes in NODES.items()

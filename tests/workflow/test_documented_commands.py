@@ -38,6 +38,7 @@ ELSEWHERE = {
         ),
         "asks a cloud",
     ),
+    "rsync ": "from another cluster; tests/slurm/test_two_clusters.py copies runs in this way",
     "scontrol show": "what a cluster says of itself, or of a job that a cloud refuses",
     "sacctmgr ": "what a cluster's accounting says; it needs one",
     "git clone <URL": "the repository's address is the reader's",

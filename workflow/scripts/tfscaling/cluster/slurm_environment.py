@@ -99,7 +99,9 @@ def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
     """Return the ports of a node's tasks, which are the same on all nodes.
 
     They are the ports of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), ranges such as
-    ``12000-12003,12007``, or else follow from the numbers of job and step.
+    ``12000-12003,12007``, or else follow from the numbers of job and step: 156 jobs with
+    consecutive numbers can share a node without sharing a port, as long as each runs at most 64
+    tasks on it.
 
     Raises:
         ClusterError: the reserved ports cannot be read, or are fewer than the tasks.
@@ -107,7 +109,11 @@ def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
     name = "SLURM_STEP_RESV_PORTS"
     text = environ.get(name, "").strip()
     if not text:
-        base = job_port_base(environ)
+        job, step = (
+            _number(environ, name) if environ.get(name) else 0
+            for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")
+        )
+        base = _FIRST_PORT + _PORTS_PER_SLOT * ((job + _STEP_STRIDE * step) % _SLOTS)
         return list(range(base, base + tasks_on_a_node))
     try:
         found = [int(port) for port in expand(f"[{text.strip('[]')}]")]
@@ -121,17 +127,6 @@ def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
             f" expected one port per task: srun --resv-ports={tasks_on_a_node}"
         )
     return found
-
-
-def job_port_base(environ: Mapping[str, str]) -> int:
-    """Return a port from 20000 to 29920 that follows from the job and step number.
-
-    156 jobs with consecutive numbers can share a node without sharing a port, as long as each
-    runs at most 64 tasks on it.
-    """
-    job = _number(environ, "SLURM_JOB_ID") if environ.get("SLURM_JOB_ID") else 0
-    step = _number(environ, "SLURM_STEP_ID") if environ.get("SLURM_STEP_ID") else 0
-    return _FIRST_PORT + _PORTS_PER_SLOT * ((job + _STEP_STRIDE * step) % _SLOTS)
 
 
 def check_place(environ: Mapping[str, str], node_index: int, local_index: int) -> None:

@@ -278,8 +278,7 @@ def fetch(
             ),
             user_code=code,
         )
-        write_json(provenance, facts)
-        _write(output, arrays, checksum)
+        _write(output, arrays, provenance, facts)
         return source
     elsewhere = "" if path or not dataset.sources else f" ({_ELSEWHERE})"
     message = f"dataset {name} is available from no source{elsewhere}:"
@@ -312,14 +311,16 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Giv
         user_code=code,
         pipeline=name,
     )
-    write_json(provenance, facts)
-    _write(output, {}, checksum)
+    _write(output, {}, provenance, facts)
     return source
 
 
-def _write(output: Path, arrays: Mapping[str, np.ndarray], checksum: str) -> None:
+def _write(
+    output: Path, arrays: Mapping[str, np.ndarray], provenance: Path, facts: DatasetFacts
+) -> None:
+    write_json(provenance, facts)
     with atomic.whole(output) as temporary, temporary.open("wb") as opened:
-        np.savez(opened, **arrays, **{SHA256: np.array(checksum)})  # type: ignore[arg-type]
+        np.savez(opened, **arrays, **{SHA256: np.array(facts.sha256)})  # type: ignore[arg-type]
 
 
 def _readers(dataset: Dataset, path: Path | None) -> dict[str, Callable[[], dict[str, np.ndarray]]]:
@@ -355,16 +356,10 @@ def load(
         name: array[: test_examples_max if _is_test(name) else train_examples_max]
         for name, array in arrays.items()
     }
-    x_train, y_train, x_test, y_test = (formats.nested(part, arrays) for part in formats.NAMES)
-    return Arrays(
-        x_train,
-        y_train,
-        x_test,
-        y_test,
-        _weights("weights_train", arrays),
-        _weights("weights_test", arrays),
-        checksum,
-    )
+    weights = ("weights_train", "weights_test")
+    given = [part for part in weights if any(name.startswith(part) for name in arrays)]
+    parts = {part: formats.nested(part, arrays) for part in (*formats.NAMES, *given)}
+    return Arrays(**parts, sha256=checksum)
 
 
 def _held_out(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.ndarray]:
@@ -374,10 +369,6 @@ def _held_out(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.n
         raise ValueError(f"validation_examples {examples} leaves none of {available} to train")
     held_out = {name.replace("_train", "_test", 1): a[-examples:] for name, a in train.items()}
     return {**{name: array[:-examples] for name, array in train.items()}, **held_out}
-
-
-def _weights(part: str, arrays: Mapping[str, np.ndarray]) -> Nest | None:
-    return formats.nested(part, arrays) if any(name.startswith(part) for name in arrays) else None
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:

@@ -287,11 +287,7 @@ def srun_errors(log: Path) -> dict[int, str]:
     found: dict[int, str] = {}
     for match in filter(None, map(_SRUN_ERROR.search, last_lines(log, 500))):
         if "Terminated" not in match[3]:
-            found |= dict.fromkeys(_ranks(match[2]), f"{match[3]} (on {match[1]})")
+            # Slurm writes ranks as it writes nodes: `0,2,4-5`
+            ranks = map(int, expand(f"[{match[2]}]"))
+            found |= dict.fromkeys(ranks, f"{match[3]} (on {match[1]})")
     return found
-
-
-def _ranks(text: str) -> list[int]:
-    """Slurm's short form of ranks: `0,2,4-5`."""
-    spans = [part.partition("-") for part in text.split(",") if part]
-    return [r for low, _, high in spans for r in range(int(low), int(high or low) + 1)]

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from tfscaling.files import atomic, strict_json
 from tfscaling.record import clock
@@ -41,7 +41,6 @@ class EventLog:
     def __init__(self, path: Path, rank: int, post: Callable[[str], bool] | None = None) -> None:
         self._path, self._rank, self._post = path, rank, post
         self._posted: list[str] = []
-        self._file: TextIO | None = None
         self._lock = threading.Lock()
 
     def add(self, event: str, time_s: float | None = None, **details: Any) -> float:
@@ -55,20 +54,11 @@ class EventLog:
                     self._posted.append(text)
                 return moment
             self._post = None
-            self._append(text, and_close=event == BEAT)
+            # closed each time: network file systems show others then what it has
+            with self._path.open("a") as file:
+                file.writelines((*self._posted, text))
+            self._posted.clear()
         return moment
-
-    def _append(self, text: str, *, and_close: bool) -> None:
-        """Network file systems show others what a file has when it is closed."""
-        if self._file is None:
-            self._file = self._path.open("a", buffering=1)
-        while self._posted:
-            self._file.write(self._posted[0])
-            del self._posted[0]
-        self._file.write(text)
-        if and_close:
-            self._file.close()
-            self._file = None
 
 
 def read(path: Path) -> list[Event]:

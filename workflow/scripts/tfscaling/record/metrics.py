@@ -112,28 +112,17 @@ class RunMetrics(msgspec.Struct):
     throughput_examples_per_s: Annotated[
         Amount, Metric("throughput", "examples/s", "higher", 0)
     ] = NAN
-    energy_kwh: Annotated[
-        Amount,
-        Metric("energy", "kWh", "lower", 5, operator.attrgetter("use.energy_kwh"), ends=_RANGE),
-    ] = NAN
+    energy_kwh: Annotated[Amount, Metric("energy", "kWh", "lower", 5, ends=_RANGE)] = NAN
     slurm_energy_kwh: Annotated[
         Amount, Metric("energy by Slurm", "kWh", "lower", 5, _slurm_energy_kwh)
     ] = NAN
     """Slurm's ConsumedEnergy of the run's steps: of complete nodes or of their processors, as
     AcctGatherEnergyType in slurm_settings says; null without such a plugin. On shared nodes it
     includes other jobs."""
-    gpu_busy_share: Annotated[
-        Share, Metric("GPU busy", "", "higher", 3, operator.attrgetter("use.gpu_busy_share"))
-    ] = NAN
-    gpu_memory_gb: Annotated[
-        Amount, Metric("GPU memory", "GB", "lower", 2, operator.attrgetter("use.gpu_memory_gb"))
-    ] = NAN
-    rank_memory_gb: Annotated[
-        Amount, Metric("rank memory", "GB", "lower", 2, operator.attrgetter("use.rank_memory_gb"))
-    ] = NAN
-    cpu_busy_share: Annotated[
-        Share, Metric("CPU busy", "", "higher", 3, operator.attrgetter("use.cpu_busy_share"))
-    ] = NAN
+    gpu_busy_share: Annotated[Share, Metric("GPU busy", "", "higher", 3)] = NAN
+    gpu_memory_gb: Annotated[Amount, Metric("GPU memory", "GB", "lower", 2)] = NAN
+    rank_memory_gb: Annotated[Amount, Metric("rank memory", "GB", "lower", 2)] = NAN
+    cpu_busy_share: Annotated[Share, Metric("CPU busy", "", "higher", 3)] = NAN
     loss: Annotated[float, Metric("loss", "", "lower", 4, ends=_RANGE)] = NAN
     accuracy: Annotated[Share, Metric("accuracy", "", "higher", 4, best=1.0, ends=_RANGE)] = NAN
     """Mean over the last epoch's batches while they are trained."""
@@ -218,8 +207,9 @@ def _listed() -> Iterator[tuple[str, Metric]]:
             yield name, Metric(phase.title, phase.unit, "lower", phase.digits, value, ends=ends)
             continue
         metric = hints[name].__metadata__[-1]
-        if metric.value is None and name in run_record.Metrics.__struct_fields__:
-            metric = replace(metric, value=operator.attrgetter(f"metrics.{name}"))
+        for part, kind in (("metrics", run_record.Metrics), ("use", run_record.Use)):
+            if metric.value is None and name in kind.__struct_fields__:
+                metric = replace(metric, value=operator.attrgetter(f"{part}.{name}"))
         yield name, metric
 
 

@@ -148,24 +148,13 @@ class _Events:
             last = self._epochs[-1].epoch if self._epochs else 0
             if line.epoch != last + 1:
                 raise ValueError(f"epoch {line.epoch} after epoch {last}")
-            self._epochs.append(
-                ObservedEpoch(
-                    epoch=line.epoch,
-                    time_s=line.time_s,
-                    metrics=line.metrics,
-                    steps=line.steps,
-                    examples=line.examples,
-                )
-            )
+            self._epochs.append(summary(line, ObservedEpoch))
         if isinstance(line, _Evaluation):
             begin_s = (self._time_s or line.time_s) if line.begin_s is UNSET else line.begin_s
             if begin_s > line.time_s:
                 raise ValueError(f"begin_s {begin_s} is after time_s {line.time_s}")
-            self._evaluations.append(
-                ObservedEvaluation(
-                    epoch=line.epoch, begin_s=begin_s, time_s=line.time_s, metrics=line.metrics
-                )
-            )
+            whole = msgspec.structs.replace(line, begin_s=begin_s)
+            self._evaluations.append(summary(whole, ObservedEvaluation))
         self._time_s = line.time_s
 
     def _add_totals(self, line: _Steps) -> None:

@@ -375,5 +375,5 @@ RankReport = TrainingReport | ServerReport | ProgramReport
 
 
 def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
-    """`whole` with only the fields of `kind`, a base of its class."""
+    """Copy the fields of `kind` from `whole`, which must have them."""
     return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})

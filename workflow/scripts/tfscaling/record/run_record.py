@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -299,7 +298,7 @@ class ShortRun(Part, frozen=True, kw_only=True):
     """What a run did that `stop_after_steps` ended, and what the whole training has.
 
     Phases and metrics of the record are measured values of the short run; the tables project the
-    full training from them.
+    whole training from them.
     """
 
     steps: Positive
@@ -540,8 +539,3 @@ def checked(record: _R, where: str) -> _R:
     except msgspec.ValidationError as error:
         raise RecordError(f"{where}: {_place(error)}") from error
     return record
-
-
-def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write the whole text file or nothing."""
-    atomic.write_text(path, "\n".join(lines) + "\n")

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from tfscaling.files import atomic
 from tfscaling.record import energy, phases, run_record, step_estimates
 from tfscaling.record.events import CHECKPOINTED, PROGRAM_ENDED, PROGRAM_STARTED, Event, times
 from tfscaling.record.phases import Phases
@@ -641,18 +642,18 @@ def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]
 
 def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
     """Raw step times of every rank as CSV, of the training and of computation alone."""
-    steps = [
+    steps = ["rank,epoch,first_step,steps,duration_s,input_wait_s"]
+    steps += [
         f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f},"
         f"{each.input_wait_s:.6f}"
         for report in trained(reports)
         for each in report.steps
     ]
-    run_record.write_lines(
-        folder / run_record.STEPS, ["rank,epoch,first_step,steps,duration_s,input_wait_s", *steps]
-    )
-    compute = [
+    compute = ["rank,step,duration_s"]
+    compute += [
         f"{report.rank},{number},{duration:.6f}"
         for report in trained(reports)
         for number, duration in enumerate(report.compute_steps, 1)
     ]
-    run_record.write_lines(folder / run_record.COMPUTE_STEPS, ["rank,step,duration_s", *compute])
+    for name, lines in ((run_record.STEPS, steps), (run_record.COMPUTE_STEPS, compute)):
+        atomic.write_text(folder / name, "\n".join(lines) + "\n")

@@ -153,7 +153,7 @@ class Search(Keys, frozen=True, kw_only=True):
     """A configuration gets at most this many runs; with `stop_after_steps`, complete ones."""
     stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
     """The search begins with short runs, which end after this many steps and are projected to the
-    full training (docs/projection.md). The configuration that it names gets a complete run."""
+    whole training (docs/projection.md). The configuration that it names gets a complete run."""
 
     @property
     def is_smooth(self) -> bool:

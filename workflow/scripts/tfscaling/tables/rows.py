@@ -279,7 +279,7 @@ class RunRow(RunMetrics, TypedRow):
     """What a reader of the numbers has to know, separated by "; "; mostly empty."""
     projected_from_steps: Steps = None
     """Steps that a short run trained; execution_time_s, train_time_s, evaluation_time_s, cost_usd
-    and examples_trained are then projected to the full training. Null where they are measured."""
+    and examples_trained are then projected to the whole training. Null where they are measured."""
     projected_to_steps: Steps = None
     """Steps of the whole training of short runs; null of others."""
     projection_error_s: Annotated[Amount, Column("s")] = NAN

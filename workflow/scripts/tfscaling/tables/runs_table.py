@@ -44,7 +44,7 @@ SERIES_AXES = ("platform", "model", "strategy", "recipe")
 RUN_METRICS = RunMetrics.__struct_fields__
 #: The columns of times and rates among them.
 TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
-#: For short runs: the steps that they trained, and the steps of the full training.
+#: For short runs: the steps that they trained, and the steps of the whole training.
 PROJECTED = ("projected_from_steps", "projected_to_steps")
 RUN_COLUMNS = tuple(columns(RunRow))
 EPOCH_COLUMNS = tuple(columns(EpochRow))
@@ -267,8 +267,8 @@ def _with_record(
 
 
 def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
-    """Set metrics and costs of a valid run; for a short run projected to the full training, without
-    quality."""
+    """Set metrics and costs of a valid run: of a short run, those projected to the whole training,
+    without quality."""
     if record.short_run is not None:
         _project(row, run, record, record.short_run)
         return

@@ -1,8 +1,7 @@
 """Every private attribute of Keras and TensorFlow that the trainer uses, behind plain functions.
 
 `PRIVATE` lists them; nothing documented gives the same. `tests/unit/train/test_keras_internals.py`
-checks each of them with the installed versions. The strategy `mpi_all_reduce` is a subclass of
-TensorFlow's strategies in a separate module, `mpi.strategy`.
+checks each of them with the installed versions.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ PRIVATE = {
     "keras.src.utils.rng_utils.get_random_seed": "whether a custom function sets the seed",
     "tensorflow.python.distribute.collective_all_reduce_strategy."
     "CollectiveAllReduceExtended._initialize_local_devices": "several CPU devices of a worker",
+    "tensorflow.python.distribute.one_device_strategy.OneDeviceExtended": "sums by MPI",
+    "tensorflow.Operation._add_control_input": "the order of sums by MPI",
 }
 
 
@@ -58,6 +59,18 @@ def random_seed() -> Any:
     from keras.src.utils import rng_utils
 
     return rng_utils.get_random_seed()
+
+
+def one_device_extended() -> Any:
+    """What a strategy of one device does; a subclass of it does that with the other ranks."""
+    from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
+
+    return OneDeviceExtended
+
+
+def run_after(operation: Any, other: Any) -> None:
+    """Let an operation of a graph run after `other`, which was made later."""
+    operation._add_control_input(other)
 
 
 def strategy_of_devices(devices: Sequence[str]) -> Any:

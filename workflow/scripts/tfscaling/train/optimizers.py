@@ -225,6 +225,16 @@ def _view() -> Any:
     return View
 
 
+def changed(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
+    """A gradient, or the values of its slices, multiplied or divided `by` TensorFlow."""
+    import tensorflow as tf
+
+    own = tf.cast(number, gradient.dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(by(gradient.values, own), gradient.indices, gradient.dense_shape)
+    return by(gradient, own)
+
+
 def summed(gradients: Sequence[Any]) -> list[Any]:
     """In a replica: the sums of the replicas' gradients (None: there is none)."""
     import tensorflow as tf

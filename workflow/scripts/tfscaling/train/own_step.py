@@ -54,7 +54,10 @@ class OwnStep:
         if self.replicas > 1:
             share = tf.cast(own, tf.float32) / tf.cast(examples, tf.float32)
             gradients = optimizers.summed(
-                [None if gradient is None else _times(gradient, share) for gradient in gradients]
+                [
+                    None if each is None else optimizers.changed(each, share, tf.multiply)
+                    for each in gradients
+                ]
             )
         self.model.optimizer.apply(optimizers.after_all(gradients), self.model.trainable_variables)
 
@@ -163,12 +166,3 @@ def _as_they_are(apply: Callable[..., None]) -> Callable[..., None]:
             apply(grads, trainable_variables)
 
     return applied
-
-
-def _times(gradient: Any, factor: Any) -> Any:
-    import tensorflow as tf
-
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * tf.cast(factor, gradient.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)

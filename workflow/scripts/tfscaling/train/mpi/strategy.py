@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfscaling.train import keras_internals, optimizers
 from tfscaling.train.mpi import library
 from tfscaling.train.mpi.sums import RankSums
 
@@ -151,7 +152,7 @@ class MpiAllReduce:
                     calls.end = self._turns.assign_add(1, read_value=False)
                 calls.own.add(calls.end.name)
             else:
-                calls.end._add_control_input(calls.last)
+                keras_internals.run_after(calls.end, calls.last)
         return found
 
     def _calls_of_graph(self) -> _Calls:
@@ -200,7 +201,6 @@ def _part(tensor: Any) -> Part:
 def strategy(device: str, world: Any) -> Any:
     """The class of strategies over the ranks of this communicator, each with this `device`."""
     import tensorflow as tf
-    from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
     rank, ranks = int(world.rank), int(world.size)  # the library does not tell after its end
     aggregations = {
@@ -208,7 +208,7 @@ def strategy(device: str, world: Any) -> Any:
         tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
     }
 
-    class MpiExtended(OneDeviceExtended):  # type: ignore[misc]
+    class MpiExtended(keras_internals.one_device_extended()):  # type: ignore[misc]
         """What a strategy of one device does for itself, done with the other ranks."""
 
         def __init__(self, strategy: Any) -> None:
@@ -225,8 +225,8 @@ def strategy(device: str, world: Any) -> Any:
         def _call_for_each_replica(
             self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
         ) -> Any:
-            replica = tf.distribute.ReplicaContext(self._container_strategy(), rank)
-            with tf.device(self._device), replica:
+            replica = tf.distribute.ReplicaContext(tf.distribute.get_strategy(), rank)
+            with tf.device(self.worker_devices[0]), replica:
                 return fn(*args, **kwargs)
 
         def _experimental_distribute_values_from_function(
@@ -266,7 +266,7 @@ def strategy(device: str, world: Any) -> Any:
         def _reduced(self, reduce_op: Any, values: Sequence[Any]) -> list[Any]:
             sums = self._sums(values)
             if reduce_op == tf.distribute.ReduceOp.MEAN:
-                return [_divided(total, ranks) for total in sums]
+                return [optimizers.changed(total, ranks, tf.divide) for total in sums]
             return sums
 
     class MpiStrategy(tf.distribute.Strategy):  # type: ignore[misc]
@@ -291,12 +291,3 @@ def _aggregate(variable: Any, reduce_op: Any) -> None:
 
     for name in ("assign", "assign_add", "assign_sub"):
         setattr(variable, name, of_all(getattr(variable, name)))
-
-
-def _divided(total: Any, count: int) -> Any:
-    import tensorflow as tf
-
-    if isinstance(total, tf.IndexedSlices):
-        values = total.values / tf.cast(count, total.dtype)
-        return tf.IndexedSlices(values, total.indices, total.dense_shape)
-    return total / tf.cast(count, total.dtype)
