@@ -147,7 +147,6 @@ def test_the_plan_bounds_the_wait_by_past_jobs(project: Project, cloud: Cluster)
     [
         ({"account": "nosuch"}, "Invalid account or account/partition combination specified"),
         ({"qos": "nosuch"}, "Invalid qos specification"),
-        ({"cluster": "virtual", "multi_cluster": True}, "needs --slurm-sweep-status-command sacct"),
     ],
 )
 def test_what_accounting_refuses_is_not_submitted(

@@ -13,9 +13,11 @@ from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.plan.extra_repeats import Round
 from tfscaling.record import run_record
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
-from tfscaling.search.interim import Reason
+from tfscaling.search import study_searches
+from tfscaling.search.interim import Decision, Reason
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import RunSpec
+from tfscaling.tables import runs_table
 from tfscaling.tables.estimates import SUPPORTED
 
 NODES = (1, 2, 4)
@@ -65,6 +67,11 @@ class Made:
     def record(self, run: PlannedRun) -> Path:
         return self.project.folder / "results/runs" / run.spec.path / "run.json"
 
+    def decision(self) -> Decision:
+        runs, _ = runs_table.run_tables(self.planned.runs, self.project.folder / "results/runs")
+        (search,) = study_searches.of_study(self.planned, runs)
+        return search.decision
+
     def rounds(self) -> list[Round]:
         found = [self.round(1)]
         while found[-1].added:
@@ -98,9 +105,9 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     made.make([run for run in first if run is not never])
     rounds = made.rounds()
     assert len(rounds) > 2
-    standing = rounds[-1].searches[0]
-    assert (standing.points, standing.is_decided, standing.wanted) == (6, True, ())
-    assert never.spec.point.path in standing.left
+    decision = made.decision()
+    assert (len(decision.standings), decision.is_decided, decision.wanted) == (6, True, {})
+    assert never.spec.point.path not in decision.survivors
 
     before = project.made()
     project.snakemake()
@@ -140,8 +147,8 @@ def test_short_runs_choose_and_a_complete_run_confirms(project: Project) -> None
     first = [run for run in made.planned.runs if not run.extra_repeat]
     assert {run.spec.recipe.stop_after_steps for run in first} == {100} and len(first) == 6
     made.make(first)
-    rounds = made.rounds()
-    assert rounds[-1].searches[0].is_decided
+    made.rounds()
+    assert made.decision().is_decided
     project.snakemake()
     best, *others = project.table("results/main/details/conclusions/search.csv")
     assert (best["platform"], best["nodes"], best["place"]) == ("laptop", "4", TAKEN)

@@ -13,7 +13,7 @@ rule plan:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
-        submission=lambda w: START.submission,
+        submission=lambda w: msgspec.json.encode(START.how).decode(),
     shell:
         r"""
         python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \

@@ -289,14 +289,11 @@ class Executor(sweep.Executor):
     def _left_allocations(self) -> dict[str, Allocation]:
         """The allocations that earlier starts in this working directory left."""
         call = ["squeue", "--noheader", f"--name={_NAME}", "--format=%i|%k", "--me"]
-        known = subprocess.run(call, capture_output=True, text=True).stdout.splitlines()
-        comments = {
-            comment: number for number, _, comment in (line.partition("|") for line in known)
-        }
+        lines = subprocess.run(call, capture_output=True, text=True).stdout.splitlines()
         folder = self._comment("")
         return {
             comment.removeprefix(folder): Allocation(number)
-            for comment, number in comments.items()
+            for number, _, comment in (line.partition("|") for line in lines)
             if comment.startswith(folder)
         }
 
@@ -304,7 +301,8 @@ class Executor(sweep.Executor):
         """A new allocation for these steps."""
         nodes = max(step.size for step in steps)
         cpus = max(_cpus_per_node(step.job) for step in steps)
-        gpus = max(_gpus_per_node(step.job) for step in steps)
+        gres = [str(each.job.resources.get("gres") or "gpu:0").rpartition(":") for each in steps]
+        gpus = max(int(number) for *_, number in gres)
         needed_s = sum(step.runtime_s * step.size for step in steps) / nodes
         minutes = self.workflow.executor_settings.duration_min or math.ceil(
             (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
@@ -313,7 +311,7 @@ class Executor(sweep.Executor):
             *("sbatch", "--parsable", f"--job-name={_NAME}", f"--comment={self._comment(request)}"),
             *("--no-kill", f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
             *(f"--time={minutes}", "--output=/dev/null", *shlex.split(request)),
-            *([f"--gres={_gres(steps[0].job)}:{gpus}"] if gpus else []),
+            *([f"--gres={gres[0][0]}:{gpus}"] if gpus else []),
             "--wrap=exec sleep infinity",
         )
         done = subprocess.run(call, capture_output=True, text=True, check=True)
@@ -350,7 +348,6 @@ def _request(job: Any) -> str:
         "slurm_account": "account",
         "qos": "qos",
         "constraint": "constraint",
-        "clusters": "clusters",
         "mem_mb": "mem",
     }
     options = [
@@ -364,14 +361,6 @@ def _request(job: Any) -> str:
 def _cpus_per_node(job: Any) -> int:
     tasks = math.ceil(int(job.resources.get("tasks", 1)) / int(job.resources.get("nodes", 1)))
     return tasks * int(job.resources.get("cpus_per_task", 1))
-
-
-def _gres(job: Any) -> str:
-    return str(job.resources.get("gres") or "gpu:0").rpartition(":")[0]
-
-
-def _gpus_per_node(job: Any) -> int:
-    return int(str(job.resources.get("gres") or "gpu:0").rpartition(":")[2])
 
 
 def _expanded(nodes: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,19 +108,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     next_seconds_between_status_checks: int
 
     @classmethod
-    def follow(
-        cls,
-        sweep: Sweep,
-        workdir: str,
-        clusters: Iterable[str | None],
-        log: Callable[[str], None],
-    ) -> None:
+    def follow(cls, sweep: Sweep, workdir: str, log: Callable[[str], None]) -> None:
         """Run the jobs of `sweep` from now on, and adopt its jobs in the queue.
 
         Raises WorkflowError if Slurm does not show its queue.
         """
-        clusters = tuple(clusters)
-        found = queue.settled(lambda: queue.jobs_of(workdir, clusters), log)
+        found = queue.settled(lambda: queue.jobs_of(workdir), log)
         cls._sweep, cls._earlier = sweep, queue.by_comment(found)
         cls._names = tuple(sorted({job.name for job in cls._earlier.values()}))
         cls._awaits_pings = queue.answers()
@@ -137,7 +130,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._loop: asyncio.AbstractEventLoop | None = None
         #: Jobs that Slurm has, by number. `active_jobs` is empty while Slurm is queried.
         self._submitted: dict[str, SubmittedJobInfo] = {}
-        self._clusters: set[str] = set()
         self._adopted: set[str] = set()
         #: Comment of a job → number of the running job that it follows.
         self._after: dict[str, str] = {}
@@ -242,9 +234,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self.logger.info(
             f"Job {job.jobid} has been submitted with SLURM jobid {number} (log: {log})."
         )
-        names = ("cluster", "clusters", "slurm_cluster")
-        if cluster := next(filter(None, map(job.resources.get, names)), None):
-            self._clusters.add(cluster)
         return SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
 
     def _log(self, job: Any, number: str) -> Path:
@@ -389,8 +378,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         else:
             found = await self._query(*queue.sacct(names))
             if found is not None:
-                where = [f"--clusters={','.join(sorted(self._clusters))}"] * bool(self._clusters)
-                found |= await self._query(*squeue, *where, "--states=PENDING") or {}
+                found |= await self._query(*squeue, "--states=PENDING") or {}
         if (found is None) != self._is_silent:
             self._is_silent = found is None
             silent = "Slurm does not answer; jobs continue, and the query is repeated"
@@ -452,7 +440,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self.shutdown()
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        cancel_slurm_jobs(active_jobs, self._clusters, self.logger)
+        cancel_slurm_jobs(active_jobs, set(), self.logger)
 
     def shutdown(self) -> None:
         self._submitter.shutdown(wait=True)

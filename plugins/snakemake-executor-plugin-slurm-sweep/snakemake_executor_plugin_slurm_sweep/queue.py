@@ -55,7 +55,7 @@ def sacct(names: str) -> list[str]:
     since = datetime.now() - timedelta(days=2)
     fields = ("--noheader", "--parsable2", "--format=JobIdRaw,State")
     when = (f"--starttime={since:%Y-%m-%dT%H:00}", "--endtime=now")
-    return ["sacct", "-X", "--clusters=all", *fields, *when, f"--name={names}"]
+    return ["sacct", "-X", *fields, *when, f"--name={names}"]
 
 
 def answers() -> bool:
@@ -66,14 +66,12 @@ def answers() -> bool:
         return False
 
 
-def jobs_of(
-    workdir: str, clusters: Iterable[str | None], sleep: Callable[[float], None] = time.sleep
-) -> list[QueuedJob]:
-    """The user's jobs that were submitted from `workdir`; cluster None is the local one.
+def jobs_of(workdir: str, sleep: Callable[[float], None] = time.sleep) -> list[QueuedJob]:
+    """The user's jobs that were submitted from `workdir`.
 
     Raises WorkflowError if Slurm does not show its queue: unseen jobs would be submitted again.
     """
-    lines = (line.strip().split("|", 5) for cluster in clusters for line in _lines(cluster, sleep))
+    lines = (line.strip().split("|", 5) for line in _lines(sleep))
     return [
         QueuedJob(number, state, name, _epoch_s(start), comment)
         for number, state, name, start, folder, comment in (w for w in lines if len(w) == 6)
@@ -81,15 +79,14 @@ def jobs_of(
     ]
 
 
-def _lines(cluster: str | None, sleep: Callable[[float], None]) -> list[str]:
-    where = [f"--clusters={cluster}"] if cluster else []
+def _lines(sleep: Callable[[float], None]) -> list[str]:
     options = ("--me", "--noheader", "--states=all", "--format=%i|%T|%j|%S|%Z|%k")
     why = ""
     for query in range(QUERIES):
         if query:
             sleep(PAUSE_S)
         try:
-            done = run("squeue", *where, *options)
+            done = run("squeue", *options)
         except (OSError, subprocess.TimeoutExpired) as error:
             why = str(error)
             continue

@@ -26,7 +26,7 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
         return tuple(run for run in own if run.spec.repeat in numbers)
 
     def asked(*before: PlannedRun) -> set[str]:
-        made = extra_repeats.next_round(planned, tmp_path, [r.spec.path for r in before], 1)
+        made, _ = extra_repeats.next_round(planned, tmp_path, [r.spec.path for r in before], 1)
         return {*made.runs} - {run.spec.path for run in before}
 
     first, second = sized(16, *range(1, 7)), sized(32, *range(1, 7))

@@ -386,5 +386,5 @@ def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
         slurm.answer("squeue", script)
     waited_s: list[float] = []
     with pytest.raises(WorkflowError, match="squeue"):
-        queue.jobs_of("/folder", [None], waited_s.append)
+        queue.jobs_of("/folder", waited_s.append)
     assert len(waited_s) == queue.QUERIES - 1

@@ -71,7 +71,7 @@ PLATFORMS: dict[str, dict[str, Any]] = {
         "exclusive": True,
         "extra": "--nice=5 --hint=nomultithread",
     },
-    "clusters": {"cluster": "gcp", "multi_cluster": True, "runtime_min": 90},
+    "time limit": {"runtime_min": 90},
     "typed GPUs": {"gpu_gres": "gpu:v100"},
     "no GPUs for Slurm": {"gpu_gres": None},
     "local launcher": {"launcher": "local", "devices": "logical"},

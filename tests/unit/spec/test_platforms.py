@@ -84,14 +84,6 @@ def test_further_options_are_appended_in_order() -> None:
     assert asked["slurm_extra"].split() == options
 
 
-@pytest.mark.parametrize(("several", "expected"), [(True, "gcp"), (False, None)])
-def test_the_cluster_goes_to_slurm_only_if_there_are_several(
-    several: bool, expected: str | None
-) -> None:
-    asked = resources(Geometry(1, 1, 0), cluster="gcp", multi_cluster=several)
-    assert asked.get("clusters") == expected
-
-
 PRICE = {"usd_per_node_hour": 2.9, "price_date": "2022-05", "price_source": "price list"}
 
 
@@ -102,7 +94,6 @@ PRICE = {"usd_per_node_hour": 2.9, "price_date": "2022-05", "price_source": "pri
         PRICE,
         {**PRICE, "usd_per_gpu_hour": 2.5},
         {"price_date": "2022"},
-        {"cluster": "gcp", "multi_cluster": True},
     ],
 )
 def test_complete_settings_pass(settings: dict[str, Any]) -> None:
@@ -137,7 +128,6 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"partition": "None"}, "partition", "null without quotes"),
     ({"env": {"TF_CONFIG": "{}"}}, "env", "TF_CONFIG"),
     ({"usd_per_gpu_hour": 2.5}, "usd_per_gpu_hour", "usd_per_node_hour"),
-    ({"multi_cluster": True}, "multi_cluster", "cluster"),
     *(({**PRICE, key: None}, key, key) for key in ("price_date", "price_source")),
 ]  # fmt: skip
 

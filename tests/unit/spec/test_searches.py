@@ -22,6 +22,14 @@ def planned_of(*blocks: dict[str, Any], **keys: Any) -> Manifest:
     return manifest_of(configuration.validate({**raw, **keys}))
 
 
+def error_of(*blocks: dict[str, Any], **keys: Any) -> str:
+    """The error, which is one line."""
+    with pytest.raises(ConfigError) as raised:
+        planned_of(*blocks, **keys)
+    (line,) = str(raised.value).splitlines()
+    return line
+
+
 def test_a_point_has_up_to_repeats_max_runs_and_the_first_is_made_always() -> None:
     planned = planned_of({"repeats": 6}, search={"repeats_max": 7})
     repeats = [(run.spec.repeat, run.extra_repeat) for run in planned.runs[:7]]
@@ -114,55 +122,36 @@ def test_recipes_without_short_runs_are_one_clear_error(recipe: dict[str, Any], 
     usual = {"per_replica_batch_size": 64, "epochs": 2}
     own = {} if "program" in recipe else {"learning_rate": 0.1}
     block = {"strategy": "own"} if "program" in recipe else {}
-    with pytest.raises(ConfigError) as raised:
-        planned_of(
-            block, search={"stop_after_steps": 100}, recipes={"weak": {**usual, **own, **recipe}}
-        )
-    (line,) = str(raised.value).splitlines()
+    recipes = {"weak": {**usual, **own, **recipe}}
+    line = error_of(block, search={"stop_after_steps": 100}, recipes=recipes)
     assert "search.stop_after_steps" in line and "weak" in line and words in line
 
 
-@pytest.mark.parametrize(
-    ("blocks", "search", "key", "words"),
-    [
-        ([{}], {"repeats_max": 1}, "search.repeats_max", "2 to 20"),
-        ([{}, {"nodes": 4, "search": {"repeats_max": 9}}], {}, "grid[1].search", "the same"),
-        ([{}], {"basis": "linear"}, "search.basis", "lines are smooth"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_searched_is_one_clear_error(
-    blocks: list[dict[str, Any]], search: dict[str, Any], key: str, words: str
-) -> None:
-    with pytest.raises(ConfigError) as raised:
-        planned_of(*blocks, search=search)
-    (line,) = str(raised.value).splitlines()
-    assert key in line and words in line
+TARGET = {"test_accuracy": {"at_least": 0.9}}
+REFUSED: list[tuple[list[dict[str, Any]], dict[str, Any], str, str]] = [
+    ([{}], {"search": {"repeats_max": 1}}, "search.repeats_max", "2 to 20"),
+    ([{}, {"nodes": 4, "search": {"repeats_max": 9}}], {}, "grid[1].search", "the same"),
+    ([{}], {"search": {"basis": "linear"}}, "search.basis", "lines are smooth"),
+    ([], {"question": {"goal": "cost_usd"}}, "question.goal", "usd_per_node_hour above 0"),
+    ([], {"question": {"goal": "time_to_target_s"}}, "question.goal", "question.limits"),
+    ([], {"question": {"goal": "quality"}}, "question.goal", "execution_time_s"),
+    ([], {"question": {"limits": TARGET}, "search": {"repeats_max": 5}},
+     "search.repeats_max", "6 to 20"),
+    ([], {"question": {"choose": ["platform"]}}, "search", "only configuration"),
+    ([], {"question": {"goal": "time_to_target_s", "limits": TARGET},
+          "search": {"stop_after_steps": 100}}, "question.goal", "not projected"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("question", "search", "key", "words"),
-    [
-        ({"goal": "cost_usd"}, {}, "question.goal", "usd_per_node_hour above 0"),
-        ({"goal": "time_to_target_s"}, {}, "question.goal", "question.limits"),
-        ({"goal": "quality"}, {}, "question.goal", "execution_time_s"),
-        ({"limits": {"test_accuracy": {"at_least": 0.9}}}, {"repeats_max": 5},
-         "search.repeats_max", "6 to 20"),
-        ({"choose": ["platform"]}, {}, "search", "only configuration"),
-        ({"goal": "time_to_target_s", "limits": {"test_accuracy": {"at_least": 0.9}}},
-         {"stop_after_steps": 100}, "question.goal", "not projected"),
-    ],
-)  # fmt: skip
-def test_a_question_that_no_search_answers_is_one_clear_error(
-    question: dict[str, Any], search: dict[str, Any], key: str, words: str
+@pytest.mark.parametrize(("blocks", "keys", "key", "words"), REFUSED)
+def test_what_no_search_answers_is_one_clear_error(
+    blocks: list[dict[str, Any]], keys: dict[str, Any], key: str, words: str
 ) -> None:
-    with pytest.raises(ConfigError) as raised:
-        planned_of(search=search, question=question)
-    (line,) = str(raised.value).splitlines()
+    line = error_of(*blocks, **{"search": {}, **keys})
     assert key in line and words in line
 
 
 PROGRAM = {"per_replica_batch_size": 8, "epochs": 2, "program": ["true"]}
-TARGET = {"test_accuracy": {"at_least": 0.9}}
 
 
 def of_program(goal: str, **recipe: Any) -> Manifest:

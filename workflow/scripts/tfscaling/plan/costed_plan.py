@@ -213,7 +213,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             unneeded += 1
             continue
         if point not in estimates:
-            estimates[point] = _estimate(run, config, runs_dir, shorts.get(point))
+            estimates[point] = estimate(run.spec, config, runs_dir, shorts.get(point))
         feasibility = IF_NEEDED if run.is_conditional else RUNS
         due.setdefault((point, feasibility, f"{status}: {one_line(reason)}"), []).append(run)
     rows = [_row(runs, *alike, estimates[alike[0]]) for alike, runs in due.items()]
@@ -221,7 +221,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     startup_s = _startup_s(table, rows)
     rows += [_excluded_row(out, config) for out in planned.excluded if is_selected(out.point)]
     first = {run.spec.point: run for run in planned.runs} if searches else {}
-    takes = {p: estimates.get(p) or _estimate(first[p], config, runs_dir) for p in searched}
+    takes = {p: estimates.get(p) or estimate(first[p].spec, config, runs_dir) for p in searched}
     return Plan(
         rows,
         finished,
@@ -240,13 +240,6 @@ def _startup_s(runs: pd.DataFrame, due: Iterable[PlanRow]) -> float:
     known = shortest.min().dropna().to_dict()
     wanted = {tuple(getattr(row, name) for name in names) for row in due}
     return min((known.get(each, 0.0) for each in wanted), default=0.0)
-
-
-def _estimate(
-    run: PlannedRun, config: Config, runs_dir: Path, short: RunSpec | None = None
-) -> Estimate:
-    limit_s = 60.0 * config.platforms[run.spec.point.platform].runtime_min
-    return estimate(run.spec, runs_dir, limit_s, short)
 
 
 def _row(
@@ -282,7 +275,7 @@ def _excluded_row(excluded: Excluded, config: Config) -> PlanRow:
 
 
 def estimate(
-    spec: RunSpec, runs_dir: Path, limit_s: float, short: RunSpec | None = None
+    spec: RunSpec, config: Config, runs_dir: Path, short: RunSpec | None = None
 ) -> Estimate:
     """How long a planned run takes.
 
@@ -300,7 +293,7 @@ def estimate(
     if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
         number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"
         return Estimate(statistics.median(times_s), f"projected, {number}")
-    return Estimate(limit_s, TIME_LIMIT)
+    return Estimate(60.0 * config.platforms[spec.point.platform].runtime_min, TIME_LIMIT)
 
 
 def _shorts(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:

@@ -23,27 +23,6 @@ from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import point_of
 
 
-class SearchState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a search, for a question."""
-
-    work: str
-    points: Annotated[int, Meta(description="From which the search chooses.")]
-    left: Annotated[tuple[str, ...], Meta(description="Excluded configurations, by their paths.")]
-    wanted: Annotated[tuple[str, ...], Meta(description="Configurations that run next.")]
-    is_decided: bool
-
-    @classmethod
-    def of(cls, search: StudySearch) -> SearchState:
-        decision = search.decision
-        return cls(
-            work=search.planned.work,
-            points=len(search.points),
-            left=tuple(name for name, each in decision.standings.items() if each.reason),
-            wanted=tuple(decision.wanted),
-            is_decided=decision.is_decided,
-        )
-
-
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """round=<n>.json: the conditional runs to make."""
 
@@ -52,7 +31,6 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Paths of the runs in all rounds up to this one.")
     ]
     added: Annotated[int, Meta(description="How many of them are new.")]
-    searches: tuple[SearchState, ...] = ()
 
 
 def read(path: Path) -> Round | None:
@@ -60,8 +38,10 @@ def read(path: Path) -> Round | None:
     return run_record.decoded(path, msgspec.json.Decoder(Round), 0)
 
 
-def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], number: int) -> Round:
-    """Return round `number`: the runs of the rounds `before`, and what searches need."""
+def next_round(
+    planned: Manifest, runs_dir: Path, before: Collection[str], number: int
+) -> tuple[Round, list[StudySearch]]:
+    """Round `number`, with the runs of the rounds `before` and what searches need; the searches."""
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
     done = table[table["status"].isin([*RESULTS])]
     rows = {(point_of(row), row.repeat): row for row in table_rows.typed(RunRow, done)}
@@ -76,12 +56,7 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
     wanted += [run for run in planned.runs if run.smaller and not run.extra_repeat]
     wanted = [run for run in wanted if not run.smaller or _fits(due_at.get(run.smaller, ()))]
     added = [run.spec.path for run in wanted if run.spec.path not in before]
-    return Round(
-        round=number,
-        runs=(*before, *added),
-        added=len(added),
-        searches=tuple(map(SearchState.of, searches)),
-    )
+    return Round(round=number, runs=(*before, *added), added=len(added)), searches
 
 
 def _fits(smaller: Sequence[RunRow | None]) -> bool:

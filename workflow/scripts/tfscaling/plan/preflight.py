@@ -66,7 +66,6 @@ class Request(NamedTuple):
     partition: str | None
     account: str | None
     qos: str | None
-    cluster: str | None
 
 
 class Answer(NamedTuple):
@@ -97,7 +96,6 @@ def _request(point: Point, config: Config, how: Submission) -> Request:
         partition=platform.partition,
         account=platform.account,
         qos=platform.qos,
-        cluster=platform.cluster if platform.multi_cluster else None,
     )
 
 
@@ -126,10 +124,9 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers |= zip(others, pool.map(_answer, others), strict=True)
-    limits = {cluster: partitions_of(cluster) for cluster in {each.cluster for each in answers}}
+    limits = partitions()
     for request, answer in answers.items():
-        limit = problem(request, limits[request.cluster])
-        if limit and not answer.refusal:
+        if not answer.refusal and (limit := problem(request, limits)):
             answers[request] = Answer(refusal=limit)
     return answers
 
@@ -207,9 +204,7 @@ def answered(row: PlanRow, answer: Answer, now: datetime.datetime) -> PlanRow:
         return replace(row, starts=REFUSED, slurm=answer.refusal)
     if answer.waits_for:
         return replace(row, starts="waits", slurm=answer.waits_for)
-    if answer.start is None:
-        return replace(row, starts=None)
-    return replace(row, starts=start_text(answer.start, now))
+    return replace(row, starts=start_text(answer.start, now)) if answer.start else row
 
 
 def shapes(points: Iterable[Point]) -> str:
@@ -251,20 +246,19 @@ def silence() -> str:
     return f"Slurm does not answer: {' '.join(said.split())}" if is_down else ""
 
 
-def ask_slurm(command: str, *options: str, cluster: str | None) -> list[str]:
+def ask_slurm(*command: str) -> list[str]:
     """The lines that a command of Slurm prints; none if it fails."""
     try:
-        done = run(command, *([f"--clusters={cluster}"] if cluster else []), *options)
+        return run(*command).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return done.stdout.splitlines()
 
 
 def out_of_service(request: Request) -> str:
     """Which nodes of the partition are out of service, for which the request may wait; or ""."""
     options = ["--noheader", "--Node", "--format=%N|%T"]
     options += [f"--partition={request.partition}"] if request.partition else []
-    lines = ask_slurm("sinfo", *options, cluster=request.cluster)
+    lines = ask_slurm("sinfo", *options)
     states = dict(line.strip().split("|") for line in lines if line.count("|") == 1)
     out = [n for n, state in states.items() if any(w in state.lower() for w in _OUT_OF_SERVICE)]
     shown = ", ".join(out[:3]) + (", …" if len(out) > 3 else "")
@@ -305,7 +299,7 @@ def minutes(text: str) -> float | None:
 
 def has_accounting() -> bool:
     """Whether Slurm stores its jobs, as far as it shows: sacct reports nothing without that."""
-    lines = (line.partition("=") for line in ask_slurm("scontrol", "show", "config", cluster=None))
+    lines = (line.partition("=") for line in ask_slurm("scontrol", "show", "config"))
     kinds = [value.strip() for key, _, value in lines if key.strip() == "AccountingStorageType"]
     return not kinds or (kinds[0] != "(null)" and not kinds[0].endswith("/none"))
 
@@ -322,10 +316,9 @@ def problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
     return problems[0] if problems and all(problems) else ""
 
 
-def partitions_of(cluster: str | None) -> list[dict[str, str]]:
+def partitions() -> list[dict[str, str]]:
     """The settings of all partitions, such as MaxTime → 00:30:00; none if scontrol fails."""
-    lines = ask_slurm("scontrol", "show", "partition", "--oneliner", cluster=cluster)
-    return [partition(line) for line in lines]
+    return [partition(line) for line in ask_slurm("scontrol", "show", "partition", "--oneliner")]
 
 
 def partition(line: str) -> dict[str, str]:

@@ -35,7 +35,7 @@ WAIT_MIN_S = 60.0
 TIMES_NODES, TIMES_LIMIT = 2.0, 4.0
 
 
-def history(partition: str | None, cluster: str | None) -> Array:
+def history(partition: str | None) -> Array:
     """The past jobs of a partition, by the time from which Slurm could start them: shape (jobs, 4).
 
     The columns are this time and the start in seconds, nodes, and the time limit in minutes. The
@@ -43,12 +43,12 @@ def history(partition: str | None, cluster: str | None) -> Array:
     if sacct fails, there are no jobs.
     """
     if partition is None:
-        settings = preflight.partitions_of(cluster)
-        partition = ",".join(p["PartitionName"] for p in settings if p.get("Default") == "YES")
+        defaults = (p for p in preflight.partitions() if p.get("Default") == "YES")
+        partition = ",".join(each["PartitionName"] for each in defaults)
     options = ("--allusers", "--allocations", "--noheader", "--parsable2")
     window = (f"--partition={partition}", f"--starttime=now-{DAYS}days")
     fields = "--format=Eligible,Start,NNodes,TimelimitRaw,State"
-    return read(preflight.ask_slurm("sacct", *options, *window, fields, cluster=cluster))
+    return read(preflight.ask_slurm("sacct", *options, *window, fields))
 
 
 def read(lines: Iterable[str]) -> Array:
@@ -120,7 +120,7 @@ def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[Plan
 
     @functools.cache
     def of_request(request: Request) -> float | None:
-        jobs = of_partition(request.partition, request.cluster)
+        jobs = of_partition(request.partition)
         return bound_s(similar(jobs, request.nodes, request.runtime_min), now_s)
 
     return [

@@ -66,27 +66,10 @@ class SweepJobs:
         reruns.bring_back()
         self.workflow.dag.forcefiles.update(changed | reruns.outdated)
 
-    @property
-    def executor(self) -> str:
-        """The name of the executor."""
-        return str(self.workflow.executor_plugin.name)
-
-    @property
-    def settings(self) -> Any:
-        """The settings of the executor."""
-        return self.workflow.executor_settings
-
-    @property
-    def deploys_software(self) -> bool:
-        """Whether Snakemake gives the jobs a separate environment."""
-        return bool(self.workflow.deployment_settings.deployment_method)
-
-    def follow(
-        self, sweep: Any, clusters: Iterable[str | None], log: Callable[[str], None]
-    ) -> None:
+    def follow(self, sweep: Any, log: Callable[[str], None]) -> None:
         """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
         workdir = str(self.workflow.workdir_init)
-        self.workflow.executor_plugin.executor.follow(sweep, workdir, clusters, log)
+        self.workflow.executor_plugin.executor.follow(sweep, workdir, log)
 
     def to_do(self) -> list[Any]:
         """The jobs that have not finished; of a plan and of partial tables none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import shlex
 import sys
@@ -9,11 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.reruns import Reruns
-from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, SweepJobs
+from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, Submission, SweepJobs
 from tfscaling.spec.config import Config
 from tfscaling.spec.configuration import Sources
 from tfscaling.spec.manifest import Manifest
@@ -45,15 +44,15 @@ class SweepStart:
     def _runs_dir(self) -> Path:
         return Path(self.jobs.results, "runs")
 
+    @functools.cached_property
+    def how(self) -> Submission:
+        """How jobs leave this machine."""
+        return sweep_jobs.describe(self.jobs.workflow, self.rule)
+
     @property
     def follows_jobs(self) -> bool:
         """Whether the executor asks the sweep about its jobs, as `slurm-sweep` does."""
-        return self.jobs.executor in FOLLOWING
-
-    @property
-    def submission(self) -> str:
-        """How jobs leave this machine, as JSON."""
-        return msgspec.json.encode(sweep_jobs.describe(self.jobs.workflow, self.rule)).decode()
+        return self.how.executor in FOLLOWING
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
@@ -65,7 +64,7 @@ class SweepStart:
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
         if self.follows_jobs:
             self._follow_jobs(logger)
-        elif self.jobs.executor in SLURM:
+        elif self.how.executor in SLURM:
             logger.warning(MISSING)
 
     def keep_earlier(self) -> None:
@@ -96,7 +95,7 @@ class SweepStart:
         """Why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
         from tfscaling.plan import local_checks
 
-        if self.jobs.deploys_software:
+        if self.how.deploys_software:
             return
         runs = self.jobs.records_to_do().values()
         yield local_checks.cuda_problem(runs, self.config)
@@ -109,37 +108,28 @@ class SweepStart:
 
     def _slurm_problems(self) -> Iterator[str]:
         """Why Slurm can never start a job, or nobody would see its end."""
-        if self.jobs.executor not in SLURM:
+        if self.how.executor not in SLURM:
             return
         from tfscaling.plan import preflight
 
         yield self._unseen_jobs()
-        if rules := self.jobs.settings.array_jobs:
+        if rules := self.how.settings["array_jobs"]:
             yield (
                 f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
                 "of the first one; leave it out"
             )
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
-        how = sweep_jobs.describe(self.jobs.workflow, self.rule)
-        yield preflight.refusal(points, self.config, how)
+        yield preflight.refusal(points, self.config, self.how)
 
     def _unseen_jobs(self) -> str:
         """Why nobody would see that jobs end, or ""."""
         from tfscaling.plan import preflight
 
-        used = {spec.point.platform for spec in self.jobs.records_to_do().values()}
-        several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
-        option = f"--{self.jobs.executor}-status-command"
-        if self.jobs.settings.status_command != "squeue" and not preflight.has_accounting():
-            return (
-                "this cluster has no accounting, so sacct reports no job's end; use "
-                f"--profile profiles/slurm, or {option} squeue"
-            )
-        if not several or self.jobs.settings.status_command == "sacct":
+        if self.how.settings["status_command"] == "squeue" or preflight.has_accounting():
             return ""
         return (
-            f"{', '.join(several)}: multi_cluster needs {option} sacct, "
-            "because squeue shows no jobs of other clusters"
+            "this cluster has no accounting, so sacct reports no job's end; use "
+            f"--profile profiles/slurm, or --{self.how.executor}-status-command squeue"
         )
 
     def _follow_jobs(self, logger: logging.Logger) -> None:
@@ -148,12 +138,7 @@ class SweepStart:
 
         from tfscaling.plan.retries import SlurmSweep
 
-        sweep = SlurmSweep(self.jobs.specs)
-        used = {spec.point.platform for spec in self.jobs.records_to_do().values()}
-        platforms = [self.config.platforms[name] for name in used]
-        # None: the cluster of this machine
-        clusters = {None, *(each.cluster for each in platforms if each.multi_cluster)}
         try:
-            self.jobs.follow(sweep, clusters, logger.warning)
+            self.jobs.follow(SlurmSweep(self.jobs.specs), logger.warning)
         except WorkflowError as error:
             raise SystemExit(str(error)) from error

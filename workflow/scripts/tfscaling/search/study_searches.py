@@ -103,30 +103,21 @@ def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
 def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
     short_of = {each.point: each.short for each in planned.points if each.short}
     rows = {point: by_point.get(point, ()) for point in planned.with_shorts}
-    valid = {
-        each.point: [
-            row
-            for point in filter(None, (each.point, each.short))
-            for row in rows[point]
-            if row.status == RunState.OK
-        ]
-        for each in planned.points
-    }
-    trained = {
-        point: min(row.examples_trained for row in own if is_known(row.examples_trained))
-        for point, own in valid.items()
-        if any(is_known(row.examples_trained) for row in own)
-    }
+    trained: dict[Point, float] = {}
     works: dict[tuple[str, str], list[float]] = {}
-    for point, own in trained.items():
-        works.setdefault((point.model, point.recipe), []).append(own)
+    for each in planned.points:
+        own_rows = (row for p in filter(None, (each.point, each.short)) for row in rows[p])
+        valid = (row.examples_trained for row in own_rows if row.status == RunState.OK)
+        if known := [examples for examples in valid if is_known(examples)]:
+            trained[each.point] = min(known)
+            works.setdefault((each.point.model, each.point.recipe), []).append(min(known))
     other = [
         point
         for point, own in trained.items()
         for work in [work_of(works[point.model, point.recipe])]
         if own < work and not is_same_work(own, work)
     ]
-    points = {point.path: point for point in valid if point not in other}
+    points = {each.point.path: each.point for each in planned.points if each.point not in other}
     shorts = {short.path: short for point, short in short_of.items() if point not in other}
     candidates = tuple(_candidate(point, rows, planned, short_of) for point in points.values())
     asked = planned.search, planned.goal, planned.limits, planned.indifference

@@ -118,12 +118,12 @@ ParameterValue = bool | int | float | Annotated[str, text(_NO_ZERO, _NO_ZERO_FOR
 ParameterValues = ParameterValue | Annotated[tuple[ParameterValue, ...], _ONCE]
 Examples = Annotated[int, number("examples", ge=1, le=2_147_483_647)]
 Usd = Annotated[float, number("US dollars", ge=0, le=1_000_000)]
-#: Metric name as Keras or the program reports it.
 Duration = Annotated[
     str,
     text(r"^[0-9]+(\.[0-9]+)? (s|min|h|d)$", 'a duration such as "90 s", "15 min", "6 h", "3 d"'),
 ]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+#: Metric name as Keras or the program reports it.
 MetricName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FORM, 100)]
 
 
@@ -484,11 +484,8 @@ class Platform(Measured, frozen=True, kw_only=True):
     published_as: Line | None = None
     """Name in the published results; null takes the key."""
     cluster: Name | None = None
-    """The Slurm cluster of the platform; `--config cluster=NAME` submits only that cluster's runs.
-    With `multi_cluster`, sbatch gets it as `--clusters`."""
-    multi_cluster: bool = False
-    """If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd), which
-    needs `--slurm-sweep-status-command sacct`."""
+    """The Slurm cluster of the platform; `--config cluster=NAME` submits only that cluster's
+    runs."""
     nodes_max: Annotated[NodeCount, number("nodes")]
     """Configurations with more nodes are excluded."""
     gpus_per_node_max: Annotated[GpuCount, number("GPUs")] = 0

@@ -12,6 +12,7 @@ import difflib
 import functools
 import json
 import math
+import operator
 import re
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -43,18 +44,15 @@ SHARED_FOLDERS = ("datasets", "logs", "runs")
 REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
 #: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
 REMOVED = {
-    "accumulate_steps": "this key was removed; a compiled model may set Keras's own "
-    "gradient_accumulation_steps",
-    "gradient_noise_scale": "this key was removed, without a replacement; delete it",
-    "repeat_until": "this key was removed; raise `repeats`: finished runs are kept",
-    "attribution": "this key was removed; delete it: every run is analysed",
-    "all_reduce_benchmark": "this key was removed; delete it. The bottleneck analysis shows how "
-    "much of a step is communication",
-    "log_folder": "this key was removed with `observe: tensorboard`; use `events` or `output`",
-    **dict.fromkeys(
-        ("node_check", "node_check_factor"),
-        "this key was removed; the column straggler_ratio shows slow nodes; delete it",
-    ),
+    "accumulate_steps": "a compiled model may set Keras's own gradient_accumulation_steps",
+    "gradient_noise_scale": "without a replacement; delete it",
+    "repeat_until": "raise `repeats`: finished runs are kept",
+    "attribution": "delete it: every run is analysed",
+    "all_reduce_benchmark": "delete it. The bottleneck analysis shows communication in a step",
+    "log_folder": "as `observe: tensorboard` was; use `events` or `output`",
+    "multi_cluster": "start the sweep on a login node of the cluster, with --config cluster=NAME",
+    "node_check": "the column straggler_ratio shows slow nodes; delete it",
+    "node_check_factor": "the column straggler_ratio shows slow nodes; delete it",
 }
 #: The value of a key that is missing, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
@@ -133,7 +131,8 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
     for option in _options(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
-            rule = REMOVED.get(key) or f"unknown key; {known(fields, key)}"
+            removed = f"this key was removed; {REMOVED.get(key)}"
+            rule = removed if key in REMOVED else f"unknown key; {known(fields, key)}"
             return NotAllowed([*place, key], value[key], rule)
         for key in (key for key in option.get("required", ()) if key not in value):
             absent = [name for name in CONFIG_FILES if not place and not Path(name).is_file()]
@@ -146,20 +145,13 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
 
 def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
     """The key of the entry below a place that has msgspec's message without the other entries."""
-
-    def only(key: Any, value: Any, steps: tuple[Any, ...]) -> Any:
-        if not steps:
-            return {key: value[key]}
-        copied = dict(value) if isinstance(value, Mapping) else list(value)
-        copied[steps[0]] = only(key, value[steps[0]], steps[1:])
-        return copied
-
-    entries: Any = raw
-    for step in place:
-        entries = entries[step]
-    for key in entries:
+    for key in functools.reduce(operator.getitem, place, typing.cast(Any, raw)):
+        alone = copy.deepcopy(raw)
+        entries: dict[str, Any] = functools.reduce(operator.getitem, place, typing.cast(Any, alone))
+        for other in entries.keys() - {key}:
+            del entries[other]
         try:
-            msgspec.convert(only(key, raw, place), Config)
+            msgspec.convert(alone, Config)
         except msgspec.ValidationError as error:
             if str(error).rpartition(" - at ")[2] == path:
                 return key

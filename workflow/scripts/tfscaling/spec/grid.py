@@ -154,10 +154,11 @@ def expand(config: Config, registries: Registries) -> Manifest:
         for run in runs
     ]
     used = dict.fromkeys(p.platform for p in (*block_of, *(out.point for out in excluded)))
+    shown = {name: config.platforms[name] for name in used}
     return Manifest(
         order_seed=config.seed,
         targets=config.question.targets,
-        platforms={name: _titled(name, config.platforms[name]) for name in used},
+        platforms={n: msgspec.structs.replace(p, title=p.title or n) for n, p in shown.items()},
         synchronous_strategies=tuple(n for n, s in registries.strategies.items() if s.synchronous),
         runs=tuple(_with_later_runs(runs, searches)),
         excluded=tuple(excluded),
@@ -189,10 +190,6 @@ def _short(spec: RunSpec, steps: int) -> RunSpec:
 def _short_point(point: Point, steps: int) -> Point:
     name = variants.named(point.recipe, {"stop_after_steps": steps})
     return msgspec.structs.replace(point, recipe=name)
-
-
-def _titled(name: str, platform: Platform) -> Platform:
-    return msgspec.structs.replace(platform, title=platform.title or name)
 
 
 def _check_size(

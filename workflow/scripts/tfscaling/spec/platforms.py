@@ -50,8 +50,6 @@ def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
         yield "usd_per_gpu_hour", "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
     if platform.price_date is not None and not _is_date(platform.price_date):
         yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
-    if platform.multi_cluster and platform.cluster is None:
-        yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
     if platform.extra is not None and (rule := extra_problem(platform.extra)):
         yield "extra", rule
     if "TF_CONFIG" in platform.env:
@@ -196,7 +194,6 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
         "slurm_account": platform.account,
         "qos": platform.qos,
         "constraint": platform.constraint,
-        "clusters": platform.cluster if platform.multi_cluster else None,
         "slurm_extra": " ".join(extra),
         "stall_timeout_s": platform.stall_timeout_s,
         "latency_wait_s": platform.latency_wait_s,

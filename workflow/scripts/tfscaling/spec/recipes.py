@@ -339,8 +339,10 @@ def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
         rule = "no shell reads it; allowed: a list of words, each an item"
         yield NotAllowed(["program", 0], words[0], rule)
     text, dataset = " ".join(words), recipe.dataset
+    is_custom = dataset is not None and user_code.is_reference(dataset)
+    taken = user_code.taken(dataset, recipe.parameters) if dataset and is_custom else {}
     for key, value in recipe.parameters.items():
-        if (named := f"{{parameters.{key}}}") not in text and not _takes(dataset, key):
+        if (named := f"{{parameters.{key}}}") not in text and key not in taken:
             yield NotAllowed(["parameters", key], value, f"no word of `program` names {named}")
     if dataset and (named := f"{{{DATASET_PLACEHOLDER}}}") not in text:
         yield wrong("dataset", f"no word of `program` names {named}, its path")
@@ -421,13 +423,6 @@ def python_of(environment: str) -> Path:
 def is_environment(environment: str) -> bool:
     """Whether it has a Python that this process may run."""
     return os.access(python_of(environment), os.X_OK)
-
-
-def _takes(dataset: str | None, parameter: str) -> bool:
-    """Whether the dataset is a custom function with such an argument."""
-    if dataset is None or not user_code.is_reference(dataset):
-        return False
-    return parameter in user_code.taken(dataset, {parameter: None})
 
 
 def _pattern_problem(pattern: str) -> str:

@@ -160,7 +160,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             DATASET_PLACEHOLDER: str(dataset),
         }
         parts = string.Formatter().parse(text)
-        return "".join(t + ("" if name is None else _word(values[name])) for t, name, *_ in parts)
+        return "".join(t + ("" if name is None else word(values[name])) for t, name, *_ in parts)
 
 
 def trainer_version(recipe: Recipe) -> int:
@@ -168,8 +168,8 @@ def trainer_version(recipe: Recipe) -> int:
     return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
 
 
-def _word(value: Value) -> str:
-    """A value in a word of a command: texts as they are, others as JSON has them."""
+def word(value: Value) -> str:
+    """A value in a command or a name: texts as they are, others as JSON has them."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

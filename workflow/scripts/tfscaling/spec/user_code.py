@@ -263,7 +263,9 @@ class Code(NamedTuple):
         for module in self._modules():
             source = _source(module)
             if source is not None and not _is_installed(source):
-                found |= _followed(source, _root(source, module))
+                # up to the folder from which the file is imported as this module
+                depth = module.count(".") + (source.name == "__init__.py")
+                found |= _followed(source, source.parents[depth])
         for path, root in _of_program(self.program):
             found |= _followed(path, root) if path.suffix == ".py" else {path}
         return sorted(map(_shown, found))
@@ -312,12 +314,6 @@ def _source(module: str) -> Path | None:
         return source_of(module, Path.cwd())
     except UserCodeError:
         return None
-
-
-def _root(source: Path, module: str) -> Path:
-    """The folder from which the file is imported as this module."""
-    depth = module.count(".") + (source.name == "__init__.py")
-    return source.parents[depth]
 
 
 def _is_installed(source: Path) -> bool:

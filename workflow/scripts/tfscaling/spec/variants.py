@@ -13,7 +13,7 @@ import msgspec
 from tfscaling.spec import user_code
 from tfscaling.spec.config import DOUBLED, ParameterValue, Quality, Recipe
 from tfscaling.spec.manifest import PlannedRun
-from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.spec.run_spec import Point, RunSpec, word
 
 #: What a text must be to be part of a name.
 NAMEABLE = "letters, digits and . _ + -"
@@ -67,12 +67,12 @@ def base(name: str) -> str:
 
 def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
     """`name+key=value+key=value`; numbers, true, false and null as JSON has them."""
-    return "+".join([name, *(f"{key}={_text(value)}" for key, value in parameters.items())])
+    return "+".join([name, *(f"{key}={word(value)}" for key, value in parameters.items())])
 
 
 def is_nameable(value: ParameterValue) -> bool:
     """Whether the value can be part of a name."""
-    return _NAMEABLE.fullmatch(_text(value)) is not None
+    return _NAMEABLE.fullmatch(word(value)) is not None
 
 
 def data_of(spec: RunSpec) -> str | None:
@@ -101,10 +101,6 @@ def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
         return {}
     given = user_code.taken(dataset, recipe.constants)
     return {key: given[key] for key in sorted(given)}
-
-
-def _text(value: ParameterValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def wholes(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:

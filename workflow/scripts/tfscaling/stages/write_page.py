@@ -40,7 +40,7 @@ def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
     )
     return [
         Plot(name, title, plot_figure.svg(PLOTS[name].draw(tables, title)))
-        for name, title in titles_of(study).items()
+        for name, title in titles(study.config.plots, study.manifest.qualities.values()).items()
         if PLOTS[name].is_measured(comparison)
     ]
 
@@ -64,11 +64,6 @@ def lines_first(study: StudyFolder) -> list[Point]:
 
 def _line_of(point: Point) -> tuple[object, ...]:
     return tuple(getattr(point, axis) for axis in LINE_AXES)
-
-
-def titles_of(study: StudyFolder) -> dict[str, str]:
-    """Name → title of the plots that the configuration names."""
-    return titles(study.config.plots, study.manifest.qualities.values())
 
 
 def page(study: StudyFolder) -> None:

@@ -20,6 +20,7 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
+from tfscaling.conclusions import shown
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
@@ -47,10 +48,6 @@ SHOWN = (
     *("runs", "tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
     *("cost_usd", "feasibility", "submission", "starts", "wait_bound"),
 )
-SUBMITTED = (
-    "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
-    "the run's name. Without `-A` it is your default account.\n"
-)
 DIGITS = {"node_hours": 3, "cost_usd": 4}
 
 
@@ -74,7 +71,7 @@ def run(study: StudyFolder) -> None:
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table_rows.write_csv(table, study.details / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
-    atomic.write_text(study.details / "plan.md", text)
+    atomic.write_text(study.details / "plan.md", text + "\n")
     print(text)
 
 
@@ -137,21 +134,15 @@ def markdown(
     for row in points:
         if row.is_sbatch and row.submission:
             lines.setdefault(row.submission, len(lines) + 1)
-    parts = []
-    if refused := said_by_slurm(row for row in points if row.is_refused):
-        head = (
-            "Slurm refuses what these configurations ask for; nothing of this plan would be "
-            "submitted:"
-        )
-        listed = [f"- {line}" for line in refused]
-        parts.append("\n".join([head, "", *listed, "", preflight.ADVICE, ""]))
-    parts += [display.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
-    for line, number in lines.items():
-        parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
-    parts.append(display.markdown(totals_shown(made, points, config, warnings), level=2))
-    if made.searches:
-        parts.append(display.markdown(searches_shown(made.searches), level=2))
-    return "\n".join(parts)
+    return shown.render(
+        "plan",
+        refused=said_by_slurm(row for row in points if row.is_refused),
+        advice=preflight.ADVICE,
+        lines=lines,
+        points=display.markdown(points_shown(points, lines)),
+        totals=display.markdown(totals_shown(made, points, config, warnings), level=2),
+        searches=made.searches and display.markdown(searches_shown(made.searches), level=2),
+    )
 
 
 def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
@@ -159,8 +150,8 @@ def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable
     values = {axis: {getattr(row, axis) for row in rows} for axis in NAMING if axis != "nodes"}
     fixed = {axis: found.pop() for axis, found in values.items() if len(found) == 1}
     has_starts = any(row.starts for row in rows)
-    shown = [name for name in SHOWN if has_starts or name not in ("starts", "wait_bound")]
-    names = [*(axis for axis in NAMING if axis not in fixed), *shown]
+    columns = [name for name in SHOWN if has_starts or name not in ("starts", "wait_bound")]
+    names = [*(axis for axis in NAMING if axis not in fixed), *columns]
     cells = ([cell(name, row, lines) for name in names] for row in rows)
     above = f"All: {', '.join(f'{axis} {value}' for axis, value in fixed.items())}."
     title = "Plan of the runs that are still to do"
@@ -220,14 +211,8 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for search in searches
         for kind in kinds
     ]
-    notes = (
-        "All runs of a search, those made included. Least: it is decided after its next round. "
-        "Most: all further rounds run the most expensive configurations. Full grid: `repeats` runs "
-        "of the same configurations.",
-        f"Expected: the mean of {study_searches.TRIALS} simulated searches, where runs scatter by "
-        f"{study_searches.SCATTER:.0%} and times not measured yet follow random scaling curves: an "
-        "assumption, no bound.",
-    )
+    trials, scatter = study_searches.TRIALS, study_searches.SCATTER
+    notes = shown.notes("plan_searches", trials=trials, scatter=scatter)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.of("The search and the full grid", names, rows, notes)
 
@@ -240,71 +225,29 @@ def sums(total: costed_plan.Total) -> list[str]:
     return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
-def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> list[str]:
+def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> tuple[str, ...]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
-    to_do, excluded = costed_plan.total(made.runs), len(made.rows) - len(made.runs)
-    wanted = made.finished + made.stale + to_do.runs
-    found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
-    if made.spent.attempts:
-        usd = made.spent.lost_cost_usd
-        cost = "unknown" if usd is None else f"{usd:.2f}"
-        found.append(
-            f"Attempts that failed so far: {made.spent.attempts}, {made.spent.lost_node_hours:.3f} "
-            f"node-hours, {cost} US dollars; not in the sums."
-        )
-    if refused := sum(row.runs or 0 for row in points if row.is_refused):
-        found.append(f"Not in the sums: {refused} of these runs, which are refused.")
-    found += [
-        f"Recipe {name} trains more examples on more replicas (steps_per_epoch with a batch per "
-        "replica): its configurations will not be compared; use global_batch_size."
-        for name in costed_plan.of_other_work(made.runs, config.recipes)
-    ]
-    if made.stale:
-        number = f"{made.stale} run{'s' if made.stale > 1 else ''}"
-        found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")
-    if excluded:
-        found.append(f"Excluded configurations, with the reason in their row: {excluded}.")
-    if if_needed := sum(row.runs or 0 for row in made.if_needed):
-        found.append(
-            f"{if_needed} runs are done only if the others leave open what they are to "
-            "show: sums are upper bounds."
-        )
-    found += [
-        f"This sweep is refused: {line}" for line in costed_plan.deadline_problems(config, made)
-    ]
-    if whole := config.question.whole_training:
-        found.append(
-            f"Runs with fewer epochs are short: the question is about {whole.epochs} epochs, "
-            "projected from them. Sums are of the runs themselves."
-        )
-    if made.elsewhere:
-        found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
-    found.append(
-        "duration: of one run: median wall time, from launch to teardown, of the valid runs of the "
-        "same configuration, "
-        f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
-        "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
-        "are processes of one machine."
-    )
-    if any(row.starts for row in points):
-        found.append(
-            "starts: when Slurm would start one run of the row, if nothing else were submitted "
-            "(`sbatch --test-only`); local time."
-        )
-        found.append(
-            "wait_bound: 95 % of similar jobs of the partition wait for less; unknown without "
-            f"accounting, or below {queue_waits.JOBS_MIN} of them in {queue_waits.DAYS} days."
-        )
-        found += waits_judged(points, config)
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
-    if any(not row.is_sbatch for row in assumed):
-        found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
-    if unpriced := to_do.unpriced:
-        found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
-    if problems := costed_plan.budget_problems(config, made.runs):
-        return found + [f"The budget refuses this sweep: {line}" for line in problems]
-    budgeted = config.budget != Budget()
-    return [*found, "The budget allows it." if budgeted else "No budget is set."]
+    return shown.notes(
+        "plan",
+        made=made,
+        config=config,
+        to_do=costed_plan.total(made.runs),
+        excluded=len(made.rows) - len(made.runs),
+        refused=sum(row.runs or 0 for row in points if row.is_refused),
+        if_needed=sum(row.runs or 0 for row in made.if_needed),
+        other_work=costed_plan.of_other_work(made.runs, config.recipes),
+        deadlines=costed_plan.deadline_problems(config, made),
+        beyond_budget=costed_plan.budget_problems(config, made.runs),
+        has_budget=config.budget != Budget(),
+        has_starts=any(row.starts for row in points),
+        waits=waits_judged(points, config),
+        is_assumed=any(not row.is_sbatch for row in assumed),
+        rerun_stale=RERUN_STALE,
+        time_limit=costed_plan.TIME_LIMIT,
+        jobs_min=queue_waits.JOBS_MIN,
+        days=queue_waits.DAYS,
+    )
 
 
 def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
@@ -330,13 +273,14 @@ def assess_repeats(study: StudyFolder) -> None:
     number = study.round
     previous = extra_repeats.read(file_of_round(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()
-    made = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
-    for search in made.searches:
-        more = f", {len(search.wanted)} run next" if search.wanted else ""
-        ended = "decided" if search.is_decided else "undecided"
+    made, searches = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
+    for search in searches:
+        decision = search.decision
+        excluded = sum(each.reason is not None for each in decision.standings.values())
+        ended = "decided" if decision.is_decided else "undecided"
         print(
-            f"search, {search.work}: {len(search.left)} of {search.points} "
-            f"configurations are excluded{more or f'; {ended}'}"
+            f"search, {search.planned.work}: {excluded} of {len(search.points)} configurations are "
+            "excluded" + (f", {n} run next" if (n := len(decision.wanted)) else f"; {ended}")
         )
     print(f"round {number}: {made.added} more runs")
     run_record.write_json(file_of_round(study, number), made)

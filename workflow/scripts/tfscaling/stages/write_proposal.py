@@ -53,14 +53,6 @@ FACTS = {
 
 
 @dataclass(frozen=True)
-class Series:
-    """The configurations of one platform and training, by their number of nodes."""
-
-    title: str
-    table: str
-
-
-@dataclass(frozen=True)
 class Request:
     """The node-hours for one training task, at the configuration that the runs recommend."""
 
@@ -115,7 +107,8 @@ def run(study: StudyFolder) -> None:
         print(path)
 
 
-def _series(rows: Sequence[Row]) -> Iterator[Series]:
+def _series(rows: Sequence[Row]) -> Iterator[str]:
+    """The configurations of each platform and training, by their number of nodes, as a table."""
     for title, points in works_of(rows, ("platform", "model", "strategy", "recipe")).items():
         ordered = sorted(points, key=lambda row: (row["gpus_per_node"], row["nodes"]))
         cells = [
@@ -123,7 +116,7 @@ def _series(rows: Sequence[Row]) -> Iterator[Series]:
             for row in ordered
         ]
         columns = [*COLUMNS.values(), "node-hours", "records"]
-        yield Series(title, display.markdown(TextTable.of(title, columns, cells), level=3))
+        yield display.markdown(TextTable.of(title, columns, cells), level=3)
 
 
 def _hours(row: Row) -> tuple[str, float]:
