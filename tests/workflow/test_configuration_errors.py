@@ -107,18 +107,15 @@ def test_a_cluster_that_no_platform_is_on_is_an_error(target: list[str], project
 
 
 def test_a_platform_may_have_the_name_of_any_table_or_file(project: Project) -> None:
-    """The tables of platforms have a folder of their own: no other rule may write there."""
     names = {"runs", "epochs", "comparison", "warnings", *CONCLUSIONS}
     kinds = {"launcher": "local", "nodes_max": 2, "cpus_per_node": 2}
     names |= {"platforms", "tables", "report", "plots", "grid", "runs.csv"}
     content = changed({"grid.0.platform": sorted(names)})
     content["platforms"] = dict.fromkeys(sorted(names), kinds)
     project.overlay(content)
-    done = project.snakemake("--summary")
-    assert "results/main/details/platforms" in done.stdout
     project.snakemake("partial")
-    folder = project.folder / "results/main/partial/details/platforms"
-    assert {path.stem for path in folder.glob("*.md")} == names
+    table = project.table("results/main/partial/comparison.csv")
+    assert {row["platform"] for row in table} == names
 
 
 def test_the_value_of_the_command_line_is_named(project: Project) -> None:

@@ -76,7 +76,8 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
     },
     "question.limits.execution_time_s": {
         "limit_of_both_kinds": [limited("execution_time_s", at_most=1.0, at_least=0.5)],
-        "limit_of_the_wrong_side": [limited("execution_time_s", at_least=1.0)],
+        "limit_without_a_value": ([limited("test_accuracy")], "question.limits.test_accuracy"),
+    "limit_of_the_wrong_side": [limited("execution_time_s", at_least=1.0)],
         "negative_limit_of_time": [limited("execution_time_s", at_most=-1)],
         "no_time_at_all": [limited("execution_time_s", at_most="0 s")],
     },

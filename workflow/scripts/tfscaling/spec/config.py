@@ -704,7 +704,9 @@ class Question(Keys, frozen=True, kw_only=True):
     @property
     def targets(self) -> dict[str, float]:
         """Metric of a quality → its limit, to which time and cost to a target are measured."""
-        return {name: each.value for name, each in self.limits.items() if name not in LIMITED}
+        limits = self.limits.items()
+        # a limit without a value is refused later, with its place
+        return {n: each.value for n, each in limits if n not in LIMITED and each != Limit()}
 
     def limits_for(self, goal: str, quality: str | None) -> dict[str, Limit]:
         """Column → limit for configurations with this quality.
