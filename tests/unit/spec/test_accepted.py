@@ -76,8 +76,7 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
     },
     "question.limits.execution_time_s": {
         "limit_of_both_kinds": [limited("execution_time_s", at_most=1.0, at_least=0.5)],
-        "limit_without_a_value": ([limited("test_accuracy")], "question.limits.test_accuracy"),
-    "limit_of_the_wrong_side": [limited("execution_time_s", at_least=1.0)],
+        "limit_of_the_wrong_side": [limited("execution_time_s", at_least=1.0)],
         "negative_limit_of_time": [limited("execution_time_s", at_most=-1)],
         "no_time_at_all": [limited("execution_time_s", at_most="0 s")],
     },
@@ -85,6 +84,7 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "limit_of_an_unknown_unit": [limited("execution_time_s", at_most="1 week")],
     },
     "question.limits.test_accuracy": {
+        "limit_without_a_value": [limited("test_accuracy")],
         "target_of_short_runs": [SHORT, TARGET],
         "quality_limit_that_nobody_reports": [
             *program("output", patterns={"loss": "(.+)"}), TARGET],
