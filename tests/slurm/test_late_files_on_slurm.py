@@ -18,6 +18,7 @@ NODES = {"patient": ["cpu3", "cpu4"], "hasty": ["cpu5", "cpu6"]}
 #: For how long a node goes on seeing what it knew of a file: its size, or that it was not there.
 LATE_S = 15
 TIMEOUTS = ",".join(f"{kind}_timeout={LATE_S}" for kind in ("attr", "entry", "negative"))
+LOOK = "test -e $(dirname {folder})/rank-1.json; sleep 3"
 PARTIAL = "results/main/partial/comparison.csv"
 
 pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="the kernel has no FUSE")
@@ -52,9 +53,9 @@ def test_the_launcher_waits_for_files_or_names_those_that_are_missing(
                 {"platform": name, "strategy": "own", "recipe": "quick", "nodes": len(nodes)}
                 for name, nodes in NODES.items()
             ],
-            # the launcher looks for the files before they exist, and knows it for LATE_S
+            # the nodes look for a report before it exists, and know for LATE_S that there is none
             "recipes": {
-                "quick": {"program": ["sleep", "3"], "per_replica_batch_size": 1, "epochs": 1}
+                "quick": {"program": ["bash", "-c", LOOK], "per_replica_batch_size": 1, "epochs": 1}
             },
             "platforms": {
                 name: {

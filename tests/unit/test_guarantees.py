@@ -13,7 +13,7 @@ import regressions
 from project import REPOSITORY
 from race import CELLS
 from scipy.stats import binom
-from tfscaling.conclusions.two_sweeps import Ends, is_failing
+from tfscaling.conclusions.two_sweeps import is_failing
 
 NOT_CLAIMED = "not claimed"
 
@@ -117,10 +117,10 @@ def test_random_failures_call_as_few_configurations_failing_as_the_page_says() -
     shares = {"one run in ten": 0.1, "one run in five": 0.2}
     for share, *said in rows("docs/two-sweeps.md", "failure rate in both sweeps"):
         for runs, text in zip((6, 4), said, strict=True):
-            ends = [Ends(bad, runs) for bad in range(runs + 1)]
+            ends = range(runs + 1)
             chances = binom.pmf(range(runs + 1), runs, shares[share])
             rate = sum(
-                chances[here.bad] * chances[there.bad]
-                for here in ends for there in ends if is_failing(here, there)
+                chances[here] * chances[there]
+                for here in ends for there in ends if is_failing(here, runs, there, runs)
             )  # fmt: skip
             assert float(text.split()[-1]) == pytest.approx(1 / rate, rel=0.02)
