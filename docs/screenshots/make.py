@@ -3,10 +3,10 @@
 
 With --examples: the live examples of the documentation, and no picture.
 
-INPUTS   runs.csv, epochs.csv and config.yaml of kept pages, in folders beside this file, the
+INPUTS   runs.csv, epochs.csv and config.yaml of kept pages, in folders next to this file, the
          demo's as `make demo` wrote them; docs/repeats-study/runs.csv;
          resources/published_results.csv; config/; Chromium
-OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png beside this file;
+OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png next to this file;
          or <page>.html in the folder of --examples
 """
 

@@ -37,7 +37,7 @@ def sleeping(folder: Path, sleep_s: int, **how: object) -> subprocess.Popen[str]
 
 
 def passed(folder: Path, kind: str, number: int) -> list[Event]:
-    """The events of this kind, at least so many."""
+    """At least this many events of this kind."""
     found: list[Event] = []
 
     def have_come() -> bool:
