@@ -22,7 +22,7 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def asked(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The runs, made once, and the three questions; the runs wait, so eight share the cores."""
+    """The runs, made once, and the three questions; the runs wait, so four share the cores."""
 
     def ask(folder: Path) -> None:
         project = Project(folder)
@@ -31,7 +31,7 @@ def asked(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
         made: list[dict[Path, int]] = []
         for overlay in ANSWERS:
             config = [f"{FOLDER}/{name}" for name in ("config.yaml", overlay) if name]
-            project.snakemake("--resources", "training_runs=8", config=config)
+            project.snakemake("--resources", "training_runs=4", config=config)
             made.append({path: time for path, time in project.made().items() if path.stem == "run"})
         assert made[0] == made[1] == made[2]
 

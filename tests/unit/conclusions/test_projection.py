@@ -132,8 +132,9 @@ def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path)
     study_of(tmp_path, [1.0, 1.0], None)
     short, whole = planned.runs[0].spec, planned.runs[-2].spec
     assert (short.point.recipe, whole.point.recipe) == ("short", "whole")
-    found = costed_plan.estimate(whole, tmp_path, 9999.0, short)
-    own = costed_plan.estimate(short, tmp_path, 9999.0)
+    config = configuration.validate(raw_config())
+    found = costed_plan.estimate(whole, config, tmp_path, short)
+    own = costed_plan.estimate(short, config, tmp_path)
     assert (found.source, own.source) == ("projected, 2 short runs", "measured, 2 runs")
     assert found.duration_s - own.duration_s == pytest.approx(900 * STEP_S)
 
