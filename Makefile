@@ -57,7 +57,7 @@ view: ## open the newest page, or the page of STUDY=demo
 	echo "$(CURDIR)/$$page"; python3 -m webbrowser "file://$(CURDIR)/$$page" >/dev/null || true
 
 test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an hour on 2 cores
-	provision/virtual/install --accounting --late-files
+	provision/virtual/install --accounting --late-files --containers
 	@rm -f $(PARTS:%=.pytest_cache/%.*) && mkdir -p .pytest_cache
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=line $(PARTS:%=part-%); \
 	    tests/summary.py .pytest_cache $(PARTS)

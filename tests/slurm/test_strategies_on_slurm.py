@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from project import QUICK, SMALL_MODEL, Project
+from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from virtual_cluster import Cluster
 
 SERVED = "synchronous_parameter_server"
@@ -29,6 +31,7 @@ for batch in observe.steps([[1] * 8, [2] * 8]):
     pass
 observe.epoch(loss=0.5)
 """
+CPUS = {"launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 2}
 #: Two nodes of two tasks with a GPU each.
 GPUS = {
     "launcher": "srun", "partition": "gpu", "nodes_max": 6, "cpus_per_node": 2,
@@ -36,15 +39,40 @@ GPUS = {
 }  # fmt: skip
 
 
+def image(folder: Path, *places: str) -> str:
+    """An image for Charliecloud, a folder into which this machine's programs are bound."""
+    for name in ("dev", "etc", "home", "proc", "sys", "tmp", "usr", *places):
+        (folder / name.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "lib", "lib64"):
+        (folder / name).symlink_to(f"usr/{name}")
+    for name in ("passwd", "group", "hosts"):
+        (folder / "etc" / name).write_text("")
+    return str(folder)
+
+
 @pytest.fixture(scope="module")
 def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> Project:
     project = new_project("strategies")
     (project.folder / "user.py").write_text(PROGRAM)
     point = {"model": SMALL_MODEL, "nodes": 2}
+    places = [str(project.folder), str(REPOSITORY), sys.base_prefix, "/opt/venv"]
+    container = {
+        "image": image(project.folder / "image", *places), "engine": "charliecloud",
+        # this Python is only in the image
+        "python": "/opt/venv/bin/python3",
+        "binds": ["/usr", sys.base_prefix, f"{sys.prefix}:/opt/venv"],
+    }  # fmt: skip
+    contained = {
+        **CPUS,
+        "container": container,
+        "env": {"USER": "root"},
+        "setup": ["test ! -e /opt/venv"],
+    }
     project.overlay(
         {
             "grid": [
                 {**point, "platform": "cpu", "recipe": "quick", "tasks_per_node": 2},
+                {**point, "platform": "contained", "recipe": "quick", "tasks_per_node": 2},
                 # by MPI between nodes, and with shared memory inside a node
                 {**point, "platform": "cpu", "recipe": "quick", "strategy": MPI, "nodes": 4},
                 {**point, "platform": "cpu", "recipe": "quick", "strategy": MPI,
@@ -55,7 +83,7 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
                 {"platform": "gpus", "recipe": "program", "strategy": "own", "nodes": 2,
                  "tasks_per_node": 2, "gpus_per_node": 2},
             ],
-            "platforms": {"gpus": GPUS},
+            "platforms": {"gpus": GPUS, "contained": contained},
             "recipes": {
                 "quick": QUICK,
                 "evaluated": {**QUICK, "epochs": 3, "evaluation_interval_epochs": 2},
@@ -72,7 +100,19 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
 
 
 def records(project: Project, strategy: str) -> list[dict[str, Any]]:
-    return [r for r in project.records() if r["axes"]["strategy"] == strategy]
+    records = [r for r in project.records() if r["axes"]["strategy"] == strategy]
+    return [r for r in records if r["axes"]["platform"] != "contained"]
+
+
+def test_a_container_changes_no_result(swept: Project) -> None:
+    (contained,) = [r for r in swept.records() if r["axes"]["platform"] == "contained"]
+    (bare,) = records(swept, "multi_worker_mirrored")
+    assert contained["parameters"]["container"]["engine"] == "charliecloud"
+    assert len(contained["environment"]["container_sha256"]) == 64
+    assert bare["environment"]["container_sha256"] is None
+    assert contained["metrics"]["loss"] == bare["metrics"]["loss"]
+    assert contained["metrics"]["test_accuracy"] == bare["metrics"]["test_accuracy"]
+    assert len({rank["host"] for rank in contained["ranks"]}) == 2
 
 
 def test_tasks_are_where_they_were_asked(swept: Project) -> None:

@@ -113,7 +113,9 @@ def finish(
     )
     if data and not spec.recipe.program:
         data = run_results.counted(data, reports)
-    environment = provenance.describe(SCRIPTS, LAUNCH_S, code, data, unchecked)
+    environment = provenance.describe(
+        SCRIPTS, LAUNCH_S, code, data, unchecked, spec.measured.container
+    )
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     # next to the reports: files of an earlier record stay as long as that record
     events.write(attempt.scratch / run_record.EVENTS, merged)
@@ -151,7 +153,7 @@ def leave_unfit(
     cause: Cause,
 ) -> None:
     """Write the record of a run that ran out of memory: a result, which no start tries again."""
-    environment = provenance.describe(SCRIPTS, LAUNCH_S, code, data)
+    environment = provenance.describe(SCRIPTS, LAUNCH_S, code, data, (), spec.measured.container)
     is_local = spec.measured.launcher == "local"
     memory = failures.memory(cause, attempt.scratch, environment.slurm_job, is_local)
     wall_time_s = clock.now() - LAUNCH_S

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
-from tfscaling.launch import launchers
+from tfscaling.launch import containers, launchers
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
+from tfscaling.spec.config import Container
 from tfscaling.spec.geometry import Geometry
 
 FOLDER = Path("attempt=1")
@@ -117,6 +119,47 @@ MIG = ["MIG-GPU-1/1/0", "MIG-GPU-1/2/0"]
 def test_local_ranks_use_only_the_gpus_that_are_given(given: list[str], visible: list[str]) -> None:
     """Others of the machine are somebody else's."""
     assert gpus_of(Geometry(2, 1, 1), given) == visible
+
+
+def test_engines_get_the_image_its_python_and_all_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def words(engine: str, **changes: Any) -> list[str]:
+        container = Container(image="i.sif", engine=engine, binds=("/a:/b",), **changes)
+        (command,) = LAUNCHERS["srun"](request(Geometry(1, 1, 1), gpus=True, container=container))
+        return list(command.argv[command.argv.index("--output=attempt=1/rank-%t.log") + 1 :])
+
+    here, rank = str(tmp_path), ["run_rank.py", "--seed", "1"]
+    own = words("apptainer")
+    folders = [own[n + 1] for n, word in enumerate(own) if word == "--bind"]
+    assert folders == [here, str(REPOSITORY), sys.prefix, sys.base_prefix, "/a:/b"]
+    assert own[:3] == ["apptainer", "exec", "--nv"]
+    assert own[-7:] == ["--pwd", here, "i.sif", "python", *rank]
+    binds = ["--bind", here, "--bind", str(REPOSITORY), "--bind", "/a:/b"]
+    charliecloud = words("charliecloud", python="/p")
+    assert charliecloud == ["ch-run", *binds, "--cd", here, "i.sif", "--", "/p", *rank]
+    assert words("pyxis", python="/p") == [
+        "--container-image=i.sif",
+        f"--container-mounts={here}:{here},{REPOSITORY}:{REPOSITORY},/a:/b",
+        f"--container-workdir={here}",
+        *["/p", *rank],
+    ]
+
+
+def test_the_digest_of_an_image_changes_with_its_files(tmp_path: Path) -> None:
+    def digest(path: Path) -> str | None:
+        return containers.digest(Container(image=str(path)))
+
+    file = tmp_path / "folder/usr/program"
+    file.parent.mkdir(parents=True)
+    file.write_text("one")
+    found = [digest(tmp_path / "folder"), digest(file), digest(tmp_path / "folder")]
+    assert found[0] == found[2]
+    file.write_text("other")
+    assert len({*found, digest(tmp_path / "folder"), digest(file)}) == 4
+    assert digest(tmp_path / "missing") is None
 
 
 @pytest.mark.parametrize("given", [[], ["2"], ["2", "3", "4"]])

@@ -123,6 +123,7 @@ class Attempt:
                 self.scratch,
                 gpus=geometry.gpus > 0 and settings.devices == "physical",
                 setup=settings.setup,
+                container=settings.container,
                 env={**own, **settings.env, link.VARIABLE: address},
                 mpi=settings.mpi if spec.by_mpi else None,
                 held=stack,

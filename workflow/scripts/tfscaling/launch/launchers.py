@@ -16,7 +16,9 @@ from pathlib import Path
 from tfscaling.cluster import process_management
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, gpus_here
 from tfscaling.cluster.slurm_environment import part_of_allocation
+from tfscaling.launch import containers
 from tfscaling.launch.rank_files import rank_log
+from tfscaling.spec.config import Container
 from tfscaling.spec.geometry import Geometry
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -29,8 +31,9 @@ class Request:
     """A request to start `command` once per task of `geometry`.
 
     `jobs` is the number of tasks of each job of the cluster. `setup` are shell lines run first on
-    every rank, `env` is added to the environment, `folder` takes the log of each rank. `mpi`, if
-    they are an MPI job, is the type for srun. `held` keeps what the ranks need until they end.
+    every rank, outside of the `container`. `env` is added to the environment, `folder` takes the
+    log of each rank. `mpi`, if they are an MPI job, is the type for srun. `held` keeps what the
+    ranks need until they end.
     """
 
     command: Sequence[str]
@@ -40,9 +43,15 @@ class Request:
     folder: Path
     gpus: bool
     setup: Sequence[str] = ()
+    container: Container | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     mpi: str | None = None
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def words(self) -> list[str]:
+        """What starts a rank: the command in its container, after the lines of `setup`."""
+        return with_setup(self.setup, containers.inside(self.container, self.command, self.gpus))
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,8 @@ def srun(request: Request) -> list[Command]:
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={rank_log(request.folder, '%t')}",
-        *with_setup(request.setup, request.command),
+        *containers.srun_options(request.container),
+        *request.words,
     )
     return [Command(argv, dict(request.env), request.folder / "srun.log", None)]
 
@@ -99,7 +109,7 @@ def local(request: Request) -> list[Command]:
     for (job, _), address in zip(places, addresses, strict=True):
         cluster[job].append(address)
     # of a single rank there is nothing to share, and what loads a GPU's driver cannot be forked
-    is_fork = shape.tasks > 1 and not (request.gpus or request.setup)
+    is_fork = shape.tasks > 1 and not (request.gpus or request.setup or request.container)
     commands = []
     for rank, (job, index) in enumerate(places):
         task = {"cluster": cluster, "task": {"type": job, "index": index}}
@@ -108,8 +118,8 @@ def local(request: Request) -> list[Command]:
             env[VISIBLE_GPUS] = ",".join(own_gpus.get((job, index), ()))
         if pmi is not None:
             env |= process_management.variables(pmi, rank)
-        argv = tuple(with_setup(request.setup, request.command))
-        commands.append(Command(argv, env, rank_log(request.folder, rank), rank, is_fork))
+        log = rank_log(request.folder, rank)
+        commands.append(Command(tuple(request.words), env, log, rank, is_fork))
     return commands
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfscaling.cluster.gpu_allocation import NvidiaSmiError, listed_gpus
-from tfscaling.launch import slurm_job
+from tfscaling.launch import containers, slurm_job
 from tfscaling.record.rank_report import PACKAGES, HostFacts
 from tfscaling.record.run_record import Environment, PreparedData
+from tfscaling.spec.config import Container
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
 #: Control groups of version 1 have about 2 ** 63 bytes without a limit.
@@ -32,8 +33,9 @@ def describe(
     user_code: dict[str, str],
     dataset: PreparedData | None = None,
     unchecked: tuple[str, ...] = (),
+    container: Container | None = None,
 ) -> Environment:
-    """Host, start, commit of the checkout at `source`, Slurm, checksums of user code, data."""
+    """Host, start, commit of the checkout at `source`, Slurm, checksums of code, data and image."""
     job = slurm_job.describe(os.environ)
     if job is not None:
         job = replace(job, consumed_energy_j=slurm_job.consumed_energy_j(os.environ))
@@ -47,6 +49,7 @@ def describe(
         user_code=user_code,
         dataset=dataset,
         unchecked=unchecked,
+        container_sha256=containers.digest(container),
     )
 
 

@@ -219,6 +219,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Null for a user's program that has its own data."""
     unchecked: tuple[str, ...]
     """What could not be compared with the request; it does not affect `validity`."""
+    container_sha256: Sha256 | None = None
+    """Of the file of the platform's container; of a folder, of the names, sizes and times of its
+    files. Null without a container, or if no path on the launcher's host is the image."""
 
 
 class Validity(Part, frozen=True, kw_only=True):

@@ -446,6 +446,21 @@ class Recipe(Keys, frozen=True, kw_only=True):
         return self.warmup_epochs > 0 or self.decay != "none"
 
 
+class Container(Keys, frozen=True, kw_only=True):
+    """The image in which the ranks of a platform run; launcher and workflow stay outside."""
+
+    image: Line
+    """File or folder of the image, the same on all nodes; for pyxis what `--container-image`
+    takes."""
+    engine: Literal["apptainer", "charliecloud", "pyxis"] = "apptainer"
+    """Starts the image. `pyxis` is a plugin of Slurm and needs `launcher: srun`."""
+    python: Line | None = None
+    """Python inside the image, with the workflow's packages. null takes the workflow's own
+    environment, which is then bound into the image."""
+    binds: tuple[Line, ...] = ()
+    """Further folders, as FOLDER or FOLDER:PLACE. The project's folder is always bound."""
+
+
 class Measured(Keys, frozen=True, kw_only=True):
     """What of a platform can change a measurement: part of a run's parameters."""
 
@@ -466,6 +481,8 @@ class Measured(Keys, frozen=True, kw_only=True):
     """CPUs that a job requests on each node; its tasks share them evenly."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
+    container: Container | None = None
+    """Ranks run in this container; `setup` runs before it is started. null runs them without."""
     env: dict[VariableName, NoZeroByte] = {}
     """Environment variables of the trainer or program."""
 

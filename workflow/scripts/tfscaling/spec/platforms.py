@@ -52,6 +52,11 @@ def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
         yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
     if platform.extra is not None and (rule := extra_problem(platform.extra)):
         yield "extra", rule
+    if platform.container and platform.container.engine == "pyxis" and platform.launcher == "local":
+        yield (
+            "container",
+            "pyxis is a plugin of srun; allowed with `launcher: local`: another engine",
+        )
     if "TF_CONFIG" in platform.env:
         yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
 

@@ -44,7 +44,9 @@ PLACEHOLDERS = (
 #: Placeholder of a recipe that names a dataset: the path of the prepared data.
 DATASET_PLACEHOLDER = "dataset"
 #: The value of a parameter, as JSON has it.
-Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
+Value = (
+    bool | int | float | str | None | list[str | int] | dict[str, ParameterValue | list[str | int]]
+)
 #: Parameter → its value.
 Parameters = Mapping[str, Value]
 
@@ -243,7 +245,8 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
     for key in keys.__struct_fields__:
         value = getattr(keys, key)
         if key not in NO_PARAMETERS and (key in _ALWAYS or value != defaults[key]):
-            values[key] = list(value) if type(value) is tuple else value
+            is_plain = not isinstance(value, (tuple, msgspec.Struct))
+            values[key] = value if is_plain else msgspec.json.decode(msgspec.json.encode(value))
     return values
 
 

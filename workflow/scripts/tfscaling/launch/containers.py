@@ -1,0 +1,73 @@
+"""Ranks in containers: the commands of Apptainer, Charliecloud and pyxis, and an image's digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfscaling.spec.config import Container
+
+#: The checkout with the programs of the ranks.
+_PROJECT = Path(__file__).resolve().parents[4]
+
+
+def inside(container: Container | None, command: Sequence[str], on_gpus: bool) -> list[str]:
+    """`command` as the engine starts it; pyxis takes it as it is, and `srun_options`."""
+    if container is None:
+        return list(command)
+    own = [container.python, *command[1:]] if container.python else list(command)
+    binds = [word for place in _places(container) for word in ("--bind", place)]
+    match container.engine:
+        case "apptainer":
+            gpus = ["--nv"] if on_gpus else []
+            start = ["apptainer", "exec", *gpus, *binds, "--pwd", str(Path.cwd()), container.image]
+        case "charliecloud":
+            start = ["ch-run", *binds, "--cd", str(Path.cwd()), container.image, "--"]
+        case _:
+            start = []
+    return [*start, *own]
+
+
+def srun_options(container: Container | None) -> list[str]:
+    """The options of srun with which pyxis starts ranks in the image."""
+    if container is None or container.engine != "pyxis":
+        return []
+    pairs = [place if ":" in place else f"{place}:{place}" for place in _places(container)]
+    return [
+        f"--container-image={container.image}",
+        f"--container-mounts={','.join(pairs)}",
+        f"--container-workdir={Path.cwd()}",
+    ]
+
+
+def _places(container: Container) -> list[str]:
+    """Folders bound into the image: the project's, the environment's, those of the platform."""
+    own = [str(Path.cwd()), str(_PROJECT)]
+    if container.python is None:
+        own += [sys.prefix, sys.base_prefix]
+    return [*dict.fromkeys([*own, *container.binds])]
+
+
+def digest(container: Container | None) -> str | None:
+    """SHA-256 of the image's file; of a folder, of the names, sizes and times of its files.
+
+    None without a container, or if the image is no path on this host, as one of a registry.
+    """
+    if container is None or not (image := Path(container.image)).exists():
+        return None
+    if image.is_file():
+        with image.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    found = hashlib.sha256()
+    for folder, names, files in os.walk(image):
+        names.sort()
+        for name in sorted([*names, *files]):
+            path = Path(folder, name)
+            status = path.lstat()
+            is_folder = path.is_dir() and not path.is_symlink()
+            facts = () if is_folder else (status.st_size, status.st_mtime_ns)
+            found.update(f"{path.relative_to(image)}\0{facts}\n".encode(errors="surrogateescape"))
+    return found.hexdigest()
