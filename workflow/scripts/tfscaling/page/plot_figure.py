@@ -345,7 +345,7 @@ def plain(value: float) -> str:
 
 
 def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
-    """Make an axis logarithmic with plain labels; `room` is the share left empty below."""
+    """Make an axis logarithmic, and say so; `room` is the share left empty below."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     getattr(axes, f"set_{which}scale")("log")
@@ -354,7 +354,9 @@ def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
         low, high = low / 1.5, high * 1.5
     getattr(axes, f"set_{which}lim")(low * (low / high) ** room, high)
     axis = getattr(axes, f"{which}axis")
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_label_text(f"{axis.get_label_text()}, log scale")
+    digits = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    axis.set_major_locator(LogLocator(subs=digits))
     axis.set_major_formatter(lambda value, _: plain(value))
     axis.set_minor_locator(NullLocator())
 

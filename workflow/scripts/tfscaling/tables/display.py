@@ -214,7 +214,10 @@ def devices(row: Cells) -> str:
 def axis_text(axis: str, point: Cells) -> str:
     """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
     value = point[axis]
-    if axis in ("platform", "model", "strategy", "recipe"):
+    if axis == "platform":
+        title = point["platform_title" if "platform_title" in point else axis]
+        return str(title if isinstance(title, str) and title else value)
+    if axis in ("model", "strategy", "recipe"):
         return str(value)
     if axis == GPUS:
         return devices(point) + " per node" * (int(value) > 0)
@@ -231,7 +234,7 @@ def varying(rows: Sequence[Cells]) -> list[str]:
 
 
 def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
-    """`4 nodes with 2 GPUs each on aws-p3 (weak)`: a platform by its name in the configuration.
+    """`4 nodes with 2 GPUs each on AWS p3 (weak)`, with a platform's title.
 
     Other axes are named if they `vary`.
     """
@@ -240,7 +243,7 @@ def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
         each = f" with {devices(row)}" + " each" * (row["nodes"] > 1)
     elif GPUS in vary:
         each = f" with {CPU} only"
-    on = f" on {row['platform']}" if "platform" in vary else ""
+    on = f" on {axis_text('platform', row)}" if "platform" in vary else ""
     more = [axis_text(axis, row) for axis in vary if axis not in ("platform", GPUS)]
     return axis_text("nodes", row) + each + on + (f" ({', '.join(more)})" if more else "")
 
