@@ -44,7 +44,7 @@ def srun_options(container: Container | None) -> list[str]:
 
 
 def _places(container: Container) -> list[str]:
-    """Folders bound into the image: the project's, the environment's, those of the platform."""
+    """Folders bound into the image: project, workflow, environment, and the container's `binds`."""
     own = [str(Path.cwd()), str(_PROJECT)]
     if container.python is None:
         own += [sys.prefix, sys.base_prefix]
