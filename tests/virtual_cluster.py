@@ -67,6 +67,11 @@ class Cluster:
 
         wait_for(answers, "the controller to answer")
 
+    def revive_controller(self) -> None:
+        """Start the controller if it has crashed, as systemd does: slurmctld 22.05 can."""
+        if not self._controller_runs():
+            self.start_controller()
+
     def _controller_runs(self) -> bool:
         listed = self.tool("exec", "controller", "ps", "-eo", "comm", "--no-headers")
         return "slurmctld" in listed.split()

@@ -253,12 +253,14 @@ class Soak:
     def _start_requeued(self) -> None:
         """Slurm lets a job that it has requeued wait for two minutes, which shows nothing more."""
         words = ("--noheader", "--states=PENDING", "--format=%i %r")
-        with contextlib.suppress(subprocess.CalledProcessError):  # the controller is away
+        try:
             for line in self.cluster.run("squeue", *words).splitlines():
                 if line.endswith(" BeginTime"):
                     self.cluster.run(
                         "scontrol", "update", f"JobId={line.split()[0]}", "StartTime=now"
                     )
+        except subprocess.CalledProcessError:  # the controller is away
+            self.cluster.revive_controller()
 
     def _happen(self, fault: str, host: str) -> None:
         if fault == "full":

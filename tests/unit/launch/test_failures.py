@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import rank_events, write_events
-from tfscaling.launch import failures, slurm_job
+from tfscaling.launch import failures, provenance, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
 from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
@@ -203,21 +204,43 @@ def test_ranks_that_a_rendezvous_lacks_are_named(
 
 
 @pytest.mark.parametrize(
-    ("message", "exit_code", "before", "kind"),
+    ("message", "exit_code", "before", "host", "kind"),
     [
-        ("Out Of Memory (on node2)", None, 0, "out_of_memory"),
-        ("killed by SIGKILL", -9, 0, "out_of_memory"),
-        ("killed by SIGKILL", -9, 3, "rank_died"),
-        ("killed by SIGSEGV", -11, 0, "rank_died"),
-        ("Killed (on node2)", None, 0, "rank_died"),
+        ("Out Of Memory (on node2)", None, 0, "", "out_of_memory"),
+        ("killed by SIGKILL", -9, 2, "", "out_of_memory"),
+        ("killed by SIGKILL", -9, 3, "", "rank_died"),
+        ("killed by SIGKILL", -9, 2, "another", "rank_died"),
+        ("killed by SIGSEGV", -11, 2, "", "rank_died"),
+        ("Killed (on node2)", None, 2, "", "rank_died"),
     ],
 )
 def test_a_rank_that_had_no_memory_is_named(
-    message: str, exit_code: int | None, before: int, kind: str
+    message: str, exit_code: int | None, before: int, host: str, kind: str, tmp_path: Path
 ) -> None:
+    """By the counter of the rank's control group, on the host of the rank."""
+    counter = tmp_path / "memory.oom_control"
+    counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    start = {"event": "start", "host": host or socket.gethostname()}
+    start |= {"oom_counter": str(counter), "oom_kills": before}
     cause = Cause(kind="rank_died", message=message, rank=1, exit_code=exit_code)
-    assert failures.without_memory(cause, before, kills=lambda: 3).kind == kind
-    assert failures.without_memory(cause, before, kills=lambda: 3).rank == 1
+    found = failures.without_memory(cause, [start])
+    assert (found.kind, found.rank) == (kind, 1)
+
+
+def test_the_own_control_group_counts_the_processes_without_memory(tmp_path: Path) -> None:
+    """What the kernel ends in other groups of the machine is not counted."""
+    proc, sys = tmp_path / "proc", tmp_path / "sys"
+    (proc / "self").mkdir(parents=True)
+    (proc / "vmstat").write_text("oom_kill 9\n")
+    (proc / "self/cgroup").write_text("0::/job\n")
+    assert provenance.oom_counter(proc, sys) == proc / "vmstat"
+    group = sys / "fs/cgroup/job"
+    group.mkdir(parents=True)
+    (group / "memory.events").write_text("oom 3\noom_kill 2\noom_group_kill 0\n")
+    assert provenance.oom_kills(provenance.oom_counter(proc, sys)) == 2
+    (group / "memory.events").rename(group / "memory.oom_control")
+    assert provenance.oom_kills(provenance.oom_counter(proc, sys)) == 2
+    assert provenance.oom_kills(tmp_path / "missing") == 0
 
 
 @pytest.mark.parametrize(
@@ -234,7 +257,7 @@ def test_a_rank_that_had_no_memory_is_named(
     ],
 )  # fmt: skip
 def test_a_gpu_without_memory_is_named(kind: Kind, message: str, found: str) -> None:
-    assert failures.without_memory(Cause(kind=kind, message=message, rank=1), 0).kind == found
+    assert failures.without_memory(Cause(kind=kind, message=message, rank=1)).kind == found
 
 
 BEGUN, IMPORTED = {"start": 1.0}, {"start": 1.0, "imported": 2.0}

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
@@ -271,25 +272,12 @@ def exit_text(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
-    """How many processes of this machine its kernel has ended for want of memory so far."""
-    try:
-        found = re.search(r"^oom_kill (\d+)$", vmstat.read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(found[1]) if found else 0
-
-
 def without_memory(
-    cause: Cause,
-    kills_before: int,
-    slurms_words: Iterable[str] = (),
-    kills: Callable[[], int] = oom_kills,
+    cause: Cause, of_rank: Sequence[Event] = (), slurms_words: Iterable[str] = ()
 ) -> Cause:
     """The cause, `out_of_memory` if a rank or program was ended for want of memory, or had none.
 
-    `kills_before` is what `kills` returned when the ranks were started, `slurms_words` are lines
-    that Slurm has written about them.
+    `of_rank` are the events of the rank, `slurms_words` lines that Slurm has written about ranks.
     """
     has_failed = cause.kind in ("rank_failed", "program_failed")
     if has_failed and _NO_DEVICE_MEMORY.search(cause.message):
@@ -301,8 +289,11 @@ def without_memory(
         if _NO_MEMORY.search(words):
             message = cause.message if words == cause.message else f"{cause.message}: {words}"
             return replace(cause, kind="out_of_memory", message=message)
-    if (killed or cause.exit_code == -signal.SIGKILL) and kills() > kills_before:
-        message = f"{cause.message}: the kernel of this machine had no memory left"
+    start = next((event for event in of_rank if event["event"] == "start"), {})
+    is_here = start.get("host") == socket.gethostname() and "oom_counter" in start
+    was_killed = is_here and (killed or cause.exit_code == -signal.SIGKILL)
+    if was_killed and provenance.oom_kills(Path(start["oom_counter"])) > start["oom_kills"]:
+        message = f"{cause.message}: the kernel had no memory left for it"
         return replace(cause, kind="out_of_memory", message=message)
     return cause
 

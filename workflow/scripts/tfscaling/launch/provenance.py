@@ -158,6 +158,22 @@ def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
     return min((limit / 1e9 for limit in limits if limit < _NO_LIMIT), default=None)
 
 
+def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
+    """The file that counts the processes of this process's control group without memory.
+
+    The kernel has ended them. Without a control group it counts those of the machine.
+    """
+    group = next(_control_groups("memory", proc, sys), None)
+    files = [group / name for name in ("memory.events", "memory.oom_control")] if group else []
+    return next((file for file in files if file.exists()), proc / "vmstat")
+
+
+def oom_kills(counter: Path) -> int:
+    """The number in such a file; 0 if it cannot be read."""
+    found = re.search(r"^oom_kill (\d+)$", _text(counter) or "", re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
 def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
     """The folders of this process's control group and of all above it, in versions 1 and 2.
 

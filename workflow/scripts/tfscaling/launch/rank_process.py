@@ -151,6 +151,8 @@ def process(
     context = RankContext(cluster, folder, events, clock.at(started_s), given, launcher)
     off = {} if offset is None else dataclasses.asdict(offset)
     details = {"host": context.host, "pid": os.getpid(), "job": cluster.job}
+    counter = provenance.oom_counter()
+    details |= {"oom_counter": str(counter), "oom_kills": provenance.oom_kills(counter)}
     if step := step_id(os.environ):
         details["step"] = step
     # a warning before a time limit: whoever writes checkpoints takes it in another way

@@ -63,7 +63,7 @@ class Supervisor:
         self.commands, self.signs, self.stall_timeout_s = commands, signs, stall_timeout_s
         self.folder = signs.folder
         self.grace_s = grace_s
-        self._ranks, self._oom_kills = ranks, failures.oom_kills()
+        self._ranks = ranks
         #: The log of srun, if it starts the ranks.
         self._srun_log = commands[0].log if commands[0].rank is None else None
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -226,7 +226,8 @@ class Supervisor:
         srun = slurm_job.srun_errors(self._srun_log) if self._srun_log else {}
         cause = failures.find_cause(self.folder, self._exits(), srun, silent)
         words = slurm_job.words(self._srun_log)
-        return failures.without_memory(cause, self._oom_kills, words)
+        own = [] if cause.rank is None else self.signs.events.get(cause.rank, [])
+        return failures.without_memory(cause, own, words)
 
 
 def _may_be_of_a_signal(cause: Cause | None) -> bool:
