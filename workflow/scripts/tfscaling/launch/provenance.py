@@ -161,7 +161,7 @@ def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
 def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
     """The file that counts the processes of this process's control group without memory.
 
-    The kernel has ended them. Without a control group it counts those of the machine.
+    The kernel has ended them. Without a control group, it counts the processes of the machine.
     """
     group = next(_control_groups("memory", proc, sys), None)
     files = [group / name for name in ("memory.events", "memory.oom_control")] if group else []
