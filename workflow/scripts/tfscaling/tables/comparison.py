@@ -354,8 +354,7 @@ def _baselines(rows: Sequence[PointRow]) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for row in rows:
         if row.baseline is not None:
-            at = axis_text("platform", row)
-            series = f"{at}, {row.model}, {row.strategy}, recipe {row.recipe}"
+            series = f"{row.platform}, {row.model}, {row.strategy}, recipe {row.recipe}"
             time_s = row.baseline_execution_time_s
             named = f"{series}: relative to {row.baseline}"
             found.setdefault(named, time_s if is_known(time_s) else None)
