@@ -87,8 +87,6 @@ def cell(name: str, row: Cells) -> str:
     """
     if name == "devices":
         return devices(row)
-    if name == "platform":
-        return one_line(axis_text(name, row))
     value = row[name]
     if name == PROJECTED and is_known(value):
         return Number(f"{value:,.0f} of {row['projected_to_steps']:,.0f}", value)
