@@ -65,9 +65,9 @@ test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an 
 part-%:
 	@$(MAKE) $* && touch .pytest_cache/$*.passed
 
-# on this machine alone; four at a time, because many tests wait
+# on this machine alone; three at a time, because many tests wait
 test-here:
-	$(PYTEST) --numprocesses 4 tests/workflow tests/unit
+	$(PYTEST) --numprocesses 3 tests/workflow tests/unit
 
 # on virtual Slurm clusters; jobs wait for the scheduler most of the time. Each test is printed, also
 # the one that is running when a limit ends all

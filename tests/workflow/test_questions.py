@@ -44,9 +44,9 @@ def asked(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_the_right_configuration_is_named(asked: Project, overlay: str) -> None:
     study, goal, recipe, nodes = ANSWERS[overlay]
     rows = asked.table(f"results/{study}/details/conclusions/decision.csv")
-    (chosen,) = [row for row in rows if row["goal"] == goal and row["recipe"] == recipe]
-    if _kept_the_pace(asked, study) or chosen["support"] == "supported":
-        assert (float(chosen["nodes"]), chosen["support"]) == (nodes, "supported")
+    chosen = [row for row in rows if row["goal"] == goal and row["recipe"] == recipe]
+    supported = [float(row["nodes"]) for row in chosen if row["support"] == "supported"]
+    assert supported == [nodes] or (supported == [] and not _kept_the_pace(asked, study))
 
 
 def _kept_the_pace(asked: Project, study: str) -> bool:
