@@ -15,7 +15,7 @@ import numpy as np  # noqa: E402  # its import is a part of LOAD_S
 
 import observe  # noqa: E402
 
-LOAD_S, STEP_S, EXAMPLE_S, EXCHANGE_S = 3.0, 0.03, 0.0024, 0.16
+LOAD_S, STEP_S, EXAMPLE_S, EXCHANGE_S = 4.0, 0.03, 0.003, 0.2
 RATE = {"float32": 1, "float16": 2}
 
 

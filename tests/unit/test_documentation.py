@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import documents
+import pandas as pd
 import pytest
 import stages
 import yaml
@@ -247,6 +248,18 @@ def test_the_citation_has_the_newest_version() -> None:
     (version,) = re.findall(r"^version: (.*)$", (REPOSITORY / "CITATION.cff").read_text(), re.M)
     versions = re.findall(r"^## ([\d.]+)", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)
     assert version == versions[0]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/worked-example.md"])
+def test_a_search_saves_what_the_pages_state(page: str, tmp_path: Path) -> None:
+    """Replayed on the kept runs of the worked example, whose fastest configuration it names."""
+    screenshots.make(screenshots.EXAMPLES["search"], tmp_path)
+    found = pd.read_csv(tmp_path / "details/conclusions/search.csv")
+    (answer,) = found[found["place"] == "the answer"].itertuples()
+    assert (answer.platform, answer.nodes, answer.is_decided) == ("virtual-cpu", 1, True)
+    saved = 1 - found["node_hours"].sum() / found["full_node_hours"].sum()
+    stated = (REPOSITORY / page).read_text()
+    assert f"needs {found['runs'].sum()}" in stated and f"{100 * saved:.0f} % fewer" in stated
 
 
 def test_the_pandas_of_the_how_to_reads_the_tables(

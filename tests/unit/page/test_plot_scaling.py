@@ -36,7 +36,7 @@ def test_execution_times_are_drawn_over_the_nodes_with_the_ideal_of_the_first() 
     assert axes.get_xscale() == axes.get_yscale() == "log"
     assert points_of(figure)["cluster"] == [(2, 40.0), (4, 20.0)]
     assert thin_lines(axes) == [[(2, 40.0), (4, 20.0)]]
-    assert "(s)" in axes.get_ylabel()
+    assert "(s)" in axes.get_ylabel() and "log" in axes.get_ylabel()
     assert [text.get_text() for text in axes.get_xticklabels()] == ["2", "4"]
 
 

@@ -177,3 +177,12 @@ def test_a_cluster_without_any_run_is_refused(
         platforms.check_cluster(config)
     assert f': cluster: "{chosen}" is not allowed; ' in str(caught.value)
     assert rule in str(caught.value)
+
+
+def test_pyxis_needs_srun() -> None:
+    container = {"image": "tensorflow", "engine": "pyxis"}
+    assert platform(container=container).container is not None
+    local = valid_config((("platforms", "laptop", "container"), container))
+    with pytest.raises(ConfigError) as caught:
+        platforms.check(local.platforms)
+    assert "platforms.laptop.container.engine" in str(caught.value)

@@ -159,9 +159,9 @@ def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
 
 
 def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
-    """The file that counts the processes of this process's control group without memory.
+    """The file with the number of processes that the kernel has killed for lack of memory.
 
-    The kernel has ended them. Without a control group, it counts the processes of the machine.
+    It counts in this process's control group, or on the machine if the group has no counter.
     """
     group = next(_control_groups("memory", proc, sys), None)
     files = [group / name for name in ("memory.events", "memory.oom_control")] if group else []

@@ -345,7 +345,10 @@ def plain(value: float) -> str:
 
 
 def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
-    """Make an axis logarithmic, and say so; `room` is the share left empty below."""
+    """Make an axis logarithmic with plain numbers, and label it so.
+
+    `room` is the share left empty below.
+    """
     from matplotlib.ticker import LogLocator, NullLocator
 
     getattr(axes, f"set_{which}scale")("log")

@@ -32,6 +32,10 @@ PRICE_KEYS = ("price_date", "price_source")
 def check(platforms: Mapping[str, Platform]) -> None:
     """Raise NotAllowed for the first key that means nothing alone or with the other keys."""
     for name, platform in platforms.items():
+        container = platform.container
+        if container and container.engine == "pyxis" and platform.launcher == "local":
+            rule = "a plugin of srun; allowed with `launcher: local`: apptainer, charliecloud"
+            raise NotAllowed(["platforms", name, "container", "engine"], "pyxis", rule)
         for key, rule in _refusals(platform):
             raise NotAllowed(["platforms", name, key], getattr(platform, key), rule)
 
@@ -52,11 +56,6 @@ def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
         yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
     if platform.extra is not None and (rule := extra_problem(platform.extra)):
         yield "extra", rule
-    if platform.container and platform.container.engine == "pyxis" and platform.launcher == "local":
-        yield (
-            "container",
-            "pyxis is a plugin of srun; allowed with `launcher: local`: another engine",
-        )
     if "TF_CONFIG" in platform.env:
         yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
 
