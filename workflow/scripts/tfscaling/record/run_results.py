@@ -610,8 +610,24 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     said = [w for report in trained(reports) for w in report.warnings]
     if of_programs(reports):
         said = _program_warnings(spec, reports)
-    clock = without_clock(reports)
-    return (*dict.fromkeys(said), *([] if clock is None else [clock]))
+    clock, spanning = without_clock(reports), spanning_sockets(reports)
+    return (*dict.fromkeys(said), *filter(None, (clock, spanning)))
+
+
+def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
+    """A warning of the ranks whose CPUs would fit into one socket and are in several."""
+    found = [
+        (report.rank, report.cpu_list)
+        for report, facts in ((report, report.host_facts) for report in reports)
+        if len(report.sockets) > 1
+        and report.cpus * (facts.sockets or 1) <= (facts.cpus_online or 0)
+    ]
+    if not found:
+        return None
+    return (
+        f"{len(found)} of {len(reports)} ranks, such as rank {found[0][0]} (CPUs {found[0][1]}), "
+        "run on several sockets though one has enough CPUs: see `cpu_bind`."
+    )
 
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
