@@ -118,9 +118,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     cpu_list: str | None = None
     """Their numbers, as the kernel lists them."""
     numa_nodes: tuple[int, ...] = ()
-    """Those of these CPUs."""
+    """NUMA nodes of these CPUs."""
     sockets: tuple[int, ...] = ()
-    """Likewise."""
+    """Sockets of these CPUs."""
     topology: str | None = None
     """Slurm's `SLURM_TOPOLOGY_ADDR`: the switches above the node, and the node."""
     cluster_hash: str
