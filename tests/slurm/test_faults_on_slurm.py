@@ -357,6 +357,9 @@ def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[See
             thread.join()
             (seen.code,) = codes
             yield seen
+        except AssertionError as error:
+            error.add_note(faulty.run("squeue") + faulty.run("sinfo", "--long", "--Node"))
+            raise
         finally:
             faulty.run("scancel", *(launch.job for launch in launches))
             thread.join()
