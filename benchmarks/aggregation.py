@@ -129,7 +129,7 @@ def ratio(own: Sequence[float], others: Sequence[float]) -> tuple[float, float, 
 
 
 def make(folder: Path, runs: int) -> None:
-    """Write a study of this many runs or a few more, and a record of each."""
+    """Write a study of about this many runs, and a record of each."""
     import generator
     import msgspec
     from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
@@ -138,9 +138,10 @@ def make(folder: Path, runs: int) -> None:
     from tfscaling.train.models import MODELS
     from tfscaling.train.strategies import STRATEGIES
 
-    nodes = -(-runs // (2 * 5 * 5 * REPEATS))
+    nodes = min(34, -(-runs // (2 * 5 * 5 * REPEATS)))
+    of_recipe = 2 * 5 * nodes * REPEATS
     recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 8}
-    recipes = {f"recipe{number}": recipe for number in range(5)}
+    recipes = {f"recipe{number}": recipe for number in range(max(5, runs // of_recipe))}
     platform = {"launcher": "srun", "nodes_max": nodes, "cpus_per_node": 8, "gpus_per_node_max": 4}
     block = {
         "platform": ["a", "b"],
@@ -214,7 +215,7 @@ def main() -> None:
         run([sys.executable, str(SCRIPTS / "tfscaling"), "report", "--study", "study"], folder)
         page_mb = (folder / "study/report.html").stat().st_size / 1e6
     print(f"{len(runs)} runs, {len(points)} configurations, page of {page_mb:.2f} MB")
-    if any(row["status"] != "ok" for row in runs + points) or len(runs) < args.runs:
+    if any(row["status"] != "ok" for row in runs + points) or len(runs) < 0.99 * args.runs:
         sys.exit("not all runs are in the tables")
     floor_s = median(floors)
     used = report("program", rounds[0], floor_s)
