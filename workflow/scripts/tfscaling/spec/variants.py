@@ -41,8 +41,8 @@ def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
     return variants
 
 
-def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, Point]:
-    """Point of a batch of doublings → the point that differs by its next smaller batch.
+def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, str]:
+    """Point of a batch of doublings → folder of the point with the next smaller batch.
 
     `doubled` are the recipes with doublings, by their names.
     """
@@ -54,7 +54,7 @@ def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Poin
             place = msgspec.structs.replace(point, recipe=of_all_sizes)
             alike.setdefault(place, {})[size] = point
     return {
-        larger: point
+        larger: point.path
         for sizes in alike.values()
         for point, larger in itertools.pairwise(sizes[size] for size in sorted(sizes))
     }

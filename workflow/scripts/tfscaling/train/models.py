@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tfscaling.spec import user_code
+from tfscaling.spec.registries import Model
 from tfscaling.spec.user_code import NOTHING, Given
 from tfscaling.train import user_model
-
-
-@dataclass(frozen=True)
-class Model:
-    """A classifier: `build()` returns a Keras model from images to logits.
-
-    `dataset` names the dataset, or its function, that it trains on unless the recipe says another;
-    None leaves it to the recipe.
-    """
-
-    description: str
-    dataset: str | None
-    build: Callable[[], Any]
-    #: (height, width) or (height, width, channels); None if it is not known.
-    image_shape: tuple[int, ...] | None = None
 
 
 def _mnist_cnn() -> Any:

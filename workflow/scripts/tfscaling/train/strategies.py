@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from tfscaling.cluster import resolver
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpu_variables
 from tfscaling.launch.failures import WAYS_OUT
 from tfscaling.spec.config import MPI_STRATEGY, OWN_STRATEGY
-from tfscaling.spec.geometry import Geometry
+from tfscaling.spec.registries import Strategy
 from tfscaling.train import keras_internals
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import strategy as mpi_strategy
@@ -118,50 +117,6 @@ def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) 
         f"GPUs requested for this task: {requested}; GPUs that TensorFlow sees: {seen}; "
         f"{variables}.{WAYS_OUT if seen == 0 else ''}"
     )
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """A distribution strategy: what it needs and how it is made.
-
-    `build(devices, communication)` returns the `tf.distribute.Strategy` over this rank's `devices`
-    ("CPU:0", "GPU:1", ...), by the recipe's `communication`; `TF_CONFIG` is set by then.
-    """
-
-    description: str
-    build: Callable[[Sequence[str], str], Any]
-    one_task_only: bool = False
-    one_device_only: bool = False
-    #: A coordinator drives parameter servers and workers; only workers train.
-    coordinated: bool = False
-    #: One update from the gradients of all workers, as far as is known.
-    synchronous: bool = True
-    #: What a rank calls after its work, when all others do.
-    end: Callable[[], None] = lambda: None
-
-    def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
-        """Number of tasks of each job; ranks go to the jobs in the order of their names."""
-        if not self.coordinated:
-            return {"worker": geometry.tasks}
-        workers = geometry.tasks - 1 - parameter_servers
-        return {"chief": 1, "ps": parameter_servers, "worker": workers}
-
-    def replicas(self, geometry: Geometry, parameter_servers: int) -> int:
-        """One replica per device of a worker; without GPUs a worker is one replica on its CPU."""
-        return self.jobs(geometry, parameter_servers)["worker"] * max(1, geometry.gpus_per_task)
-
-    def refusal(self, geometry: Geometry, parameter_servers: int) -> str | None:
-        """Why this geometry is impossible, or None."""
-        if self.jobs(geometry, parameter_servers)["worker"] < 1:
-            return (
-                f"the strategy needs tasks for a coordinator, {parameter_servers} "
-                f"parameter servers and a worker, not {geometry.tasks}"
-            )
-        if self.one_task_only and geometry.tasks > 1:
-            return f"the strategy runs one task, not {geometry.tasks}"
-        if self.one_device_only and geometry.gpus_per_task > 1:
-            return f"the strategy uses one device, not {geometry.gpus_per_task}"
-        return None
 
 
 class _Step(threading.local):
