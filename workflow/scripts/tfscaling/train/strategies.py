@@ -6,9 +6,9 @@ TensorFlow is imported inside functions only.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from tfscaling.cluster import resolver
@@ -70,7 +70,9 @@ def gpu_names() -> list[str | None]:
 
 def in_use(strategy: Any) -> list[str]:
     """The devices of this rank's replicas, of those that TensorFlow has: ["GPU:0", "GPU:1"]."""
-    present = {_short(device.name) for device in _all()}
+    import tensorflow as tf
+
+    present = {_short(device.name) for device in tf.config.list_logical_devices()}
     used = [_short(name) for name in strategy.extended.worker_devices]
     return [name for name in used if name in present]
 
@@ -80,7 +82,7 @@ def of_workers() -> tuple[tuple[str, ...], ...]:
     import tensorflow as tf
 
     found: dict[int, list[str]] = {}
-    for device in _all():
+    for device in tf.config.list_logical_devices():
         spec = tf.DeviceSpec.from_string(device.name)
         if spec.job == "worker":
             found.setdefault(spec.task, []).append(_short(device.name))
@@ -90,24 +92,11 @@ def of_workers() -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _all() -> list[Any]:
-    import tensorflow as tf
-
-    return list(tf.config.list_logical_devices())
-
-
 def _short(name: str) -> str:
     import tensorflow as tf
 
     spec = tf.DeviceSpec.from_string(name)
     return f"{spec.device_type}:{spec.device_index}"
-
-
-def set_precision(precision: str) -> None:
-    """Compute in this Keras dtype policy; the variables stay float32."""
-    import keras
-
-    keras.mixed_precision.set_dtype_policy(precision)
 
 
 def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
@@ -119,11 +108,7 @@ def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) 
     )
 
 
-class _Step(threading.local):
-    is_alone = False
-
-
-_STEP = _Step()
+_IS_ALONE = ContextVar("is_alone", default=False)
 
 
 @contextmanager
@@ -132,11 +117,11 @@ def alone() -> Iterator[None]:
 
     Keras divides a loss by the strategy's number of replicas.
     """
-    _STEP.is_alone, before = True, _STEP.is_alone
+    before = _IS_ALONE.set(True)
     try:
         yield
     finally:
-        _STEP.is_alone = before
+        _IS_ALONE.reset(before)
 
 
 def hiding_replicas(base: Any) -> Any:
@@ -145,7 +130,7 @@ def hiding_replicas(base: Any) -> Any:
     class Hiding(base):  # type: ignore[misc]
         @property
         def num_replicas_in_sync(self) -> int:
-            return 1 if _STEP.is_alone else int(super().num_replicas_in_sync)
+            return 1 if _IS_ALONE.get() else int(super().num_replicas_in_sync)
 
     Hiding.__name__ = base.__name__
     return Hiding
