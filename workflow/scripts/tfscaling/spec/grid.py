@@ -45,10 +45,7 @@ from tfscaling.spec.run_spec import Point, RunSpec
 
 
 def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
-    """The runs repeat by repeat, each repeat shuffled; the same `seed` gives the same order.
-
-    The order depends on the runs and the seed only, not on how `runs` are sorted.
-    """
+    """The runs repeat by repeat, each repeat shuffled by `seed`, however `runs` are sorted."""
     ordered: list[PlannedRun] = []
     for repeat in sorted({run.spec.repeat for run in runs}):
         block = [run for run in runs if run.spec.repeat == repeat]
@@ -161,7 +158,7 @@ def _repeated(spec: RunSpec, config: Config, repeats: int, first: int) -> Iterat
             extra_repeat=repeat > first,
             whole_epochs=config.question.whole_epochs(spec.recipe),
             usd_per_node_hour=platform.price_usd(spec.point.gpus_per_node),
-            peak_tflops=platform.peak_at(spec.recipe.precision_of_products),
+            peak_tflops=platform.peak_of(spec.recipe),
             usd_per_kwh=platform.usd_per_kwh,
             kg_co2_per_kwh=platform.kg_co2_per_kwh,
         )
@@ -252,10 +249,7 @@ def _spec(point: Point, recipe: Recipe, config: Config, registries: Registries) 
 
 
 def _check_examples(global_batch: int, dataset: str, recipe: Recipe, examples: int | None) -> None:
-    """Raise _ImpossibleError for a global batch larger than the examples that it is trained on.
-
-    `examples` is the number of the dataset's training examples, None if it is not known.
-    """
+    """Raise _ImpossibleError for a global batch of more than the examples, None if not known."""
     available: dict[str, int] = {}
     if examples is not None:
         held_out, less = recipe.validation_examples or 0, ""
