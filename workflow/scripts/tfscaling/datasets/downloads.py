@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -21,23 +21,22 @@ _PROGRAM_TIMEOUT_S = 900
 _HOST_TIMEOUT_S = (10, 60)
 
 
-def files(base: str, sha256: Mapping[str, str], subfolder: str = "") -> Source:
-    """The files `base`/NAME of the web, each with the SHA-256 in `sha256[NAME]`.
+def file(url: str, sha256: str, subfolder: str = "") -> Source:
+    """The file of the web with this checksum.
 
-    Archives (.tar.gz) are unpacked, and `subfolder` is the folder inside.
+    An archive (.tar.gz) is unpacked, and `subfolder` is the folder inside.
     """
 
     @contextmanager
     def download() -> Iterator[Path]:
         import pooch
 
+        name, unpack = url.rpartition("/")[2], None
         downloader = pooch.HTTPDownloader(timeout=_HOST_TIMEOUT_S, chunk_size=1 << 20)
         with tempfile.TemporaryDirectory() as folder:
-            for name, checksum in sha256.items():
-                unpack = pooch.Untar(extract_dir=folder) if name.endswith(".tar.gz") else None
-                pooch.retrieve(
-                    f"{base}/{name}", checksum, name, folder, unpack, downloader=downloader
-                )
+            if name.endswith(".tar.gz"):
+                unpack = pooch.Untar(extract_dir=folder)
+            pooch.retrieve(url, sha256, name, folder, unpack, downloader=downloader)
             yield Path(folder) / subfolder
 
     return download

@@ -55,10 +55,7 @@ def data(
     train_examples: int = TRAIN_EXAMPLES,
     test_examples: int = TEST_EXAMPLES,
 ) -> tuple[Any, Any]:
-    """This worker's files: (train, test) of images float32 (224, 224, 3) and labels int32.
-
-    `context` is a `catalogue.PipelineContext`.
-    """
+    """This worker's files: (train, test) of images float32 (224, 224, 3) and labels int32."""
     import tensorflow as tf
 
     del train_examples, test_examples  # `prepare` has written this many

@@ -48,7 +48,6 @@ class Candidate:
 
     @property
     def number(self) -> int:
-        """The number of its runs."""
         return sum(run is not None for run in self.runs)
 
     def blocks(self, runs: int) -> list[int]:
@@ -60,9 +59,10 @@ class Candidate:
         had = len(self.runs)
         return [n for n in self.blocks(runs) if n >= had or self.runs[n] is None]
 
-    def cannot_run(self, runs: int) -> bool:
-        """Whether one of its first `runs` runs is missing and failed too often."""
-        return not self.failed_blocks.isdisjoint(self.lacks(runs))
+    def made(self, runs: int) -> list[Run]:
+        """The existing runs among its first `runs`."""
+        own = [self.runs[n] for n in self.blocks(runs) if n < len(self.runs)]
+        return [run for run in own if run is not None]
 
 
 class Reason(StrEnum):
@@ -121,7 +121,6 @@ class Trial:
 
     @property
     def holds(self) -> bool:
-        """Whether the measured value is within the interval."""
         return self.low <= self.measured <= self.high
 
 
@@ -154,7 +153,6 @@ class Decision:
 
     @property
     def survivors(self) -> tuple[str, ...]:
-        """The candidates that are not excluded."""
         return tuple(name for name, each in self.standings.items() if each.reason is None)
 
     @property
@@ -300,14 +298,12 @@ class _Search:
         """Take the next runs of candidates. False, and nothing is taken, while one is missing."""
         needed = {n: int(self.used[n]) + runs for n, runs in Counter(due).items()}
         own = self.series
-        lost = [n for n, runs in needed.items() if own[n].cannot_run(runs)]
+        lost = [n for n, runs in needed.items() if own[n].failed_blocks & {*own[n].lacks(runs)}]
         if any(own[n].lacks(runs) for n, runs in needed.items() if n not in lost):
             return False
         for n, runs in needed.items():
-            for block in own[n].blocks(runs)[self.used[n] :]:
-                run = own[n].runs[block] if block < len(own[n].runs) else None
-                if run is not None:
-                    self._add(n, run)
+            for run in own[n].made(runs)[len(own[n].made(int(self.used[n]))) :]:
+                self._add(n, run)
             self.used[n] = runs
         self.is_projected[[n - self.count for n in lost if n >= self.count]] = False
         self.gone |= dict.fromkeys((n for n in lost if n < self.count), Reason.DOES_NOT_RUN)
@@ -345,7 +341,8 @@ class _Search:
         self.best = best = int(min(leaders, key=lambda n: sure[n]))
         self.gaps = fit.mean - fit.mean[best]
         self.tails = self._tails(self.near)
-        self.is_smooth = self.is_smooth and not self._is_refuted(fit)
+        is_refuted = fit.misses > MISSES_MAX or int((fit.errors > ODD).sum()) >= ODD_MAX
+        self.is_smooth = self.is_smooth and not is_refuted
         gates = self._gates(fit)
         failed = [n for n, why in self.gone.items() if why in FAILED and self.seen[n]]
         self.unresolved = [n for n in failed if gates[n] or self.tails[n] > self._least]
@@ -427,11 +424,7 @@ class _Search:
         """
         runs_max = self.search.repeats_max
         for n, own in enumerate(self.candidates if self.limits else ()):
-            runs = [
-                own.runs[block] or {}
-                for block in own.blocks(int(self.used[n]))
-                if block < len(own.runs)
-            ]
+            runs = own.made(int(self.used[n]))
             known = {
                 name: [run[name] for run in runs if not math.isnan(run.get(name, math.nan))]
                 for name in self.limits
@@ -471,10 +464,6 @@ class _Search:
         gates[self.best] = False
         may_run = self.used[: self.count] < self.search.repeats_max
         return np.asarray(gates & (may_run | (self.seen == 0)))
-
-    def _is_refuted(self, fit: Fit) -> bool:
-        """Whether the runs contradict smooth lines."""
-        return fit.misses > MISSES_MAX or int((fit.errors > ODD).sum()) >= ODD_MAX
 
     def _chosen(self, fit: Fit, gates: Array, is_sure: bool) -> list[int]:
         """The runs of the next round: the best, and those most likely better for what they take.
@@ -518,7 +507,7 @@ class _Search:
         is_named = best is not None and self.allowed[best] is Allowed.IN and self.complete[best] > 0
         unseen = [n for n in range(self.count) if not self.seen[n] and n not in self.gone]
         beat_by = None
-        if unseen and self.best is not None:
+        if unseen and best is not None:
             beat_by = -math.expm1(-float(self.gaps[unseen].min()) - self.near)
         can_run = [] if not due else self._next(range(self.count))
         can_run += [n + self.count for n in can_run if self.is_projected[n]]
@@ -544,12 +533,10 @@ class _Search:
         behind = chance = None
         if not math.isnan(self.gaps[n]):
             behind, chance = math.expm1(self.gaps[n]), float(self.tails[n])
-        runs, short_runs = (
-            int(self.used[each]) - len(self.series[each].lacks(int(self.used[each])))
-            for each in (n, n + self.count)
-        )
-        shown = self.allowed[n], short_runs, self.trials.get(n)
-        return Standing(runs, behind, chance, reason, *shown)
+        used = ((each, int(self.used[each])) for each in (n, n + self.count))
+        runs, short = (count - len(self.series[each].lacks(count)) for each, count in used)
+        allowed, trial = self.allowed[n], self.trials.get(n)
+        return Standing(runs, behind, chance, reason, allowed, short, trial)
 
     def _bound(self) -> float:
         """The least fraction by which no candidate may be better, infinite while gates are open."""

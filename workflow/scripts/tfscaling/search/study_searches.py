@@ -47,13 +47,13 @@ _REPLACED_MAX = 2
 class StudySearch:
     """The state of a search.
 
-    `points` are the candidates' configurations by name, `shorts` the points of their short runs.
-    The runs of `other_work` trained fewer examples than others, so they are no candidates.
+    `points` are the candidates' configurations by name, `all_points` also of their short runs. The
+    runs of `other_work` trained fewer examples than others, so they are no candidates.
     """
 
     planned: PlannedSearch
     points: Mapping[str, Point]
-    shorts: Mapping[str, Point]
+    all_points: Mapping[str, Point]
     other_work: tuple[Point, ...]
     candidates: tuple[Candidate, ...]
     decision: Decision
@@ -62,11 +62,6 @@ class StudySearch:
         """(point, repeat) of the runs that the next analysis lacks, block by block."""
         for block, name in lacking(self.decision, self.candidates):
             yield self.all_points[name], block + 1
-
-    @property
-    def all_points(self) -> dict[str, Point]:
-        """The points of complete and of short runs, by name."""
-        return {**self.points, **self.shorts}
 
     @property
     def made(self) -> dict[Point, int]:
@@ -122,7 +117,7 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
     candidates = tuple(_candidate(point, rows, planned, short_of) for point in points.values())
     asked = planned.search, planned.goal, planned.limits, planned.indifference
     decision = decide(candidates, *asked)
-    return StudySearch(planned, points, shorts, tuple(other), candidates, decision)
+    return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision)
 
 
 def work_of(examples: Iterable[float]) -> float:
@@ -244,9 +239,8 @@ def expected_runs(
         for each in filled:
             sums[search.points[each.name]] += found.runs[each.name] / trials
             if each.short:
-                sums[search.shorts[each.short.name]] += (
-                    found.standings[each.name].short_runs / trials
-                )
+                short = search.all_points[each.short.name]
+                sums[short] += found.standings[each.name].short_runs / trials
     return sums
 
 

@@ -395,13 +395,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     one variant for each combination."""
 
     @property
-    def precision_of_products(self) -> str:
-        """The precision, a key of `peak_tflops`; of a program its parameter `precision`, or ""."""
-        if self.program:
-            return str(self.parameters.get("precision", ""))
-        return self.precision.removeprefix("mixed_")
-
-    @property
     def doublings(self) -> tuple[int, ...]:
         """The batch sizes that are an axis; none for a single size."""
         size = self.per_replica_batch_size
@@ -423,17 +416,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
     def batch_scaling(self) -> Literal["strong", "weak"]:
         """`strong` if the global batch is fixed, else `weak`."""
         return "weak" if self.global_batch_size is None else "strong"
-
-    def for_classifier(self) -> Recipe:
-        """This recipe for a model without loss and optimizer: all keys have values."""
-        return msgspec.structs.replace(
-            self,
-            loss="auto",
-            optimizer="sgd" if self.optimizer == "model" else self.optimizer,
-            momentum=self.momentum or 0.0,
-            nesterov=self.nesterov or None,
-            weight_decay=self.weight_decay or None,
-        )
 
     @property
     def writes_checkpoints(self) -> bool:
@@ -577,8 +559,10 @@ class Platform(Measured, frozen=True, kw_only=True):
         """Its keys that can change a measurement."""
         return Measured(**{key: getattr(self, key) for key in Measured.__struct_fields__})
 
-    def peak_at(self, precision: str) -> float | None:
-        """The peak in TFLOP/s at this precision; None if it is not given."""
+    def peak_of(self, recipe: Recipe) -> float | None:
+        """The peak in TFLOP/s at the recipe's precision, a program's parameter; None: unknown."""
+        own = recipe.parameters.get("precision")
+        precision = own if recipe.program else recipe.precision.removeprefix("mixed_")
         return next((peak for name, peak in self.peak_tflops.items() if name == precision), None)
 
     def price_usd(self, gpus_per_node: int) -> float | None:
@@ -629,8 +613,7 @@ class Baseline(Keys, frozen=True, kw_only=True):
     @property
     def axes(self) -> dict[str, str | int]:
         """The axes that are given, with their values."""
-        given = {axis: getattr(self, axis) for axis in POINT_AXES}
-        return {axis: value for axis, value in given.items() if value is not UNSET}
+        return {axis: v for axis in POINT_AXES if (v := getattr(self, axis)) is not UNSET}
 
 
 class Comparison(Keys, frozen=True, kw_only=True):

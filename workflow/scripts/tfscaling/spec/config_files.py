@@ -80,10 +80,7 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
 
 
 def read(name: str) -> RawConfig:
-    """The content of a configuration file.
-
-    Raises ConfigError with the line if it is no YAML, or has a duplicate key.
-    """
+    """The content of a configuration file. Raises ConfigError with the line if it is no YAML."""
     try:
         # the bytes: PyYAML decodes them, and reports the place that it cannot decode
         content = _Loader(Path(name).read_bytes()).get_single_data()

@@ -162,11 +162,8 @@ def _options(schema: Schema) -> list[Schema]:
     """The alternative schemas of a value."""
     if "$ref" in schema:
         schema = of(Config, described=False)["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
-    return (
-        [each for option in schema["anyOf"] for each in _options(option)]
-        if ("anyOf" in schema)
-        else [schema]
-    )
+    options = schema.get("anyOf")
+    return [each for option in options for each in _options(option)] if options else [schema]
 
 
 def _inside(schema: Schema, step: str | int) -> Schema:
@@ -225,18 +222,10 @@ def _origin(place: Place, sources: Sources) -> str:
     """The last source that sets the longest known part of `place`; the command line has no file."""
     for end in range(len(place), 0, -1):
         for name, content in reversed(sources):
-            if _contains(content, place[:end]):
+            with contextlib.suppress(KeyError, IndexError, TypeError):
+                functools.reduce(operator.getitem, place[:end], typing.cast(Any, content))
                 return name
     return sources[0][0] if sources else "configuration"
-
-
-def _contains(content: Any, place: Place) -> bool:
-    for step in place:
-        try:
-            content = content[step]
-        except (KeyError, IndexError, TypeError):
-            return False
-    return True
 
 
 def key_of(place: Place) -> str:
@@ -372,12 +361,10 @@ def words_of_rules(schema: Schema) -> str:
     else:
         signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
         found += [f"{sign} {schema[key]:,}" for key, sign in signs.items() if key in schema]
-    found += [f"multiples of {schema['multipleOf']}"] if "multipleOf" in schema else []
     found += [schema["form"]] if "form" in schema else []
     keys = schema.get("propertyNames", {})
     found += [f"keys: {keys['form']}"] if "form" in keys else []
     sizes = ("minLength", "minItems", *(["minProperties"] if "type" in schema else []))
     found += ["not empty"] if any(map(schema.get, sizes)) else []
-    found += ["at most one entry"] if schema.get("maxProperties") else []
     found += ["each value once"] if schema.get("uniqueItems") else []
     return ", ".join(word for word in found if word)

@@ -64,10 +64,7 @@ class Geometry:
 
 
 def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
-    """(per-replica, global) batch size of a step in examples.
-
-    Raises ValueError when a batch cannot be split evenly over its replicas.
-    """
+    """(per-replica, global) batch size in examples. Raises ValueError if no even split exists."""
     workers = replicas // max(1, geometry.gpus_per_task)
     if isinstance(per_replica := recipe.per_replica_batch_size, int):
         return per_replica, per_replica * replicas

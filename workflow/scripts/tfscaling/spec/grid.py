@@ -45,10 +45,7 @@ from tfscaling.spec.run_spec import Point, RunSpec
 
 
 def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
-    """The runs repeat by repeat, each repeat shuffled; the same `seed` gives the same order.
-
-    The order depends on the runs and the seed only, not on how `runs` are sorted.
-    """
+    """The runs repeat by repeat, each repeat shuffled by `seed`, however `runs` are sorted."""
     ordered: list[PlannedRun] = []
     for repeat in sorted({run.spec.repeat for run in runs}):
         block = [run for run in runs if run.spec.repeat == repeat]
@@ -69,16 +66,6 @@ NOT_PROJECTED = "quality is not projected"
 SEED_MAX = 2**32 - 1
 
 
-class _Sizes(NamedTuple):
-    """What follows from a point and its recipe."""
-
-    dataset: str | None
-    replicas: int
-    per_replica_batch_size: int
-    global_batch_size: int
-    jobs: dict[str, int]
-
-
 class _ImpossibleError(Exception):
     """The point cannot be run, and is excluded with this reason."""
 
@@ -95,7 +82,6 @@ def expand(config: Config, registries: Registries) -> Manifest:
     block_of: dict[Point, int] = {}
     excluded: list[Excluded] = []
     searched: list[_Searched] = []
-    measured = {name: platform.measured for name, platform in config.platforms.items()}
     variants_of = {name: variants.of(name, recipe) for name, recipe in config.recipes.items()}
     for number, block in enumerate(config.grid):
         recipes.check_block(config, number, registries)
@@ -108,16 +94,17 @@ def expand(config: Config, registries: Registries) -> Manifest:
             _check_short_runs(config, number, search, registries)
         _check_size(number, block, variants_of, before, repeats + SHORT_RUNS_MAX * bool(steps))
         points = [*_points(block, variants_of)]
-        _check_exclusions(number, block, points)
+        for index, rule in enumerate(block.exclude):
+            if not any(_is_excluded(point, rule) for point in points):  # a value is mistyped
+                reason = "matches no configuration of the block; allowed: values of its axes"
+                raise NotAllowed(["grid", number, "exclude", index], rule.axes, reason)
         for point in points:
-            platform = config.platforms[point.platform]
             recipe = variants_of[variants.base(point.recipe)][point.recipe]
             recipe = recipes.filled(point.model, recipe)
             try:
                 _check_excluded(point, block.exclude)
-                _check_devices(number, point, platform, recipe)
-                _check_limits(point, platform)
-                sizes = _sizes(point, recipe, registries)
+                _check_devices(number, point, config.platforms[point.platform], recipe)
+                spec = _spec(point, recipe, config, registries)
             except _ImpossibleError as error:
                 excluded.append(Excluded(point=point, reason=str(error)))
                 continue
@@ -128,17 +115,11 @@ def expand(config: Config, registries: Registries) -> Manifest:
                 )
             if search:
                 searched.append(_Searched(number, search, point, recipe))
-            spec = RunSpec(
-                point=point,
-                repeat=1,
-                recipe=recipe,
-                measured=measured[point.platform],
-                seed=config.seed,
-                trainer_version=run_spec.trainer_version(recipe),
-                **sizes._asdict(),
-            )
             if steps:
-                short = _short(spec, steps)
+                recipe = msgspec.structs.replace(recipe, stop_after_steps=steps)
+                short = msgspec.structs.replace(
+                    spec, point=_short_point(point, steps), recipe=recipe
+                )
                 _check_lengths(number, short.point, config.seed, SHORT_RUNS_MAX)
                 runs += _repeated(short, config, SHORT_RUNS_MAX, 1)
             runs += _repeated(spec, config, repeats, 0 if steps else first)
@@ -146,11 +127,13 @@ def expand(config: Config, registries: Registries) -> Manifest:
             raise _nothing_left(number, block, config, excluded)
     searches = _searches(config, searched)
     doubled = {name: recipe for name, recipe in config.recipes.items() if recipe.doublings}
-    smaller = variants.smaller((run.spec for run in runs), doubled)
+    smaller, later = variants.smaller((run.spec for run in runs), doubled), _later(searches)
     runs = [
-        msgspec.structs.replace(run, smaller=smaller[run.spec.point].path)
-        if run.spec.point in smaller
-        else run
+        msgspec.structs.replace(
+            run,
+            smaller=smaller.get(run.spec.point),
+            extra_repeat=run.extra_repeat or run.spec.point in later,
+        )
         for run in runs
     ]
     used = dict.fromkeys(p.platform for p in (*block_of, *(out.point for out in excluded)))
@@ -160,7 +143,7 @@ def expand(config: Config, registries: Registries) -> Manifest:
         targets=config.question.targets,
         platforms={n: msgspec.structs.replace(p, title=p.title or n) for n, p in shown.items()},
         synchronous_strategies=tuple(n for n, s in registries.strategies.items() if s.synchronous),
-        runs=tuple(_with_later_runs(runs, searches)),
+        runs=tuple(runs),
         excluded=tuple(excluded),
         searches=searches,
     )
@@ -175,16 +158,10 @@ def _repeated(spec: RunSpec, config: Config, repeats: int, first: int) -> Iterat
             extra_repeat=repeat > first,
             whole_epochs=config.question.whole_epochs(spec.recipe),
             usd_per_node_hour=platform.price_usd(spec.point.gpus_per_node),
-            peak_tflops=platform.peak_at(spec.recipe.precision_of_products),
+            peak_tflops=platform.peak_of(spec.recipe),
             usd_per_kwh=platform.usd_per_kwh,
             kg_co2_per_kwh=platform.kg_co2_per_kwh,
         )
-
-
-def _short(spec: RunSpec, steps: int) -> RunSpec:
-    """A run of the same training that ends after this many steps."""
-    recipe = msgspec.structs.replace(spec.recipe, stop_after_steps=steps)
-    return msgspec.structs.replace(spec, point=_short_point(spec.point, steps), recipe=recipe)
 
 
 def _short_point(point: Point, steps: int) -> Point:
@@ -231,10 +208,20 @@ def _points(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> It
         yield Point(**dict(zip(POINT_AXES, values, strict=True)))
 
 
-def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
-    """Raises _ImpossibleError where the strategy or the batch size do not fit the geometry."""
-    geometry, strategy = point.geometry, registries.strategies[point.strategy]
-    servers = recipe.parameter_servers
+def _spec(point: Point, recipe: Recipe, config: Config, registries: Registries) -> RunSpec:
+    """The first run of a point.
+
+    Raises _ImpossibleError beyond the limits of the platform, and where the strategy or the batch
+    size do not fit the geometry.
+    """
+    geometry, platform = point.geometry, config.platforms[point.platform]
+    if point.nodes > platform.nodes_max:
+        raise _ImpossibleError(f"{point.nodes} nodes exceed nodes_max {platform.nodes_max}")
+    if platform.gpus_max is not None and geometry.gpus > platform.gpus_max:
+        raise _ImpossibleError(
+            f"{geometry.gpus} GPUs exceed the quota gpus_max {platform.gpus_max}"
+        )
+    strategy, servers = registries.strategies[point.strategy], recipe.parameter_servers
     if (refusal := strategy.refusal(geometry, servers)) is not None:
         raise _ImpossibleError(refusal)
     replicas = strategy.replicas(geometry, servers)
@@ -245,32 +232,36 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
     dataset = recipe.dataset
     if not recipe.program:  # only a program knows how much it reads of its data
         dataset = registries.dataset(point.model, recipe)
-        examples = registries.train_examples.get(dataset)
-        if (beyond := _beyond_dataset(total, dataset, recipe, examples)) is not None:
-            raise _ImpossibleError(beyond)
-    return _Sizes(dataset, replicas, per_replica, total, strategy.jobs(geometry, servers))
+        _check_examples(total, dataset, recipe, registries.train_examples.get(dataset))
+    return RunSpec(
+        point=point,
+        repeat=1,
+        recipe=recipe,
+        measured=platform.measured,
+        dataset=dataset,
+        seed=config.seed,
+        trainer_version=run_spec.trainer_version(recipe),
+        replicas=replicas,
+        jobs=strategy.jobs(geometry, servers),
+        per_replica_batch_size=per_replica,
+        global_batch_size=total,
+    )
 
 
-def _beyond_dataset(
-    global_batch: int, dataset: str, recipe: Recipe, examples: int | None
-) -> str | None:
-    """Why a global batch is larger than the examples that it is trained on, or None.
-
-    `examples` is the number of the dataset's training examples, None if it is not known.
-    """
-    limit, source_of_all = recipe.train_examples_max, f"the training examples of {dataset}"
-    if recipe.validation_examples is not None and examples is not None:
-        examples = max(0, examples - recipe.validation_examples)
-        source_of_all += " less validation_examples"
-    if limit is not None and (examples is None or limit < examples):
-        available, source = limit, "train_examples_max"
-    elif examples is not None:
-        available, source = examples, source_of_all
-    else:
-        return None
-    if global_batch <= available:
-        return None
-    return f"the global batch of {global_batch} examples exceeds {source}, {available}"
+def _check_examples(global_batch: int, dataset: str, recipe: Recipe, examples: int | None) -> None:
+    """Raise _ImpossibleError for a global batch of more than the examples, None if not known."""
+    available: dict[str, int] = {}
+    if examples is not None:
+        held_out, less = recipe.validation_examples or 0, ""
+        if recipe.validation_examples is not None:
+            less = " less validation_examples"
+        available[f"the training examples of {dataset}{less}"] = max(0, examples - held_out)
+    if recipe.train_examples_max is not None:
+        available["train_examples_max"] = recipe.train_examples_max
+    for source, count in sorted(available.items(), key=lambda each: each[1]):
+        if global_batch > count:
+            rule = f"the global batch of {global_batch} examples exceeds {source}, {count}"
+            raise _ImpossibleError(rule)
 
 
 def check_baseline(config: Config, planned: Manifest) -> None:
@@ -452,14 +443,6 @@ def _check_choice(config: Config, planned: Manifest, found: Mapping[str, Planned
             raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")
 
 
-def _check_exclusions(number: int, block: Block, points: Sequence[Point]) -> None:
-    """Each exclusion leaves at least one point out; else a value of it is mistyped."""
-    for index, rule in enumerate(block.exclude):
-        if not any(_is_excluded(point, rule) for point in points):
-            reason = "matches no configuration of the block; allowed: values of its axes"
-            raise NotAllowed(["grid", number, "exclude", index], rule.axes, reason)
-
-
 def _is_excluded(point: Point, rule: Exclusion) -> bool:
     return all(
         getattr(point, axis) in values
@@ -497,15 +480,6 @@ def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe
         raise NotAllowed(["grid", number, key], getattr(point, key), rule)
 
 
-def _check_limits(point: Point, platform: Platform) -> None:
-    """Raises _ImpossibleError beyond the limits of the platform."""
-    if point.nodes > platform.nodes_max:
-        raise _ImpossibleError(f"{point.nodes} nodes exceed nodes_max {platform.nodes_max}")
-    gpus = point.geometry.gpus
-    if platform.gpus_max is not None and gpus > platform.gpus_max:
-        raise _ImpossibleError(f"{gpus} GPUs exceed the quota gpus_max {platform.gpus_max}")
-
-
 def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
     """The names of a run become one folder's name, and its seed one of NumPy's and Keras's."""
     joined = "_".join([*map(str, point.axes.values()), str(repeats)])
@@ -536,35 +510,48 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
     for each in searched:
         work = ", ".join(str(getattr(each.point, axis)) for axis in question.separate)
         works.setdefault(work or "all configurations", []).append(each)
-    for members in works.values():
+    found = []
+    for work, members in works.items():
+        first = members[0]
+        steps = first.search.stop_after_steps
         if len(members) < 2:
             rule = "the only configuration of its question; allowed: two or more"
-            raise _in_search(config, members[0].number, "", members[0].point.axes, rule)
-        for each in members:
-            if each.search != members[0].search:
-                rule = f"grid[{members[0].number}] searches among configurations of the same "
+            raise _in_search(config, first.number, "", first.point.axes, rule)
+        for number, search, point, recipe in members:
+            if search != first.search:
+                rule = f"grid[{first.number}] searches among configurations of the same "
                 rule += "question: the same `search`, best for the whole grid"
-                raise _in_search(config, each.number, "", each.point.axes, rule)
-            _check_search(config, each)
-    return tuple(
-        PlannedSearch(
-            work=work,
-            goal=question.goal,
-            limits=question.limits_for(question.goal, members[0].recipe.quality.metric),
-            indifference=question.indifference,
-            search=members[0].search,
-            points=tuple(
-                SearchedPoint(
-                    point=each.point,
-                    repeats=config.grid[each.number].repeats,
-                    short=_short_point(each.point, steps) if steps else None,
-                )
-                for each in members
-                for steps in [each.search.stop_after_steps]
-            ),
+                raise _in_search(config, number, "", point.axes, rule)
+            price = config.platforms[point.platform].price_usd(point.gpus_per_node)
+            if question.goal.startswith("cost_") and not price:
+                rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
+                raise NotAllowed(["question", "goal"], question.goal, rule)
+            limits, runs = (
+                question.limits_for(question.goal, recipe.quality.metric),
+                search.repeats_max,
+            )
+            if limits and runs < LIMITED_RUNS_MIN:
+                rule = "fewer runs do not show whether limits are kept; allowed: "
+                rule += f"{LIMITED_RUNS_MIN} to 20"
+                raise _in_search(config, number, "repeats_max", runs, rule)
+        found.append(
+            PlannedSearch(
+                work=work,
+                goal=question.goal,
+                limits=question.limits_for(question.goal, first.recipe.quality.metric),
+                indifference=question.indifference,
+                search=first.search,
+                points=tuple(
+                    SearchedPoint(
+                        point=each.point,
+                        repeats=config.grid[each.number].repeats,
+                        short=_short_point(each.point, steps) if steps else None,
+                    )
+                    for each in members
+                ),
+            )
         )
-        for work, members in works.items()
-    )
+    return tuple(found)
 
 
 def _in_search(config: Config, number: int, key: str, value: object, rule: str) -> NotAllowed:
@@ -595,22 +582,8 @@ def _check_short_runs(config: Config, number: int, search: Search, registries: R
         raise _in_search(config, number, key, steps, rule) from None
 
 
-def _check_search(config: Config, searched: _Searched) -> None:
-    number, search, point, recipe = searched
-    goal, platform = config.question.goal, config.platforms[point.platform]
-    if goal.startswith("cost_") and not platform.price_usd(point.gpus_per_node):
-        rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
-        raise NotAllowed(["question", "goal"], goal, rule)
-    has_limits = config.question.limits_for(goal, recipe.quality.metric)
-    if has_limits and search.repeats_max < LIMITED_RUNS_MIN:
-        rule = f"fewer runs do not show whether limits are kept; allowed: {LIMITED_RUNS_MIN} to 20"
-        raise _in_search(config, number, "repeats_max", search.repeats_max, rule)
-
-
-def _with_later_runs(
-    runs: Iterable[PlannedRun], searches: Iterable[PlannedSearch]
-) -> Iterator[PlannedRun]:
-    """The runs; all runs between the ends of a smooth line become extra repeats."""
+def _later(searches: Iterable[PlannedSearch]) -> set[Point | None]:
+    """The points between the ends of smooth lines: all their runs are extra repeats."""
     later: set[Point | None] = set()
     for planned in searches:
         lines: dict[tuple[object, ...], list[SearchedPoint]] = {}
@@ -620,9 +593,7 @@ def _with_later_runs(
         if planned.search.is_smooth:
             between = [each for line in lines.values() for each in line[1:-1]]
             later |= {point for each in between for point in (each.point, each.short)}
-    for run in runs:
-        is_later = run.spec.point in later
-        yield msgspec.structs.replace(run, extra_repeat=True) if is_later else run
+    return later
 
 
 def accept(

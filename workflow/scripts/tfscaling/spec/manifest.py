@@ -61,10 +61,7 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A point that may be the best, and how many runs the full grid would make of it.
-
-    `short` is the point of its short runs.
-    """
+    """A point that may be the best, the runs that the full grid makes, the point of short runs."""
 
     point: Point
     repeats: int
@@ -122,22 +119,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """The manifest of a file. Raises ManifestError if it is none of this version."""
-        try:
-            return cls.decode(path.read_bytes())
-        except ManifestError as error:
-            raise ManifestError(f"{path}: {error}") from None
-
-    @classmethod
-    def decode(cls, content: bytes) -> Manifest:
-        """The manifest that `encode` gave. Raises ManifestError if it is none of this version."""
+        content = path.read_bytes()
         try:
             version = msgspec.json.decode(content, type=_Version).schema_version
             if version == SCHEMA_VERSION:
                 return msgspec.json.decode(content, type=cls)
         except msgspec.DecodeError as error:  # the base class of ValidationError
-            raise ManifestError(str(error)) from None
+            raise ManifestError(f"{path}: {error}") from None
         raise ManifestError(
-            f"schema_version {version}, not {SCHEMA_VERSION}: written by another version "
+            f"{path}: schema_version {version}, not {SCHEMA_VERSION}: written by another version "
             "of the workflow; remove it, and snakemake writes it again"
         )
 

@@ -25,10 +25,6 @@ def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float)
     return usd_per_node_hour * nodes * duration_s / 3600.0
 
 
-#: Prices may be left out, but not half given: a price means nothing without its date and source.
-PRICE_KEYS = ("price_date", "price_source")
-
-
 def check(platforms: Mapping[str, Platform]) -> None:
     """Raise NotAllowed for the first key that means nothing alone or with the other keys."""
     for name, platform in platforms.items():
@@ -50,7 +46,7 @@ def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
         if getattr(platform, key) is not None:
             yield key, "an option of srun; allowed with `launcher: local`: null"
     if platform.usd_per_node_hour is not None:
-        for key in PRICE_KEYS:
+        for key in ("price_date", "price_source"):
             if getattr(platform, key) is None:
                 yield key, "usd_per_node_hour needs price_date and price_source"
     elif platform.usd_per_gpu_hour is not None:
@@ -65,9 +61,8 @@ def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
 
 def _is_date(text: str) -> bool:
     """Whether YYYY, YYYY-MM or YYYY-MM-DD is in the calendar, from 1970 on."""
-    year, month, day = [*map(int, text.split("-")), 1, 1][:3]
     try:
-        return datetime.date(year, month, day).year >= 1970
+        return datetime.date.fromisoformat(f"{text}-01-01"[:10]).year >= 1970
     except ValueError:
         return False
 

@@ -69,7 +69,8 @@ _SCRIPT = re.compile(r"[^{}=]+\.(py|sh)")
 def check(config: Config) -> None:
     """Raise NotAllowed where keys of a recipe, or two recipes, contradict each other."""
     for name, recipe in config.recipes.items():
-        rules = (_of_training, _of_program if recipe.program else _without_program, _of_parameters)
+        of_program = (_of_program,) if recipe.program else ()
+        rules = (_of_training, _of_keys, *of_program, _of_parameters)
         for wrong in itertools.chain.from_iterable(rule(recipe) for rule in rules):
             raise wrong.below("recipes", name)
     _check_qualities(config)
@@ -147,7 +148,14 @@ def filled(model: str, recipe: Recipe) -> Recipe:
     """
     if recipe.program:
         return recipe
-    given = recipe.for_classifier()
+    given = msgspec.structs.replace(  # for a model without loss and optimizer: all have values
+        recipe,
+        loss="auto",
+        optimizer="sgd" if recipe.optimizer == "model" else recipe.optimizer,
+        momentum=recipe.momentum or 0.0,
+        nesterov=recipe.nesterov or None,
+        weight_decay=recipe.weight_decay or None,
+    )
     if not user_code.is_reference(model):
         return given
     if recipe.loss == CROSS_ENTROPY:
@@ -178,7 +186,13 @@ def check_block(config: Config, number: int, registries: Registries) -> None:
         for index, rule in enumerate(block.exclude):
             for name in map(str, rule.axes.get(axis, ())):
                 check_axis(["grid", number, "exclude", index, axis], name, registry)
-    _check_combinations(config, number, registries, bool(with_program))
+    servers = [name for name in block.values("strategy") if registries.strategies[name].coordinated]
+    for name in dict.fromkeys(map(variants.base, block.values("recipe"))):
+        recipe = config.recipes[name]
+        for model in block.values("model"):
+            rules = _of_model(model, number, recipe, servers, registries)
+            for found in _missing_files(config, block, recipe) if with_program else rules:
+                raise found.below("recipes", name)
     for index, rule in enumerate(block.exclude):
         if not rule.axes:
             allowed = f"allowed: also values of at least one axis: {', '.join(POINT_AXES)}"
@@ -202,20 +216,6 @@ def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | No
         rule = "allowed: a model; only a block whose recipes name a program may leave it out"
         return NotAllowed(["model"], None, rule)
     return None
-
-
-def _check_combinations(
-    config: Config, number: int, registries: Registries, has_programs: bool
-) -> None:
-    """Raise NotAllowed for a recipe that a model, a strategy or a platform of the block lacks."""
-    block = config.grid[number]
-    servers = [name for name in block.values("strategy") if registries.strategies[name].coordinated]
-    for name in dict.fromkeys(map(variants.base, block.values("recipe"))):
-        recipe = config.recipes[name]
-        for model in block.values("model"):
-            rules = _of_model(model, number, recipe, servers, registries)
-            for wrong in _missing_files(config, block, recipe) if has_programs else rules:
-                raise wrong.below("recipes", name)
 
 
 def _of_model(
@@ -316,21 +316,19 @@ def _required(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
             yield NotAllowed(["parameters"], recipe.parameters, rule)
 
 
-def _without_program(recipe: Recipe) -> Iterator[NotAllowed]:
-    for key in PROGRAM_KEYS:
+def _of_keys(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Keys of programs, or of the workflow's own trainer, in a recipe for the other."""
+    rule = "only a recipe with `program` has this key; allowed: leave it out"
+    if recipe.program:
+        rule = "the program does not get it; allowed: leave it out, and give it in `program`"
+    of_steps = "a program cannot be stopped and projected; allowed: leave it out"
+    for key in TRAINER_KEYS if recipe.program else PROGRAM_KEYS:
         if getattr(recipe, key) != getattr(_DEFAULTS, key):
-            rule = "only a recipe with `program` has this key; allowed: leave it out"
-            yield _refusing(recipe)(key, rule)
+            yield _refusing(recipe)(key, of_steps if key == "stop_after_steps" else rule)
 
 
 def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
     wrong = _refusing(recipe)
-    for key in TRAINER_KEYS:
-        if getattr(recipe, key) != getattr(_DEFAULTS, key):
-            rule = "the program does not get it; allowed: leave it out, and give it in `program`"
-            if key == "stop_after_steps":
-                rule = "a program cannot be stopped and projected; allowed: leave it out"
-            yield wrong(key, rule)
     words, names = recipe.program, placeholders(recipe)
     for number, word in enumerate(words):
         if rule := word_problem(word, names):
@@ -352,17 +350,18 @@ def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
     if recipe.environment is not None and not is_environment(recipe.environment):
         rule = f"there is no program {python_of(recipe.environment)}"
         yield wrong("environment", f"{rule}; allowed: a virtual environment, with bin/python")
-    yield from _of_observation(recipe)
-
-
-def _of_observation(recipe: Recipe) -> Iterator[NotAllowed]:
-    wrong = _refusing(recipe)
     if recipe.patterns and recipe.observe != "output":
         yield wrong("patterns", "allowed: leave it out, or `observe: output`")
     if recipe.observe == "output" and not recipe.patterns:
         yield wrong("patterns", "`observe: output` needs patterns, as {loss: 'loss: (.+)'}")
     for name, pattern in recipe.patterns.items():
-        if rule := _pattern_problem(pattern):
+        rule = ""
+        try:
+            if re.compile(pattern).groups != 1:
+                rule = "allowed: one group (…), around the number"
+        except re.error as error:
+            rule = f"no regular expression: {error}"
+        if rule:
             yield NotAllowed(["patterns", name], pattern, rule)
 
 
@@ -423,12 +422,3 @@ def python_of(environment: str) -> Path:
 def is_environment(environment: str) -> bool:
     """Whether it has a Python that this process may run."""
     return os.access(python_of(environment), os.X_OK)
-
-
-def _pattern_problem(pattern: str) -> str:
-    """What is wrong with a pattern for lines of output, or an empty text."""
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        return f"no regular expression: {error}"
-    return "" if groups == 1 else "allowed: one group (…), around the number"

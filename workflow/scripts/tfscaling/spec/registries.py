@@ -5,9 +5,10 @@ The packages above hold them; they are arguments here, so that nothing above is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tfscaling.spec import user_code
 from tfscaling.spec.config import Config, Recipe
@@ -16,40 +17,70 @@ from tfscaling.spec.geometry import Geometry
 
 
 class Shaped(Protocol):
-    """A model or a dataset of images."""
+    """A dataset of images."""
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:
         """(height, width) or (height, width, channels); None if it is not known."""
 
 
-class Model(Shaped, Protocol):
-    """What planning asks of a model."""
+@dataclass(frozen=True)
+class Model:
+    """A classifier: `build()` returns a Keras model from images to logits.
 
-    @property
-    def dataset(self) -> str | None:
-        """The dataset that it trains on unless the recipe says another."""
+    `dataset` names the dataset, or its function, that it trains on unless the recipe says another;
+    None leaves it to the recipe.
+    """
+
+    description: str
+    dataset: str | None
+    build: Callable[[], Any]
+    #: (height, width) or (height, width, channels); None if it is not known.
+    image_shape: tuple[int, ...] | None = None
 
 
-class Strategy(Protocol):
-    """What planning asks of a distribution strategy."""
+@dataclass(frozen=True)
+class Strategy:
+    """A distribution strategy: what it needs and how it is made.
 
-    @property
-    def coordinated(self) -> bool:
-        """Whether a coordinator and parameter servers take the place of all-reduce."""
+    `build(devices, communication)` returns the `tf.distribute.Strategy` over this rank's `devices`
+    ("CPU:0", "GPU:1", ...), by the recipe's `communication`; `TF_CONFIG` is set by then.
+    """
 
-    @property
-    def synchronous(self) -> bool:
-        """Whether one update comes from the gradients of all workers."""
+    description: str
+    build: Callable[[Sequence[str], str], Any]
+    one_task_only: bool = False
+    one_device_only: bool = False
+    #: A coordinator drives parameter servers and workers; only workers train.
+    coordinated: bool = False
+    #: One update from the gradients of all workers, as far as is known.
+    synchronous: bool = True
+    #: What a rank calls after its work, when all others do.
+    end: Callable[[], None] = lambda: None
 
     def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
-        """Job of the cluster → number of its tasks."""
+        """Number of tasks of each job; ranks go to the jobs in the order of their names."""
+        if not self.coordinated:
+            return {"worker": geometry.tasks}
+        workers = geometry.tasks - 1 - parameter_servers
+        return {"chief": 1, "ps": parameter_servers, "worker": workers}
 
     def replicas(self, geometry: Geometry, parameter_servers: int) -> int:
-        """Number of replicas that train, at least 1."""
+        """One replica per device of a worker; without GPUs a worker is one replica on its CPU."""
+        return self.jobs(geometry, parameter_servers)["worker"] * max(1, geometry.gpus_per_task)
 
     def refusal(self, geometry: Geometry, parameter_servers: int) -> str | None:
-        """Why the strategy cannot run with this geometry, or None."""
+        """Why this geometry is impossible, or None."""
+        if self.jobs(geometry, parameter_servers)["worker"] < 1:
+            return (
+                f"the strategy needs tasks for a coordinator, {parameter_servers} "
+                f"parameter servers and a worker, not {geometry.tasks}"
+            )
+        if self.one_task_only and geometry.tasks > 1:
+            return f"the strategy runs one task, not {geometry.tasks}"
+        if self.one_device_only and geometry.gpus_per_task > 1:
+            return f"the strategy uses one device, not {geometry.gpus_per_task}"
+        return None
 
 
 class Registries(NamedTuple):

@@ -147,10 +147,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return parameters_hash(self.axes, self.parameters)
 
     def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
-        """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own.
-
-        `dataset` is the path of the prepared dataset, if the recipe names one.
-        """
+        """A word of the recipe with the values of its PLACEHOLDERS, such as the rank's folder."""
         values: dict[str, Value] = {
             **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
             "epochs": self.recipe.epochs,
@@ -208,10 +205,7 @@ def encode(spec: RunSpec) -> str:
 
 
 def read(path: Path) -> RunSpec:
-    """The specification in a file, or in what a pipe gives.
-
-    Raises SpecError with the file and what is wrong, as a version that is not this code's.
-    """
+    """The specification in a file or pipe. Raises SpecError, as for another trainer_version."""
     try:
         spec = msgspec.json.decode(path.read_bytes(), type=RunSpec)
     except (OSError, msgspec.DecodeError) as error:

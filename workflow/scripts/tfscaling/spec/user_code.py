@@ -62,10 +62,7 @@ def is_reference(name: str) -> bool:
 
 
 def is_pipeline(dataset: str) -> bool:
-    """Whether each rank calls the function for its own part of the data, by the source alone.
-
-    Raises UserCodeError as `check` does.
-    """
+    """Whether each rank calls the function for its own part of the data. Raises as `check` does."""
     found = arguments(dataset) if is_reference(dataset) else None
     return found is not None and CONTEXT in found.names
 
@@ -178,10 +175,7 @@ def imported_module(statement: ast.ImportFrom, module: str, is_package: bool) ->
 
 
 def source_of(module: str, folder: Path) -> Path | None:
-    """The module's file, or None if it is compiled; no parent package is imported.
-
-    Raises UserCodeError if there is no such module.
-    """
+    """The module's file, None if it is compiled; imports nothing. Raises UserCodeError."""
     importlib.invalidate_caches()
     places: list[str] | None = None
     for part in module.split("."):
@@ -211,10 +205,7 @@ def _find(name: str, folder: Path) -> ModuleSpec | None:
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
-    """Names that the module binds at its top level, in conditions and loops as well, and by what.
-
-    None means an assignment.
-    """
+    """Names that a module binds at its top level, conditions included; None: by an assignment."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield child.name, child
@@ -273,7 +264,12 @@ class Code(NamedTuple):
     def checksums(self) -> dict[str, str]:
         """SHA-256 of each file's code, and versions of installed packages that have functions."""
         found = {path.as_posix(): _sha256(path) for path in self.files()}
-        return found | dict(version for name in self._modules() for version in _version(name))
+        for module in self._modules():
+            if (source := _source(module)) is None or _is_installed(source):
+                top = module.partition(".")[0]
+                names = metadata.packages_distributions().get(top, ())
+                found |= {name: metadata.version(name) for name in names}
+        return found
 
     def _modules(self) -> list[str]:
         return [name.partition(":")[0] for name in self.functions]
@@ -321,16 +317,6 @@ def _is_installed(source: Path) -> bool:
     return not _INSTALLED.isdisjoint(source.parts) or _PYTHON in source.parents
 
 
-def _version(module: str) -> Iterator[tuple[str, str]]:
-    """The installed package of a module, if it is of one, with its version."""
-    source = _source(module)
-    if source is not None and not _is_installed(source):
-        return
-    top = module.partition(".")[0]
-    for name in metadata.packages_distributions().get(top, ()):
-        yield name, metadata.version(name)
-
-
 def _of_program(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     """Files of the project that are words, or modules after `-m`; each with its import folder."""
     project = Path.cwd().resolve()
@@ -351,7 +337,8 @@ def _followed(source: Path, root: Path) -> set[Path]:
     """The file, the packages around it, and what they import from `root` or the project folder."""
     roots = (root, Path.cwd())
     found: set[Path] = set()
-    ahead = {source, *_around(source, root)}
+    packages = {each / "__init__.py" for each in source.parents if root in each.parents}
+    ahead = {source, *filter(Path.is_file, packages)}
     while ahead:
         path = ahead.pop()
         found.add(path)
@@ -359,11 +346,6 @@ def _followed(source: Path, root: Path) -> set[Path]:
         for module in _imported(path, base):
             ahead |= {file for each in roots for file in _files_of(module, each)} - found
     return found
-
-
-def _around(source: Path, root: Path) -> set[Path]:
-    packages = [parent for parent in source.parents if root in parent.parents]
-    return {path for each in packages if (path := each / "__init__.py").is_file()}
 
 
 def _imported(path: Path, root: Path) -> set[str]:

@@ -41,11 +41,8 @@ def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
     return variants
 
 
-def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, Point]:
-    """Point of a batch of doublings → the point that differs by its next smaller batch.
-
-    `doubled` are the recipes with doublings, by their names.
-    """
+def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, str]:
+    """Point of a recipe that is `doubled` → folder of the point with the next smaller batch."""
     alike: dict[Point, dict[int, Point]] = {}
     for spec in runs:
         point, size = spec.point, spec.per_replica_batch_size
@@ -54,7 +51,7 @@ def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Poin
             place = msgspec.structs.replace(point, recipe=of_all_sizes)
             alike.setdefault(place, {})[size] = point
     return {
-        larger: point
+        larger: point.path
         for sizes in alike.values()
         for point, larger in itertools.pairwise(sizes[size] for size in sorted(sizes))
     }
@@ -105,26 +102,16 @@ def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
 
 def wholes(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
     """Point of short runs → a run of the same training to its end there, if one is planned."""
-    first = {run.spec.point: run for run in runs}
-    short = [run for run in first.values() if run.is_short]
-    places: dict[tuple[str | int, ...], list[PlannedRun]] = {}
-    for run in first.values() if short else ():
+    first = {run.spec.point: run for run in runs}.values()
+    short = [(run.spec.point, _training(run)) for run in first if run.is_short]
+    complete: dict[bytes, RunSpec] = {}
+    for run in first if short else ():
         if not run.is_short:
-            places.setdefault(_place(run.spec.point), []).append(run)
-    found = {}
-    for run in short:
-        others = places.get(_place(run.spec.point), ())
-        whole = next((each for each in others if _training(each) == _training(run)), None)
-        if whole is not None:
-            found[run.spec.point] = whole.spec
-    return found
+            complete.setdefault(_training(run), run.spec)
+    return {point: complete[training] for point, training in short if training in complete}
 
 
-def _place(point: Point) -> tuple[str | int, ...]:
-    return tuple(value for axis, value in point.axes.items() if axis != "recipe")
-
-
-def _training(run: PlannedRun) -> RunSpec:
+def _training(run: PlannedRun) -> bytes:
     """What is trained and where, by whatever recipe, short or not."""
     recipe = msgspec.structs.replace(
         run.spec.recipe,
@@ -134,4 +121,5 @@ def _training(run: PlannedRun) -> RunSpec:
         compare_resumed=False,
     )
     point = msgspec.structs.replace(run.spec.point, recipe="")
-    return msgspec.structs.replace(run.spec, point=point, recipe=recipe, repeat=1, seed=0)
+    trained = msgspec.structs.replace(run.spec, point=point, recipe=recipe, repeat=1, seed=0)
+    return msgspec.json.encode(trained, order="deterministic")

@@ -34,8 +34,7 @@ def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarr
     """Indices of the examples in random order, shape (steps, batch), int32: each of them once.
 
     An incomplete last batch is padded with the first examples of the epoch. So all steps have the
-    same shape, and the statistics of a batch come from real images; `real_examples` is the number
-    that counts in a step.
+    same shape, and the statistics of a batch come from real images.
     """
     steps = -(-examples // batch)
     order = np.random.default_rng([seed, epoch]).permutation(examples)
@@ -43,10 +42,9 @@ def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarr
 
 
 class ExampleOrder:
-    """Which examples of arrays are in each step and in each call of an evaluation.
+    """Which examples of arrays are in each step, and in each call of an evaluation.
 
-    `evaluation_batch` is the number of held-out examples of a replica in a call. Raises ValueError
-    if there are fewer training examples than a global batch has.
+    Raises ValueError if there are fewer training examples than a global batch has.
     """
 
     def __init__(self, arrays: Arrays, global_batch: int, replicas: int) -> None:
@@ -57,7 +55,7 @@ class ExampleOrder:
                 f"{self.train_examples} training examples are fewer than the global batch of "
                 f"{global_batch}"
             )
-        # padding is computed as well: no more than a small test set needs
+        # of a replica in a call; padding is computed as well: no more than a small test set needs
         self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
 
     def of_epoch(self, seed: int, epoch: int) -> np.ndarray:
@@ -89,8 +87,7 @@ GPU_BYTES_MAX = 1 << 30
 
 def held_by_gpu(array: np.ndarray) -> np.ndarray:
     """The array in a type that a GPU holds and gathers."""
-    name = array.dtype.name
-    return array.astype(HELD_AS[name]) if name in HELD_AS else array
+    return array.astype(HELD_AS.get(array.dtype.name, array.dtype), copy=False)
 
 
 def device_of(device: str, size: int) -> str:
@@ -105,18 +102,13 @@ def device_of(device: str, size: int) -> str:
 
 
 def is_gpu(device: str) -> bool:
-    """Whether the device is a GPU."""
     import tensorflow as tf
 
     return bool(tf.DeviceSpec.from_string(device).device_type == "GPU")
 
 
 class Trainer(AllReduceLoop):
-    """One rank's part of the training of a model on arrays, which lie on the devices as a whole.
-
-    `strategy` is a tf.distribute.Strategy, `build_model` makes the Keras model, `arrays` are the
-    dataset.
-    """
+    """One rank's part of the training of a model on arrays, which lie on the devices as a whole."""
 
     def __init__(
         self, strategy: Any, build_model: Callable[[], Any], arrays: Arrays, spec: RunSpec
@@ -132,7 +124,7 @@ class Trainer(AllReduceLoop):
         )
         self.make_model(
             build_model,
-            lambda: self._gather(tf.range(self.batch), *arrays.train),
+            lambda: self._gather(tf.range(self.batch), arrays.train),
             lambda: user_model.problem_of_labels(arrays.train, arrays.test),
         )
         self._execute = compiled(self._steps)
@@ -140,11 +132,7 @@ class Trainer(AllReduceLoop):
         self._evaluate_call = self._in_replicas(self._evaluation)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
-        """Each array as a value of every local device.
-
-        A GPU holds them itself where they fit: on the host each step would gather its examples and
-        copy them.
-        """
+        """Each array as a value of every local device; a GPU holds them itself where they fit."""
         tf, devices = self.tf, self.strategy.extended.worker_devices
         size = sum(array.nbytes for array in tf.nest.flatten(arrays))
         places = [device_of(device, size) for device in devices]
@@ -161,32 +149,24 @@ class Trainer(AllReduceLoop):
 
         return tf.nest.map_structure(on_device, arrays)
 
-    def _taken(self, types: Any, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
-        """In a replica: the examples at `indices` of its data, as `fit` has them of arrays."""
-        tf = self.tf
-        found = tf.nest.map_structure(
-            lambda dtype, part: tf.cast(tf.gather(part, indices), dtype), types, data
-        )
-        return self._as_fit_has_them(found)
-
     def _trained(self, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
         """In a replica: its part of the training examples at the indices of all replicas."""
-        return self._taken(self._train_types, self._own(indices, self.batch), data)
+        return self._gather(self._own(indices, self.batch), data, self._train_types)
 
     def _own(self, indices: Any, size: int) -> Any:
         """This replica's part of the indices of all replicas."""
         replica = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         return self.tf.slice(indices, [replica * size], [size])
 
-    def _weights(self, size: int, examples: Any) -> Any:
+    def _weights(self, examples: Any) -> Any:
         """Weights of this replica's part of a global batch; its first `examples` count."""
         tf = self.tf
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return tf.cast(replica * size + tf.range(size) < examples, tf.float32)
+        return tf.cast(replica * self.batch + tf.range(self.batch) < examples, tf.float32)
 
     def _replica_step(self, indices: Any, examples: Any, *data: Any) -> Any:
         batch = self._trained(indices, data)
-        return self.train_on(batch, self._weights(self.batch, examples), examples)
+        return self.train_on(batch, self._weights(examples), examples)
 
     def _step(self, order: Any, step: Any, *data: Any) -> Any:
         tf = self.tf
@@ -208,23 +188,19 @@ class Trainer(AllReduceLoop):
     def _evaluation(self, indices: Any, *data: Any) -> None:
         tf = self.tf
         own = self._own(indices, self.order.evaluation_batch)
-        batch = self._taken(self._test_types, tf.maximum(own, 0), data)
+        batch = self._gather(tf.maximum(own, 0), data, self._test_types)
         self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
     def _compute(self, order: Any, *data: Any) -> Any:
         batch = self._trained(order[0], data)
-        return self.compute_on(batch, self._weights(self.batch, self.global_batch))
-
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
-        self._train_order(epoch, self.order.of_epoch(self.seed, epoch), result, events)
+        return self.compute_on(batch, self._weights(self.global_batch))
 
     def _before_first_step(self) -> None:
         super()._before_first_step()
         self.tf.constant(self.order.of_epoch(self.seed, self.recipe.epochs))
 
-    def _train_order(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
-        """Train on `order`, indices of shape (steps, global batch)."""
-        tf = self.tf
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        tf, order = self.tf, self.order.of_epoch(self.seed, epoch)
         steps, chunk = self._steps_of_epoch(len(order)), self.recipe.steps_per_execution
         indices = tf.constant(order)
         for start in range(self._begun.step, steps, chunk):

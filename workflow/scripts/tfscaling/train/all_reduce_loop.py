@@ -35,17 +35,15 @@ class AllReduceLoop(TrainingLoop):
     def __init__(self, strategy: Any, spec: RunSpec) -> None:
         super().__init__(strategy, strategy.num_replicas_in_sync, spec)
         self._is_alone = len(strategy.extended.worker_devices) == self.replicas
-        self._average_call = compiled(self._average_statistics)
-        self._sum_call = compiled(self._sum_totals)
-        self._mean_call = compiled(self._mean)
-        self._states_call = compiled(self._own_states)
-        self._reset_call = compiled(self._zero_totals)
-
-    def _in_replicas(self, function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
-        """`function`, called in each replica with its part of the arguments, as a graph."""
-        return compiled(
-            lambda *args: self.strategy.run(function, args=args), reduce_retracing=reduce_retracing
+        self._average_call = self._in_replicas(self._average_statistics)
+        self._sum_call = compiled(
+            lambda: strategy.reduce("SUM", strategy.run(self.totals.read_value), axis=None)
         )
+        self._mean_call = compiled(
+            lambda each: strategy.reduce("MEAN", strategy.run(self.tf.identity, (each,)), axis=None)
+        )
+        self._states_call = compiled(lambda: strategy.run(self.own.states) if self.own else [])
+        self._reset_call = self._in_replicas(self._zero_totals)
 
     def make_model(
         self,
@@ -73,8 +71,11 @@ class AllReduceLoop(TrainingLoop):
                 self.optimizer = self.model.optimizer
             else:
                 user_model.check_classifier(self.model, problem_of_labels())
+                device = tf.DeviceSpec.from_string(self.strategy.extended.worker_devices[0])
+                is_bfloat16 = self.recipe.precision == "mixed_bfloat16"
+                casts = self.replicas == 1 and device.device_type == "CPU" and is_bfloat16
                 self.optimizer = optimizers.make_optimizer(
-                    self.recipe, self.replicas, self.updates_per_epoch, self._casts_in_update
+                    self.recipe, self.replicas, self.updates_per_epoch, casts
                 )
                 self.optimizer.build(self.model.trainable_variables)
             # loss, correct answers and examples of this replica since the start of the epoch
@@ -85,7 +86,7 @@ class AllReduceLoop(TrainingLoop):
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
-        compiled(self._seed_replicas)()
+        self._in_replicas(self._seed_replica)()
 
     def _end(self, result: Result, events: EventLog) -> None:
         if self.own is not None and not result.diverged and not result.is_short:
@@ -100,30 +101,14 @@ class AllReduceLoop(TrainingLoop):
         found: list[float] = self._mean_call(self.tf.constant(values)).numpy().tolist()
         return found
 
-    @property
-    def _casts_in_update(self) -> bool:
-        """Whether gradients come to the update as this replica alone made them, on a CPU."""
-        device = self.strategy.extended.worker_devices[0]
-        is_cpu = self.tf.DeviceSpec.from_string(device).device_type == "CPU"
-        return self.replicas == 1 and is_cpu and self.recipe.precision == "mixed_bfloat16"
-
-    def _seed_replicas(self) -> None:
-        """Give each replica different random numbers, by its number: dropout draws other masks."""
-        states = loop.seeds(self.model)
-
-        def replica() -> None:
-            number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
-            for state in states:
-                state.assign(loop.stream(state.value, number))
-
-        if states:
-            self.strategy.run(replica)
+    def _seed_replica(self) -> None:
+        """Give a replica different random numbers, by its number: dropout draws other masks."""
+        number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
+        for state in loop.seeds(self.model):
+            state.assign(loop.stream(state.value, number))
 
     def _gradients(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
-        """This replica's part of the loss, and the gradients of it.
-
-        `examples` is the number of examples of the global batch that count.
-        """
+        """This replica's part of the loss of a global batch of `examples`, and its gradients."""
         x, answers = batch
         with self.tf.GradientTape() as tape:
             sums = self._forward(x, answers, weights, training=True)
@@ -140,8 +125,7 @@ class AllReduceLoop(TrainingLoop):
         a value that is available once the weights are updated.
         """
         if self.own is not None:
-            self._count([0.0, 0.0, self.tf.reduce_sum(weights)])
-            self.own.train(batch, self._counting(weights), examples)
+            self.own.train(batch, self._counted(weights), examples)
             return self._progress()
         loss, gradients = self._gradients(batch, weights, examples)
         # a loss scale sees the sums: replicas skip the same updates
@@ -153,8 +137,7 @@ class AllReduceLoop(TrainingLoop):
     def test_on(self, batch: Any, weights: Any) -> None:
         """In a replica: count its part of a batch of held-out examples."""
         if self.own is not None:
-            self._count([0.0, 0.0, self.tf.reduce_sum(weights)])
-            self.own.test(batch, self._counting(weights))
+            self.own.test(batch, self._counted(weights))
             return
         x, answers = batch
         self._count(self._forward(x, answers, weights, training=False))
@@ -170,9 +153,10 @@ class AllReduceLoop(TrainingLoop):
         dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
         return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
 
-    def _counting(self, weights: Any) -> Any:
-        """How many examples count."""
-        return self.tf.cast(self.tf.reduce_sum(weights), self.tf.int32)
+    def _counted(self, weights: Any) -> Any:
+        examples = self.tf.reduce_sum(weights)
+        self._count([0.0, 0.0, examples])
+        return self.tf.cast(examples, self.tf.int32)
 
     def _progress(self) -> Any:
         """A value that is available once the optimizer has updated the weights."""
@@ -181,34 +165,23 @@ class AllReduceLoop(TrainingLoop):
         return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
 
     def _average_statistics(self) -> None:
-        """Give all replicas the mean of what each gathered, such as batch normalization's moments.
+        """Give a replica the mean of what each gathered, such as batch normalization's moments.
 
         Keras leaves each replica its own while training; the model that is evaluated must be one.
         """
         tf = self.tf
         own = [v for v in self.model.non_trainable_variables if v.dtype.startswith("float")]
-
-        def replica() -> None:
+        if own:
             context = tf.distribute.get_replica_context()
             values = [tf.identity(variable.value) for variable in own]
             means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
             for variable, mean in zip(own, means, strict=True):
                 variable.assign(mean)
 
-        if own:
-            self.strategy.run(replica)
-
-    def _sum_totals(self) -> Any:
-        totals = self.strategy.run(self.totals.read_value)
-        return self.strategy.reduce("SUM", totals, axis=None)
-
-    def _own_states(self) -> Any:
-        return self.strategy.run(self.own.states) if self.own else []
-
     def _zero_totals(self) -> None:
         if self.own is not None:
-            self.strategy.run(self.model.reset_metrics)
-        self.strategy.run(lambda: self.totals.assign(self.tf.zeros_like(self.totals)))
+            self.model.reset_metrics()
+        self.totals.assign(self.tf.zeros_like(self.totals))
 
     def _reset(self) -> None:
         self._reset_call()
@@ -222,10 +195,7 @@ class AllReduceLoop(TrainingLoop):
 
     @abstractmethod
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        """Forward and backward pass alone on batches that are on the devices, without end.
-
-        Each returns a value of each local replica.
-        """
+        """Endless functions of forward and backward pass alone; each gives the replicas' values."""
 
     def compute_steps(self) -> list[float]:
         """Forward and backward pass of this rank without any other: no all-reduce, no update.
@@ -242,12 +212,6 @@ class AllReduceLoop(TrainingLoop):
             self._fetch(compute())
             durations.append(time.perf_counter() - start_s)
         return durations[1:]
-
-    def _mean(self, value: Any) -> Any:
-        """Over all replicas."""
-        return self.strategy.reduce(
-            "MEAN", self.strategy.run(self.tf.identity, (value,)), axis=None
-        )
 
     def _fetch(self, values: Any) -> list[Any]:
         """The values of this rank's replicas, which are available once their work is done.

@@ -28,7 +28,6 @@ from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Beginning
-from tfscaling.record.events import CHECKPOINTED, EventLog
 from tfscaling.spec.config import Recipe
 
 #: About so often ranks ask one another whether a checkpoint is to be written.
@@ -44,10 +43,7 @@ class CheckpointError(RuntimeError):
 
 
 class Saved(NamedTuple):
-    """The variables of a training: those that are equal on all replicas, and the others.
-
-    Each is given by its copies on this rank's replicas.
-    """
+    """Variables that are equal on all replicas, and others: the copies on this rank's replicas."""
 
     shared: Sequence[Sequence[Any]]
     own: Sequence[Sequence[Any]]
@@ -56,11 +52,9 @@ class Saved(NamedTuple):
 class Training(Protocol):
     """What a checkpoint needs of a training loop."""
 
-    def saved(self) -> Saved:
-        """The variables, in the same order in each attempt and on each rank."""
+    def saved(self) -> Saved: ...
 
-    def agreed(self, values: Sequence[float]) -> list[float]:
-        """The means of three values over the replicas; all ranks wait for one another."""
+    def agreed(self, values: Sequence[float]) -> list[float]: ...
 
 
 class Checkpoints:
@@ -108,10 +102,7 @@ class Checkpoints:
         self.read_s += time.perf_counter() - start_s
 
     def restore(self, training: Training) -> State | None:
-        """Give the training the variables of the newest checkpoint; None if there is none.
-
-        Raises CheckpointError if they do not fit.
-        """
+        """Give the training the newest checkpoint, if any. Raises CheckpointError if unfit."""
         name = self._beginning.checkpoint
         if name is None:
             return None
@@ -149,10 +140,6 @@ class Checkpoints:
         self._note(state.steps, force=True)
         self._ask(training, state, due, math.inf)
         self.written_s += time.perf_counter() - start_s
-
-    def tell(self, events: EventLog) -> None:
-        """Write the event with what checkpoints took. To be called after the training."""
-        events.add(CHECKPOINTED, read_s=self.read_s, written_s=self.written_s)
 
     def _ask(self, training: Training, state: State, due: bool, step_s: float) -> None:
         """`step_s` is the duration of a step lately; the ranks' mean says when to ask again."""

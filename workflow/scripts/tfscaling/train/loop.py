@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tfscaling.launch.checkpoint_folder import State
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import CHECKPOINTED, EventLog
 from tfscaling.record.rank_report import Epoch, Execution, WentOn, summary
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
@@ -59,10 +59,9 @@ def stream(state: Any, number: Any) -> Any:
 
 
 class Measured(NamedTuple):
-    """Means over the examples of an epoch, or over the held-out ones; over all replicas.
+    """Means over the examples of an epoch, or the held-out ones, and over all replicas.
 
-    `accuracy` is None if a custom model measures none; `metrics` are the metrics of such a model,
-    by name.
+    A custom model may measure no accuracy, and has `metrics` by name.
     """
 
     loss: float
@@ -184,6 +183,12 @@ class TrainingLoop(ABC):
         self._checkpoints: Checkpoints | None = None
         self._begun = Begun()
 
+    def _in_replicas(self, function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
+        """`function`, called in each replica with its part of the arguments, as a graph."""
+        return compiled(
+            lambda *args: self.strategy.run(function, args=args), reduce_retracing=reduce_retracing
+        )
+
     @property
     def updates_per_epoch(self) -> int | None:
         """Updates of the variables in an epoch; None of a pipeline, whose end shows when it comes.
@@ -214,10 +219,7 @@ class TrainingLoop(ABC):
         return []
 
     def saved(self) -> Saved:
-        """The variables that a checkpoint holds, in the same order in each attempt and rank.
-
-        Weights and the optimizer's state are shared.
-        """
+        """The variables of a checkpoint, in the same order in each attempt and on each rank."""
         shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
         equal = {id(variable.value) for variable in shared}
         found = variables_of(self.strategy, self.model, self.optimizer, self.totals)
@@ -296,8 +298,8 @@ class TrainingLoop(ABC):
 
     def _end(self, result: Result, events: EventLog) -> None:
         """Write the events that the last epoch is done."""
-        if self._checkpoints is not None:
-            self._checkpoints.tell(events)
+        if (made := self._checkpoints) is not None:
+            events.add(CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
         events.add("trained")
 
     def _stops(self, result: Result, epoch: int) -> bool:
@@ -313,10 +315,9 @@ class TrainingLoop(ABC):
         return int(min(whole, self._steps_left))
 
     def epoch_turn_s(self) -> float:
-        """Duration of what comes from the last step of an epoch to the first of the next.
+        """Duration from the last step of an epoch to the first of the next, without evaluation.
 
-        Without an evaluation. To be called after training, when nothing is compiled any more; the
-        sums of the last epoch are lost.
+        To be called after training, when all is compiled; the last epoch's sums are lost.
         """
         start_s = time.perf_counter()
         self._measured()
@@ -437,27 +438,22 @@ class TrainingLoop(ABC):
             events.add("progress", epoch=epoch, step=step)
             self._reported_s = now_s
 
-    def _gather(self, indices: Any, *data: Any) -> tuple[Any, ...]:
-        """The examples at `indices` of inputs, answers and weights, as `fit` has them of arrays."""
-        gathered = self.tf.nest.map_structure(lambda part: self.tf.gather(part, indices), data)
-        return self._as_fit_has_them(gathered)
+    def _gather(self, indices: Any, data: tuple[Any, ...], types: Any = None) -> tuple[Any, ...]:
+        """The examples at `indices` of inputs, answers and weights, as `fit` has them of arrays.
 
-    def _as_fit_has_them(self, data: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Examples of inputs, answers and weights of arrays, as `fit` gives them to a model.
-
-        Floating point is float32, all else as it is; only inputs of bytes are scaled to [0, 1],
-        unless the model's own input is of whole numbers.
+        `types` are the arrays' own, where `data` is held in others. Floating point is float32, all
+        else as it is; only inputs of bytes are scaled to [0, 1], unless the model's own input is of
+        whole numbers.
         """
         tf = self.tf
 
-        def taken(found: Any) -> Any:
+        def taken(part: Any, dtype: Any) -> Any:
+            found = tf.cast(tf.gather(part, indices), dtype)
             return tf.cast(found, tf.float32) if found.dtype.is_floating else found
 
-        def scaled(part: Any) -> Any:
-            return tf.cast(part, tf.float32) * (1.0 / 255.0)
-
-        x, *rest = tf.nest.map_structure(taken, data)
-        return (user_model.scale_bytes(self.model, x, scaled), *rest)
+        types = types or tf.nest.map_structure(lambda part: part.dtype, data)
+        x, *rest = tf.nest.map_structure(taken, data, types)
+        return (user_model.scale_bytes(self.model, x), *rest)
 
     def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
         """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.
@@ -466,32 +462,23 @@ class TrainingLoop(ABC):
         often as the batch has examples, so that they count once in a mean over examples. Labels
         may be rows of one.
         """
+        import keras
+
         tf = self.tf
         answers = tf.cast(tf.reshape(answers, [-1]), tf.int32)
         logits = tf.cast(self.model(batch, training=training), tf.float32)
         correct = tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers), tf.float32)
         examples = tf.reduce_sum(weights)
-        losses = self._smoothed(answers, logits) if training else self.loss(answers, logits)
-        loss = tf.reduce_sum(losses * weights) + self._own_losses() * examples
+        if not training or not (smoothing := self.recipe.label_smoothing):
+            losses = self.loss(answers, logits)
+        else:
+            labels = tf.one_hot(answers, logits.shape[-1])
+            losses = keras.losses.categorical_crossentropy(
+                labels, logits, from_logits=True, label_smoothing=smoothing
+            )
+        own = [tf.reduce_sum(tf.cast(each, tf.float32)) for each in self.model.losses]
+        loss = tf.reduce_sum(losses * weights) + (tf.add_n(own) if own else 0.0) * examples
         return tf.stack([loss, tf.reduce_sum(correct * weights), examples])
-
-    def _smoothed(self, answers: Any, logits: Any) -> Any:
-        """The loss of each example that is trained, by the recipe's smoothed labels."""
-        import keras
-
-        smoothing = self.recipe.label_smoothing
-        if not smoothing:
-            return self.loss(answers, logits)
-        labels = self.tf.one_hot(answers, logits.shape[-1])
-        return keras.losses.categorical_crossentropy(
-            labels, logits, from_logits=True, label_smoothing=smoothing
-        )
-
-    def _own_losses(self) -> Any:
-        """Sum of the losses that the model adds itself: regularisers and `add_loss`; float32."""
-        tf = self.tf
-        losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
-        return tf.add_n(losses) if losses else 0.0
 
     def _count(self, sums: Any) -> None:
         """Add to the sums of loss, correct answers and examples."""

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tfscaling.spec import user_code
+from tfscaling.spec.registries import Model
 from tfscaling.spec.user_code import NOTHING, Given
 from tfscaling.train import user_model
-
-
-@dataclass(frozen=True)
-class Model:
-    """A classifier: `build()` returns a Keras model from images to logits.
-
-    `dataset` names the dataset, or its function, that it trains on unless the recipe says another;
-    None leaves it to the recipe.
-    """
-
-    description: str
-    dataset: str | None
-    build: Callable[[], Any]
-    #: (height, width) or (height, width, channels); None if it is not known.
-    image_shape: tuple[int, ...] | None = None
 
 
 def _mnist_cnn() -> Any:
@@ -94,10 +78,7 @@ MODELS: dict[str, Model] = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Model:
-    """The model of this name, or of the custom function `package.module:function`.
-
-    The function is given the parameters that it has an argument for.
-    """
+    """The model of this name, or of the custom function `package.module:function`."""
     if not user_code.is_reference(name):
         return MODELS[name]
     build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))
@@ -106,15 +87,10 @@ def get(name: str, parameters: Given = NOTHING) -> Model:
 
 #: Operations in which the profiler counts nothing, and which may hold most of the work.
 _UNCOUNTED = re.compile(r"Einsum|While|Call|RNN|FFT|Sparse|^(Stateless)?(If|Case)$")
-#: The backward pass has two products for each one of the forward pass.
-_PASSES = 3
 
 
 def training_flops(model: Any) -> float | None:
-    """FLOPs of a training step per example, three times the forward pass.
-
-    None where the profiler cannot count them all.
-    """
+    """FLOPs of a training step per example; None where the profiler cannot count them all."""
     import tensorflow as tf
 
     def forward(*inputs: Any) -> Any:
@@ -130,4 +106,5 @@ def training_flops(model: Any) -> float | None:
         counted = tf.compat.v1.profiler.profile(graph, options=options)
     except Exception:  # of a user's model, of whatever kind: it has trained without this
         return None
-    return _PASSES * counted.total_float_ops or None
+    # the backward pass has two products for each one of the forward pass
+    return 3 * counted.total_float_ops or None

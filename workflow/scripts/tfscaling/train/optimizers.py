@@ -11,8 +11,8 @@ and writes arrays as large as the variable.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,10 +40,8 @@ def make_optimizer(
         raise ValueError("the recipe gives no learning_rate, and the model is not compiled")
     full = recipe.learning_rate * learning_rate_factor(recipe, replicas)
     rate = scheduled(recipe, full, updates_per_epoch)
-    own: dict[str, Any] = {}
-    if recipe.optimizer != "adam":
-        own = {"momentum": recipe.momentum or 0.0, "nesterov": bool(recipe.nesterov)}
-    kind = "adam" if recipe.optimizer == "adam" else "sgd"
+    own = {"momentum": recipe.momentum or 0.0, "nesterov": bool(recipe.nesterov)}
+    kind, own = ("adam", {}) if recipe.optimizer == "adam" else ("sgd", own)
     optimizer = fused(kind, rate, casts, weight_decay=recipe.weight_decay or None, **own)
     if recipe.precision == "mixed_float16":
         return keras.mixed_precision.LossScaleOptimizer(optimizer)
@@ -129,9 +127,7 @@ def fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -
 def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
     import tensorflow as tf
 
-    def number(value: Any) -> Any:
-        return tf.cast(value, variable.dtype)
-
+    number = functools.partial(tf.cast, dtype=variable.dtype)
     if sgd.momentum == 0:
         tf.raw_ops.ResourceApplyGradientDescent(
             var=variable.handle,
@@ -154,9 +150,7 @@ def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -
 def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
     import tensorflow as tf
 
-    def number(value: Any) -> Any:
-        return tf.cast(value, variable.dtype)
-
+    number = functools.partial(tf.cast, dtype=variable.dtype)
     first, second = keras_internals.moments(adam, keras_internals.place_of(adam, variable))
     step, beta_1, beta_2 = number(adam.iterations + 1), number(adam.beta_1), number(adam.beta_2)
     tf.raw_ops.ResourceApplyAdam(
@@ -174,7 +168,8 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
     )
 
 
-def summed_already() -> AbstractContextManager[Any]:
+@contextmanager
+def summed_already() -> Iterator[None]:
     """In a replica: a context in which optimizers take gradients as they are, and sum nothing.
 
     Replicas meet as in the context around it, unless the optimizer updates weights in a condition,
@@ -184,7 +179,8 @@ def summed_already() -> AbstractContextManager[Any]:
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-    return nullcontext() if context is None else _view()(context)
+    with nullcontext() if context is None else _view()(context):
+        yield
 
 
 @functools.cache

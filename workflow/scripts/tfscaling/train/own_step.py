@@ -14,7 +14,7 @@ examples only, by the methods that Keras documents: `compute_loss`, `compute_met
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tfscaling.train import keras_internals, optimizers, strategies
@@ -38,7 +38,7 @@ class OwnStep:
             check_reductions(model)
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
             if optimizer is not None:  # a loss scale calls the inner one in separate threads
-                optimizer.apply = _as_they_are(optimizer.apply)
+                optimizer.apply = optimizers.summed_already()(optimizer.apply)
         self.metrics = list(model.metrics_variables)
         #: Keras's own mean of the loss; a model with its own `metrics` counts its loss itself.
         self._loss = None if has_own(model, "metrics") else model.metrics[0]
@@ -48,7 +48,7 @@ class OwnStep:
     def train(self, batch: tuple[Any, ...], own: Any, examples: Any) -> None:
         """A step on the first `own` examples of this replica's `batch`, of `examples` in all."""
         tf = self.tf
-        before = self._states_before()
+        before = [self.tf.identity(variable.value) for variable in self.metrics]
         gradients = self.gradients(self._real(batch, own))
         self._keep_if(own > 0, before)
         if self.replicas > 1:
@@ -70,7 +70,7 @@ class OwnStep:
 
     def test(self, batch: tuple[Any, ...], own: Any) -> None:
         """Count the first `own` examples of this replica's `batch` of held-out examples."""
-        before = self._states_before()
+        before = [self.tf.identity(variable.value) for variable in self.metrics]
         self._measured(self._real(batch, own), False)
         self._keep_if(own > 0, before)
 
@@ -130,9 +130,6 @@ class OwnStep:
         real: tuple[Any, ...] = self.tf.nest.map_structure(lambda array: array[:rows], batch)
         return real
 
-    def _states_before(self) -> list[Any]:
-        return [self.tf.identity(variable.value) for variable in self.metrics]
-
     def _keep_if(self, counts: Any, before: Sequence[Any]) -> None:
         """Let the metrics forget a batch without real examples."""
         tf = self.tf
@@ -156,13 +153,3 @@ def check_reductions(model: Any) -> None:
             f"the optimizer {model.optimizer.name} has an ema_overwrite_frequency, which several "
             "replicas cannot follow: leave it out, and the averages are the weights at the end"
         )
-
-
-def _as_they_are(apply: Callable[..., None]) -> Callable[..., None]:
-    """An optimizer's method `apply` that sums no gradients over the replicas."""
-
-    def applied(grads: Any, trainable_variables: Any = None) -> None:
-        with optimizers.summed_already():
-            apply(grads, trainable_variables)
-
-    return applied

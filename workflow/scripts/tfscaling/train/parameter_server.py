@@ -27,19 +27,11 @@ from tfscaling.train.loop import (
     Measured,
     Result,
     TrainingLoop,
-    compiled,
     is_seed,
     measured_by_sums,
     stream,
 )
 from tfscaling.train.optimizers import make_optimizer
-
-#: Workers share one model: metrics of a custom step would overwrite each other.
-NO_OWN_STEP = (
-    "the model is compiled or has a custom step, which strategies with parameter servers "
-    "cannot train: take a strategy that trains by all-reduce, or let the recipe's `loss` be "
-    "sparse_categorical_crossentropy"
-)
 
 
 def serve(context: RankContext) -> bool:
@@ -74,7 +66,12 @@ class Batch(NamedTuple):
 def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     """Raise ModelError unless the workers can train the model: as a classifier only."""
     if user_model.trains_itself(model, recipe):
-        raise user_model.ModelError(NO_OWN_STEP)
+        # workers share one model: metrics of a custom step would overwrite each other
+        raise user_model.ModelError(
+            "the model is compiled or has a custom step, which strategies with parameter servers "
+            "cannot train: take a strategy that trains by all-reduce, or let the recipe's `loss` "
+            "be sparse_categorical_crossentropy"
+        )
     user_model.check_classifier(model, user_model.problem_of_labels(arrays.train, arrays.test))
 
 
@@ -185,9 +182,10 @@ class ParameterServerTrainer(TrainingLoop):
                 self.states = ReplicaStates(self.model, images.shape[1:], self.replicas)
                 self.gradients = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
                 self.contributions = tf.Variable(0, trainable=False, dtype=tf.int64)
-        self._worker_step = compiled(self._contribute if synchronous else self._apply_own)
-        self._evaluation_step = compiled(self._evaluation)
-        self._update_step = compiled(self._apply_all)
+        step = self._contribute if synchronous else self._apply_own
+        self._worker_step = self._in_replicas(step)
+        self._evaluation_step = self._in_replicas(self._evaluation)
+        self._update_step = self._in_replicas(self._apply_all)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
         """An iterator on each worker that gives the whole arrays, again and again."""
@@ -200,7 +198,7 @@ class ParameterServerTrainer(TrainingLoop):
 
     def _gradients_of(self, batch: Batch, data: Any) -> list[Any]:
         """Gradients of this batch's part of the loss, as the optimizer scales it."""
-        images, answers = self._gather(batch.indices, *next(data))
+        images, answers = self._gather(batch.indices, next(data))
 
         def forward() -> Any:
             return self._forward(images, answers, batch.weights, training=True)
@@ -214,54 +212,34 @@ class ParameterServerTrainer(TrainingLoop):
 
     def _apply_own(self, batch: Batch, data: Any) -> None:
         """Asynchronous: this worker's gradients are an update."""
-
-        def replica() -> None:
-            pairs = zip(
-                self._gradients_of(batch, data), self.model.trainable_variables, strict=True
-            )
-            self.optimizer.apply_gradients(pairs)
-
-        self.strategy.run(replica)
+        own, variables = self._gradients_of(batch, data), self.model.trainable_variables
+        self.optimizer.apply_gradients(zip(own, variables, strict=True))
 
     def _contribute(self, batch: Batch, data: Any) -> None:
         """Synchronous: add this worker's gradients to the update."""
-
-        tf = self.tf
-
-        def replica() -> None:
-            own = self._gradients_of(batch, data)
-            for total, gradient in zip(self.gradients, own, strict=True):
-                # a variable that the loss does not depend on has no gradient: it stays 0
-                if gradient is not None:
-                    total.assign_add(tf.convert_to_tensor(gradient))
-            self.contributions.assign_add(1)
-
-        self.strategy.run(replica)
+        own = self._gradients_of(batch, data)
+        for total, gradient in zip(self.gradients, own, strict=True):
+            # a variable that the loss does not depend on has no gradient: it stays 0
+            if gradient is not None:
+                total.assign_add(self.tf.convert_to_tensor(gradient))
+        self.contributions.assign_add(1)
 
     def _apply_all(self) -> Any:
         """One update from the gradients of all workers; returns how many contributed."""
-
-        def replica() -> Any:
-            contributions = self.contributions.read_value()
-            gradients = [total.read_value() for total in self.gradients]
-            self.optimizer.apply_gradients(
-                zip(gradients, self.model.trainable_variables, strict=True)
-            )
-            for total in self.gradients:
-                total.assign(self.tf.zeros_like(total))
-            self.contributions.assign(0)
-            return contributions
-
-        return self.strategy.run(replica)
+        contributions = self.contributions.read_value()
+        gradients = [total.read_value() for total in self.gradients]
+        variables = self.model.trainable_variables
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        for total in self.gradients:
+            total.assign(self.tf.zeros_like(total))
+        self.contributions.assign(0)
+        return contributions
 
     def _evaluation(self, indices: Any, data: Any) -> None:
-        def replica() -> None:
-            tf = self.tf
-            batch, answers = self._gather(tf.maximum(indices, 0), *next(data))
-            weights = tf.cast(indices >= 0, tf.float32)
-            self._count(self._forward(batch, answers, weights, training=False))
-
-        self.strategy.run(replica)
+        tf = self.tf
+        batch, answers = self._gather(tf.maximum(indices, 0), next(data))
+        weights = tf.cast(indices >= 0, tf.float32)
+        self._count(self._forward(batch, answers, weights, training=False))
 
     def _reset(self) -> None:
         self.totals.assign([0.0, 0.0, 0.0])

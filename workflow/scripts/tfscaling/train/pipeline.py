@@ -26,7 +26,6 @@ from tfscaling.record.rank_report import Execution
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
-from tfscaling.train.checkpoints import Checkpoints
 from tfscaling.train.loop import Result
 
 #: Batches of a worker that are on its devices before they are asked for.
@@ -131,7 +130,6 @@ class Feed:
         yield self._split(*waiting, more=0)
 
     def _nothing(self) -> Any:
-        """A batch of zeros."""
         import tensorflow as tf
 
         parts = tf.nest.flatten(self._dataset.element_spec)
@@ -220,11 +218,19 @@ class PipelineTrainer(AllReduceLoop):
         super().__init__(strategy, spec)
         tf = self.tf
         self.train_examples = self.test_examples = 0  # known after an epoch, and an evaluation
-        self._check_ends(datasets, self.recipe.steps_per_epoch)
+        infinite, repeats = tf.data.INFINITE_CARDINALITY, self.recipe.steps_per_epoch is not None
+        if not repeats and datasets.train.cardinality() == infinite:
+            raise PipelineError("the training data never ends; give the recipe steps_per_epoch")
+        if datasets.test.cardinality() == infinite:
+            raise PipelineError("the held-out data never ends; let it be each example once")
         element = datasets.train.element_spec
+
+        def batch_of(spec: Any) -> Any:
+            return tf.TensorSpec([self.batch, *spec.shape[1:]], spec.dtype)
+
         self.make_model(
             build_model,
-            lambda: tf.nest.map_structure(lambda spec: _with_examples(spec, self.batch), element),
+            lambda: tf.nest.map_structure(batch_of, element),
             lambda: user_model.problem_of_labels(element),
         )
         self.data = datasets
@@ -235,17 +241,12 @@ class PipelineTrainer(AllReduceLoop):
         #: A batch that stays on the devices.
         self._kept: Any = None
 
-    def _check_ends(self, datasets: Datasets, steps_per_epoch: int | None) -> None:
-        infinite = self.tf.data.INFINITE_CARDINALITY
-        if steps_per_epoch is None and datasets.train.cardinality() == infinite:
-            raise PipelineError("the training data never ends; give the recipe steps_per_epoch")
-        if datasets.test.cardinality() == infinite:
-            raise PipelineError("the held-out data never ends; let it be each example once")
-
     @contextmanager
     def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
         """The worker's batches, each as a `Fed` on every replica."""
-        seen = None if self._kept is None else self._of_first_replica(self._kept.batch)
+        local, seen = self.strategy.experimental_local_results, None
+        if self._kept is not None:
+            seen = self.tf.nest.map_structure(lambda value: local(value)[0], self._kept.batch)
         feed = Feed(dataset, self.batch, self.strategy.extended.worker_devices, seen)
 
         def of_replicas(parts: list[Fed]) -> Any:
@@ -255,11 +256,6 @@ class PipelineTrainer(AllReduceLoop):
 
         with closing(feed):
             yield map(of_replicas, feed)
-
-    def _of_first_replica(self, values: Any) -> Any:
-        """A nest of values of replicas on this worker's first device."""
-        local = self.strategy.experimental_local_results
-        return self.tf.nest.map_structure(lambda value: local(value)[0], values)
 
     def _weights(self, fed: Fed) -> Any:
         tf = self.tf
@@ -285,17 +281,12 @@ class PipelineTrainer(AllReduceLoop):
         self.test_on(fed.batch, self._weights(fed))
         return self._summed(fed)
 
-    def train(
-        self,
-        events: EventLog,
-        report: Callable[[str], None],
-        checkpoints: Checkpoints | None = None,
-    ) -> Result:
+    def _train(self, events: EventLog, report: Callable[[str], None]) -> Result:
         if self.recipe.steps_per_epoch is None:
-            return super().train(events, report, checkpoints)
+            return super()._train(events, report)
         # as with `fit`, an epoch continues where the one before it ended
         with self._fed(self.data.train.repeat()) as self._endless:
-            return super().train(events, report, checkpoints)
+            return super()._train(events, report)
 
     def _skip(self, state: State, events: EventLog) -> None:
         """Read all that was trained once more: only so are shuffles and random changes the same."""
@@ -358,10 +349,3 @@ class PipelineTrainer(AllReduceLoop):
 
     def _computations(self) -> Iterator[Callable[[], Any]]:
         return itertools.repeat(partial(self._computation, self._kept))
-
-
-def _with_examples(spec: Any, examples: int) -> Any:
-    """A batch of this many examples like `spec`, whose dimensions that may vary stay so."""
-    import tensorflow as tf
-
-    return tf.TensorSpec([examples, *spec.shape[1:]], spec.dtype)

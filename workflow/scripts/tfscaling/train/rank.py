@@ -11,6 +11,7 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,10 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if not parameter_server.serve(context):
             raise RuntimeError("the coordinator failed")
         return ServerReport(**fields_of(place_of(context, spec, names)))
-    strategies.set_precision(spec.recipe.precision)
+    import keras
+
+    # the variables stay float32
+    keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
     strategy = kind.build(names, spec.recipe.communication)
     # what TensorFlow has, which need not be what it was told
     worker_devices = strategies.of_workers() if kind.coordinated else None
@@ -143,12 +147,8 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         trainer = all_reduce_trainer(strategy, build, data, spec)
     parameters = int(trainer.model.count_params())
     events.add("built", model_parameters=parameters)
-    chatty = cluster.rank == 0  # the chief's log has the progress
-
-    def report_line(line: str) -> None:
-        if chatty:
-            print(line, flush=True)
-
+    is_first = cluster.rank == 0  # its log has the progress
+    report_line: Callable[[str], None] = partial(print, flush=True) if is_first else lambda _: None
     result = trainer.train(events, report_line, checkpoints_of(context, spec))
     compute_steps: list[float] = []
     stopped: Stopped | None = None
@@ -175,7 +175,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         per_replica_batch_size=trainer.batch,
         examples_per_step=trainer.examples_per_step,
         model_parameters=parameters,
-        flops_per_example=models.training_flops(trainer.model) if chatty else None,
+        flops_per_example=models.training_flops(trainer.model) if is_first else None,
         data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
         trained_by=user_model.trained_by(trainer.model, spec.recipe),
@@ -257,7 +257,6 @@ def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Da
 
 
 def _weights_sha256(model: Any) -> str:
-    """A checksum of the trainable weights."""
     checksum = hashlib.sha256()
     for variable in model.trainable_variables:
         checksum.update(variable.numpy().tobytes())
@@ -277,7 +276,7 @@ def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
     keras.backend.clear_session()
     os.environ.update({**spec.measured.env, "TF_CONFIG": tf_config(spec)})
     try:
-        strategies.set_precision(spec.recipe.precision)
+        keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
         _build_model(spec, dataset_file, model.on_several_replicas)
     except Exception as error:
         traceback.print_exc()
@@ -296,6 +295,9 @@ def tf_config(spec: RunSpec) -> str:
 
 
 def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> None:
+    """Build the model, and call it symbolically with inputs of the data's shape."""
+    import keras
+
     build = models.get(spec.point.model, spec.recipe.constants).build
     if not _is_readable(spec, dataset_file):
         build()
@@ -304,21 +306,14 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
     data, _ = data_of(0, spec, dataset_file)
     trainer = all_reduce_trainer(strategy, build, data, spec)
     if trainer.own is None:
-        _call_with(trainer.model, data)
+        inputs = data.train.element_spec[0] if isinstance(data, Datasets) else data.x_train
+        trainer.model.compute_output_spec(
+            keras.tree.map_structure(
+                lambda each: keras.KerasTensor((1, *each.shape[1:]), "float32"), inputs
+            )
+        )
     elif on_several_replicas:
         own_step.check_reductions(trainer.model)
-
-
-def _call_with(model: Any, data: Arrays | Datasets) -> None:
-    """Call the model symbolically with inputs of the data's shape. Raises what the model does."""
-    import keras
-
-    inputs = data.train.element_spec[0] if isinstance(data, Datasets) else data.x_train
-    model.compute_output_spec(
-        keras.tree.map_structure(
-            lambda each: keras.KerasTensor((1, *each.shape[1:]), "float32"), inputs
-        )
-    )
 
 
 def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:

@@ -6,17 +6,16 @@ TensorFlow is imported inside functions only.
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
 from typing import Any
 
 from tfscaling.cluster import resolver
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpu_variables
 from tfscaling.launch.failures import WAYS_OUT
 from tfscaling.spec.config import MPI_STRATEGY, OWN_STRATEGY
-from tfscaling.spec.geometry import Geometry
+from tfscaling.spec.registries import Strategy
 from tfscaling.train import keras_internals
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import strategy as mpi_strategy
@@ -71,7 +70,9 @@ def gpu_names() -> list[str | None]:
 
 def in_use(strategy: Any) -> list[str]:
     """The devices of this rank's replicas, of those that TensorFlow has: ["GPU:0", "GPU:1"]."""
-    present = {_short(device.name) for device in _all()}
+    import tensorflow as tf
+
+    present = {_short(device.name) for device in tf.config.list_logical_devices()}
     used = [_short(name) for name in strategy.extended.worker_devices]
     return [name for name in used if name in present]
 
@@ -81,7 +82,7 @@ def of_workers() -> tuple[tuple[str, ...], ...]:
     import tensorflow as tf
 
     found: dict[int, list[str]] = {}
-    for device in _all():
+    for device in tf.config.list_logical_devices():
         spec = tf.DeviceSpec.from_string(device.name)
         if spec.job == "worker":
             found.setdefault(spec.task, []).append(_short(device.name))
@@ -91,24 +92,11 @@ def of_workers() -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _all() -> list[Any]:
-    import tensorflow as tf
-
-    return list(tf.config.list_logical_devices())
-
-
 def _short(name: str) -> str:
     import tensorflow as tf
 
     spec = tf.DeviceSpec.from_string(name)
     return f"{spec.device_type}:{spec.device_index}"
-
-
-def set_precision(precision: str) -> None:
-    """Compute in this Keras dtype policy; the variables stay float32."""
-    import keras
-
-    keras.mixed_precision.set_dtype_policy(precision)
 
 
 def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
@@ -120,55 +108,7 @@ def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) 
     )
 
 
-@dataclass(frozen=True)
-class Strategy:
-    """A distribution strategy: what it needs and how it is made.
-
-    `build(devices, communication)` returns the `tf.distribute.Strategy` over this rank's `devices`
-    ("CPU:0", "GPU:1", ...), by the recipe's `communication`; `TF_CONFIG` is set by then.
-    """
-
-    description: str
-    build: Callable[[Sequence[str], str], Any]
-    one_task_only: bool = False
-    one_device_only: bool = False
-    #: A coordinator drives parameter servers and workers; only workers train.
-    coordinated: bool = False
-    #: One update from the gradients of all workers, as far as is known.
-    synchronous: bool = True
-    #: What a rank calls after its work, when all others do.
-    end: Callable[[], None] = lambda: None
-
-    def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
-        """Number of tasks of each job; ranks go to the jobs in the order of their names."""
-        if not self.coordinated:
-            return {"worker": geometry.tasks}
-        workers = geometry.tasks - 1 - parameter_servers
-        return {"chief": 1, "ps": parameter_servers, "worker": workers}
-
-    def replicas(self, geometry: Geometry, parameter_servers: int) -> int:
-        """One replica per device of a worker; without GPUs a worker is one replica on its CPU."""
-        return self.jobs(geometry, parameter_servers)["worker"] * max(1, geometry.gpus_per_task)
-
-    def refusal(self, geometry: Geometry, parameter_servers: int) -> str | None:
-        """Why this geometry is impossible, or None."""
-        if self.jobs(geometry, parameter_servers)["worker"] < 1:
-            return (
-                f"the strategy needs tasks for a coordinator, {parameter_servers} "
-                f"parameter servers and a worker, not {geometry.tasks}"
-            )
-        if self.one_task_only and geometry.tasks > 1:
-            return f"the strategy runs one task, not {geometry.tasks}"
-        if self.one_device_only and geometry.gpus_per_task > 1:
-            return f"the strategy uses one device, not {geometry.gpus_per_task}"
-        return None
-
-
-class _Step(threading.local):
-    is_alone = False
-
-
-_STEP = _Step()
+_IS_ALONE = ContextVar("is_alone", default=False)
 
 
 @contextmanager
@@ -177,11 +117,11 @@ def alone() -> Iterator[None]:
 
     Keras divides a loss by the strategy's number of replicas.
     """
-    _STEP.is_alone, before = True, _STEP.is_alone
+    before = _IS_ALONE.set(True)
     try:
         yield
     finally:
-        _STEP.is_alone = before
+        _IS_ALONE.reset(before)
 
 
 def hiding_replicas(base: Any) -> Any:
@@ -190,7 +130,7 @@ def hiding_replicas(base: Any) -> Any:
     class Hiding(base):  # type: ignore[misc]
         @property
         def num_replicas_in_sync(self) -> int:
-            return 1 if _STEP.is_alone else int(super().num_replicas_in_sync)
+            return 1 if _IS_ALONE.get() else int(super().num_replicas_in_sync)
 
     Hiding.__name__ = base.__name__
     return Hiding

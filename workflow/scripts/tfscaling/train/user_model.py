@@ -27,14 +27,10 @@ NEVER_CALLED = (
     *("train_step", "test_step", "make_train_function", "make_test_function"),
     *("fit", "evaluate"),
 )
-#: Keras's schedules of learning rates that end at a certain step.
-_ENDING = ("CosineDecay", "PolynomialDecay")
 #: Methods that say how a model trains and is measured.
 OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
-#: Activations whose result is no logit: the loss would apply a softmax to it once more.
-PROBABILITIES = ("softmax", "sigmoid")
-#: Settings of `compile()` that say what is trained and measured, and their defaults.
-_WHAT = {"loss": None, "loss_weights": None, "metrics": None, "weighted_metrics": None}
+#: Settings of `compile()` that say what is trained and measured.
+_WHAT = ("loss", "loss_weights", "metrics", "weighted_metrics")
 
 
 class ModelError(ValueError):
@@ -43,9 +39,22 @@ class ModelError(ValueError):
 
 def build(name: str, function: Callable[[], Any]) -> Any:
     """The model that the user's function makes. Raises ModelError if it could not be followed."""
-    before = _global_settings()
+    import keras
+
+    # they belong to the recipe and the run
+    policy, seed = keras.config.dtype_policy().name, keras_internals.random_seed()
     model = function()
-    if (wrong := _changed(before, _global_settings()) or problem(model)) is not None:
+    wrong = problem(model)
+    if keras_internals.random_seed() != seed:
+        wrong = (
+            "the function sets the random seed; the run's seed gives each repeat its own weights"
+        )
+    if (own := keras.config.dtype_policy().name) != policy:
+        wrong = (
+            f"the function sets the dtype policy to {own}; the recipe has the key precision, and a "
+            "layer may have a separate dtype"
+        )
+    if wrong is not None:
         raise ModelError(f"model {name}: {wrong}")
     return model
 
@@ -108,7 +117,7 @@ def _problem_of_shape(model: Any) -> str | None:
         return f"the output has the shape {shape}, and not one logit for each class"
     last = model.layers[-1]
     kind = getattr(getattr(last, "activation", None), "__name__", type(last).__name__).lower()
-    if kind in PROBABILITIES:
+    if kind in ("softmax", "sigmoid"):
         return (
             f"layer {last.name} ends the model with a {kind}, which the cross-entropy applies "
             "itself: leave it out"
@@ -210,7 +219,6 @@ def _change_optimizer(
 
 
 def _scaled(schedule: Any, factor: float) -> Any:
-    """The schedule times a factor."""
     import keras
 
     class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
@@ -226,21 +234,14 @@ def trained_by(model: Any, recipe: Recipe) -> str:
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    return _joined(
-        [
-            f"optimizer {type(optimizer).__name__}",
-            *_given(keras_internals.compile_settings(model), _WHAT),
-            *methods,
-        ]
-    )
+    return _joined([f"optimizer {type(optimizer).__name__}", *_compiled(model), *methods])
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
     """Settings of `compile()` that the recipe's classifier ignores; goes into the run's record."""
     if trains_itself(model, recipe) or not model.compiled:
         return []
-    settings = _given(keras_internals.compile_settings(model), _WHAT)
-    names = [f"optimizer {type(model.optimizer).__name__}", *settings]
+    names = [f"optimizer {type(model.optimizer).__name__}", *_compiled(model)]
     return [
         f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
         "optimizer and the cross-entropy are"
@@ -267,7 +268,8 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
     schedule = rate if isinstance(rate, dict) else {}
     settings = schedule.get("config", {})
     end = settings.get("decay_steps", 0) + (settings.get("warmup_steps") or 0)
-    if schedule.get("class_name") in _ENDING and abs(end - steps) > 0.01 * steps:
+    is_ending = schedule.get("class_name") in ("CosineDecay", "PolynomialDecay")
+    if is_ending and abs(end - steps) > 0.01 * steps:
         yield (
             f"the compiled {schedule['class_name']} ends at step {end}, the training at step "
             f"{steps}: with other numbers of replicas the learning rate ends elsewhere, unless "
@@ -305,10 +307,10 @@ def _is_additive(metric: Any) -> bool:
         return True
 
 
-def _given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
-    """Settings that have no default value, in words."""
-    given = ((key, settings.get(key, default), default) for key, default in defaults.items())
-    return [f"{key} {_named(value)}" for key, value, default in given if value != default]
+def _compiled(model: Any) -> list[str]:
+    """The settings of `compile()` that are given, in words."""
+    given = ((key, keras_internals.compile_settings(model).get(key)) for key in _WHAT)
+    return [f"{key} {_named(value)}" for key, value in given if value is not None]
 
 
 def _joined(names: list[str]) -> str:
@@ -334,37 +336,19 @@ def has_own(model: Any, name: str) -> bool:
     return owner is not None and owner.__module__.split(".")[0] != "keras"
 
 
-def _global_settings() -> tuple[str, Any]:
-    """(dtype policy, seed of Keras), which belong to the recipe and the run."""
-    import keras
-
-    return keras.config.dtype_policy().name, keras_internals.random_seed()
-
-
-def _changed(before: tuple[str, Any], after: tuple[str, Any]) -> str | None:
-    if before[0] != after[0]:
-        return (
-            f"the function sets the dtype policy to {after[0]}; the recipe has the key precision, "
-            "and a layer may have a separate dtype"
-        )
-    if before[1] != after[1]:
-        return "the function sets the random seed; the run's seed gives each repeat its own weights"
-    return None
-
-
 #: Layers for numbers that are not in [0, 1].
 _FOR_BYTES = ("Rescaling", "Normalization", "Embedding")
 
 
-def scale_bytes(model: Any, x: Any, scale: Callable[[Any], Any]) -> Any:
-    """The inputs `x`, tensors or arrays, with `scale` of those that the model takes as images."""
+def scale_bytes(model: Any, x: Any) -> Any:
+    """The inputs `x`, tensors; those that the model takes as images are scaled to [0, 1]."""
     import tensorflow as tf
 
-    return tf.nest.map_structure(
-        lambda data, symbol: scale(data) if _is_scaled(data, symbol) else data,
-        x,
-        _symbols(model, x),
-    )
+    def scaled(data: Any, symbol: Any) -> Any:
+        is_scaled = _is_scaled(data, symbol)
+        return tf.cast(data, tf.float32) * (1.0 / 255.0) if is_scaled else data
+
+    return tf.nest.map_structure(scaled, x, _symbols(model, x))
 
 
 def byte_warnings(model: Any, x: Nest) -> list[str]:

@@ -59,10 +59,7 @@ def _relay(library: socket.socket, slurm: int) -> None:
 
 
 def _shortened(answer: bytes) -> bytes:
-    def smaller(found: re.Match[bytes]) -> bytes:
-        return b"vallen_max=%d" % min(int(found[1]), _VALUE_BYTES)
-
-    return re.sub(rb"vallen_max=(\d+)", smaller, answer)
+    return re.sub(rb"(?<=vallen_max=)\d+", lambda n: b"%d" % min(int(n[0]), _VALUE_BYTES), answer)
 
 
 #: MPICH polls while it waits: after this many polls without progress it sleeps for a moment.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,10 +137,7 @@ class MpiAllReduce:
     ) -> list[Any]:
         """What `function` makes of the tensors' arrays, of these types, when it is its turn."""
         tf = self.tf
-
-        def called() -> Any:
-            return tf.numpy_function(function, tensors, types)
-
+        called = partial(tf.numpy_function, function, tensors, types)
         with tf.device("CPU:0"):
             if tf.executing_eagerly():
                 return tf.nest.flatten(called())
