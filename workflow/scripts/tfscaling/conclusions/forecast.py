@@ -129,7 +129,7 @@ def interval(model: str, line: Line, n: float, errors: Array) -> tuple[float, fl
     Its half width in logarithms has two parts, added in squares: Student's t times the root mean
     square of `errors`, and ERROR_PER_DOUBLING beyond the measured range.
     """
-    missed = float(stdtrit(len(line.n) - 2, (1 + CONFIDENCE) / 2) * np.sqrt(np.mean(errors**2)))
+    missed = stdtrit(len(line.n) - 2, (1 + CONFIDENCE) / 2) * np.sqrt(np.mean(errors**2))
     further = ERROR_PER_DOUBLING * max(0.0, np.log2(n / line.n[-1]))
     half, middle = np.hypot(missed, further), line.log_predict(model, n)
     return float(np.exp(middle - half)), float(np.exp(middle + half))
