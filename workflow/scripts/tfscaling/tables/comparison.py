@@ -155,7 +155,7 @@ def all_at_target(row: Cells) -> bool:
     return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
 
 
-def baseline_of(row: PointRow, rows: Iterable[PointRow], baseline: AxisValues) -> PointRow | None:
+def baseline_of(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues) -> PointRow | None:
     """The point that `row` is compared with; None if the grid has none.
 
     It has the same kind of device, unless `baseline` says otherwise: it names gpus_per_node, or a
@@ -166,11 +166,10 @@ def baseline_of(row: PointRow, rows: Iterable[PointRow], baseline: AxisValues) -
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
     if named.get("recipe") == variants.base(row.recipe):
         named["recipe"] = row.recipe  # of a recipe with variants each has its own
-    everything = list(rows)
 
     def matching(axes: AxisValues) -> list[PointRow]:
         pairs = axes.items()
-        return [other for other in everything if all(getattr(other, a) == v for a, v in pairs)]
+        return [other for other in rows if all(getattr(other, a) == v for a, v in pairs)]
 
     def alike(points: Iterable[PointRow]) -> list[PointRow]:
         return [other for other in points if other.devices == row.devices]
@@ -185,9 +184,11 @@ def _add_speedup(
     rows: Sequence[PointRow], points: Mapping[Point, list[RunRow]], baseline: AxisValues
 ) -> None:
     bases: dict[tuple[str, ...], PointRow | None] = {}
-    series = table_rows.grouped(rows, lambda row: tuple(row[axis] for axis in SERIES_AXES))
-    most = {key: max(row.examples_trained or 0 for row in own) for key, own in series.items()}
-    for key, row in ((key, row) for key, own in series.items() for row in own):
+    most: dict[tuple[str, ...], int] = {}
+    series = [tuple(getattr(row, axis) for axis in SERIES_AXES) for row in rows]
+    for key, row in zip(series, rows, strict=True):
+        most[key] = max(most.get(key, 0), row.examples_trained or 0)
+    for key, row in zip(series, rows, strict=True):
         if (alike := (*key, row.devices)) not in bases:
             bases[alike] = baseline_of(row, rows, baseline)
         base = bases[alike]

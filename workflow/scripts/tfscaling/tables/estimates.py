@@ -89,8 +89,9 @@ def keeps_limit(
     runs = len(found)
     spread = max(float(found.std(ddof=1)), scatter)
     half_width = float(stdtrit(runs - 1, 1 - error)) * spread / math.sqrt(runs)
-    is_kept = found.max() <= most and found.mean() + half_width <= most
-    return True if is_kept else False if found.mean() - half_width > most else None
+    if found.max() <= most and found.mean() + half_width <= most:
+        return True
+    return False if found.mean() - half_width > most else None
 
 
 def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:

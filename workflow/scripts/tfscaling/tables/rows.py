@@ -72,12 +72,6 @@ class Column:
         return str(kinds if isinstance(kinds, str) else kinds[0])
 
     @property
-    def is_optional(self) -> bool:
-        """Whether a cell may be empty."""
-        is_null = None in self.rules.get("enum", ()) or "null" in self.rules.get("type", "")
-        return self.may_be_empty or is_null
-
-    @property
     def schema(self) -> Schema:
         """The JSON schema of a cell."""
         return {"description": self.description, "unit": self.unit, **self.rules}

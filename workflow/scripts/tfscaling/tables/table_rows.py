@@ -166,9 +166,9 @@ def _series(values: list[Any], column: Column) -> pd.Series:
         return pd.Series(values, dtype="Int64")
     if column.kind in ("integer", "number"):
         return pd.Series([NAN if value is None else value for value in values])
-    if column.kind == "boolean" and not column.is_optional:
-        return pd.Series(values, dtype=bool)
-    return pd.Series(values, dtype="boolean" if column.kind == "boolean" else object)
+    if column.kind == "boolean":
+        return pd.Series(values, dtype="boolean" if "null" in column.rules["type"] else bool)
+    return pd.Series(values, dtype=object)
 
 
 def typed(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
