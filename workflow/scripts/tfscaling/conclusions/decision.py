@@ -175,13 +175,10 @@ GOALS = {
 class Choice:
     """What to take for a goal, a metric; `point` is None where there are too few runs.
 
-    `bound`: by what fraction the point may be worse than the best, with CONFIDENCE for that many
-    `comparisons`; supported if it is no more than the `indifference`. `is_best`: every other point
-    is shown to be worse, which takes more than a bound of 0: two points may be equally good.
-    `alike` are the points that are not shown to be worse than the best estimate. `is_decided`: the
-    point is within the indifference of the best of those compared. `is_only`: no other point is
-    shown to keep the limits, and some are shown to miss them. `against` is how much worse each
-    of these is. `not_covered` are planned configurations that were not compared: where one of them
+    `bound`, `is_decided`, `is_best`, `alike` and `against` are as in `Contest`, with CONFIDENCE for
+    that many `comparisons`. `is_best` takes more than a bound of 0: two points may be equally good.
+    `is_only`: no other point is shown to keep the limits, and some are shown to miss them.
+    `not_covered` are planned configurations that were not compared: where one of them
     may still change the answer, the choice is not supported. `whole_run` is the interval of one run
     of the whole training at the point, or at the best estimate, where it is projected. The text
     names `shown`, the point to take or else the best median; `few` have too few runs for the

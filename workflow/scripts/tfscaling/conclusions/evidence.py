@@ -331,6 +331,11 @@ class Study(Sweep):
         return works_of(rows, self.separate)
 
     @cached_property
+    def prices(self) -> dict[Point, float | None]:
+        """Point → US dollars per node and hour."""
+        return {run.spec.point: run.usd_per_node_hour for run in self.manifest.runs}
+
+    @cached_property
     def searches(self) -> dict[str, StudySearch]:
         """Question → the search for its answer."""
         found = {}

@@ -111,19 +111,11 @@ def _headline(study: Study, work: str, choice: Choice | None) -> Headline:
     other = next((row for row in others if row is not taken), None)
     if other is None or choice.support == NOT_COMPARED:
         return Headline(work, choice, taken)
-    worse = _worse(study, choice, taken, other, len(rows) - 1)
-    return Headline(work, choice, taken, other, worse)
-
-
-def _worse(
-    study: Study, choice: Choice, taken: Row, other: Row, comparisons: int
-) -> Difference | None:
-    """How much longer the other takes: by the estimates of the choice, if it compared the two."""
     pair = point_of(taken), point_of(other)
-    found = choice.against.get(pair[1])
-    if found is None:
-        (found,) = study.samples.differences(choice.goal, [pair], max(1, comparisons))
-    return None if found is None or found.ratio is None else found
+    worse = choice.against.get(pair[1])
+    if worse is None:  # the choice did not compare the two
+        (worse,) = study.samples.differences(choice.goal, [pair], len(rows) - 1)
+    return Headline(work, choice, taken, other, worse if worse and worse.ratio else None)
 
 
 @dataclass(frozen=True)

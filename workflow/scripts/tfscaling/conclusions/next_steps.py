@@ -6,7 +6,7 @@ A run is taken to last as long as the median of its point's valid runs, as in th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -119,22 +119,12 @@ def _repeats(study: Study, decision: Sequence[DecisionRow]) -> Iterator[Found]:
         most = max((planned[point] for point in points), default=0)
         wanted = RUNS_FOR_INTERVAL if few else 2 * most
         if more := {point: wanted - planned[point] for point in points if planned[point] < wanted}:
-            step = _priced(more, durations_s, study)
-            yield step, {"repeats": wanted, "few": few, "duration": _about(step.duration_s)}
-
-
-def _priced(more: Mapping[Point, int], seconds: Mapping[Point, float], study: Study) -> Step:
-    """What this many more runs of these points take, each of this many seconds."""
-    prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
-    all_s = {point: n * seconds[point] for point, n in more.items()}
-    usd = (platforms.run_cost_usd(prices[p], p.nodes, time_s) for p, time_s in all_s.items())
-    return Step(
-        "repeats",
-        runs=sum(more.values()),
-        duration_s=sum(all_s.values()),
-        node_hours=sum(n * point.nodes * seconds[point] / 3600 for point, n in more.items()),
-        cost_usd=sum(map(number, usd)),
-    )
+            all_s = {point: number_of * durations_s[point] for point, number_of in more.items()}
+            costs = (platforms.run_cost_usd(study.prices[p], p.nodes, s) for p, s in all_s.items())
+            hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in more.items())
+            usd, total_s = sum(map(number, costs)), sum(all_s.values())
+            named = {"repeats": wanted, "few": few, "duration": _about(total_s)}
+            yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named
 
 
 def _about(seconds: float) -> str:

@@ -33,7 +33,16 @@ from tfscaling.tables.display import (
     varying,
 )
 from tfscaling.tables.rows import columns
-from tfscaling.tables.table_rows import Row, frame, grouped, is_known, point_of, rows_of, typed
+from tfscaling.tables.table_rows import (
+    Row,
+    by_point,
+    frame,
+    grouped,
+    is_known,
+    point_of,
+    rows_of,
+    typed,
+)
 
 #: Of measured values, and the interval that was projected.
 WITHIN, OUTSIDE = "within", "outside"
@@ -130,16 +139,15 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
     checkpoint has the wall time of its last attempt: no measure of other runs. Complete runs take
     what short ones project, if none was made.
     """
-    seconds: dict[Point, list[float]] = {}
+    made = by_point(run for run in study.run_rows if is_known(run.wall_time_s))
+    seconds = {point: [run.wall_time_s for run in runs] for point, runs in made.items()}
     whole: dict[Point, list[float]] = {}
-    prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
-    for run in study.run_rows:
-        if is_known(run.wall_time_s):
-            seconds.setdefault(point_of(run), []).append(run.wall_time_s)
+    for point, runs in made.items():
+        for run in runs:
             if run.status != RunState.OK or is_known(run.execution_time_s):
                 is_short = is_known(run.projected_from_steps)
                 takes_s = run.execution_time_s if is_short else run.wall_time_s
-                whole.setdefault(point_of(run), []).append(takes_s)
+                whole.setdefault(point, []).append(takes_s)
     found = {}
     for each in search.planned.points:
         point, own = each.point, seconds.get(each.point, [])
@@ -151,7 +159,7 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
             alike = [p for p in whole if _line(p) == _line(point)]
             least = min(alike, key=lambda p: p.nodes, default=point)
             takes = [least.nodes / point.nodes * value for value in whole.get(least, [])]
-        price = prices.get(point)
+        price = study.prices.get(point)
         had = Spent.of(point.nodes, price, own, len(own))
         found[point] = had, Spent.of(point.nodes, price, takes, each.repeats)
     return found

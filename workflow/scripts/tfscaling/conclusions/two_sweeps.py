@@ -22,7 +22,7 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, why_not
-from tfscaling.conclusions.shown import text_of, with_spread
+from tfscaling.conclusions.shown import with_spread
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import run_spec
 from tfscaling.spec.config import POINT_AXES
@@ -277,7 +277,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
             **{name: rounded(row[name], 0) for name in ("reference_runs", "runs")},
             **{name: rounded(row[name], 1) for name in (REFERENCE_TIME, TIME)},
             "time_ratio": with_spread(row, "time_ratio", 3),
-            **{name: one_line(text_of(row[name])) for name in optional},
+            **{name: one_line(row[name] if is_known(row[name]) else "") for name in optional},
         }
 
     title = "Against another sweep"

@@ -42,9 +42,6 @@ COLUMNS = (
     "held_back_by",
 )
 
-#: A finding about a point: (point, sentence, support, comparisons).
-Found = tuple[Point, str, str, int]
-
 
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point with runs whose steps were measured in parts."""
@@ -109,8 +106,10 @@ def _cells(row: Row) -> dict[str, str]:
     return cells | {"what holds it back": row["held_back_by"]}
 
 
-def slow_ranks(runs: Sequence[RunRow], points: Collection[Point]) -> Iterator[Found]:
-    """The points among `points` with one rank that was slow in each run.
+def slow_ranks(
+    runs: Sequence[RunRow], points: Collection[Point]
+) -> Iterator[tuple[Point, str, str, int]]:
+    """(point, sentence, support, comparisons) of `points` with one rank that was slow in each run.
 
     `straggler_ratio` of a run is the time of its slowest rank over the time of the median rank.
     If R ranks are equal, one rank is the slowest in each of n runs with the probability 1 / R**(n -
