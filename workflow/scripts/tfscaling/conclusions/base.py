@@ -40,8 +40,7 @@ class Conclusion:
 
     def table(self, study: Study, *tables: pd.DataFrame) -> pd.DataFrame:
         """The table of the conclusion."""
-        made: pd.DataFrame = self._function("table")(study, *tables)
-        return made
+        return self._function("table")(study, *tables)
 
     @property
     def columns(self) -> list[str]:
@@ -60,13 +59,12 @@ class Conclusion:
         page = self._function("page")
         text = page(table, study) if page else display.markdown(self._function("as_text")(table))
         if with_warnings := self._function("with_warnings"):
-            return str(with_warnings(text, warnings))
+            return with_warnings(text, warnings)
         return display.with_warnings(text, [warning.text for warning in warnings])
 
     def _function(self, name: str) -> Any:
         """The function of the module, or None if it has none of this name."""
-        module = importlib.import_module(f"tfscaling.conclusions.{self.module}")
-        return getattr(module, name, None)
+        return getattr(importlib.import_module(f"tfscaling.conclusions.{self.module}"), name, None)
 
 
 #: Every conclusion by its name, in the order of the report.

@@ -14,14 +14,13 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
-from tfscaling.tables.estimates import Difference, Samples
+from tfscaling.tables.estimates import Difference
 from tfscaling.tables.table_rows import Row, grouped, is_known, metric_of, point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
-_SIDES = ("platform_a", "cloud_a", "platform_b", "cloud_b")
 COLUMNS = (
-    *(*_SIDES, *AXES),
+    *("platform_a", "cloud_a", "platform_b", "cloud_b", *AXES),
     *("devices", "metric", "value_a", "value_b", "winner", "margin_kind", "margin", "low", "high"),
     *("verdict", "comparisons"),
 )
@@ -41,13 +40,7 @@ def table(study: Study) -> pd.DataFrame:
     """
     out = {point_of(row) for row, _ in study.ineligible}
     measured = [row for row in study.points if row["runs"] > 0 and point_of(row) not in out]
-    rows = _measured(measured, study.samples)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _measured(points: Sequence[Row], samples: Samples) -> list[Row]:
-    """The rows of measured points: the metrics of a pair of points one below the other."""
-    pairs = _pairs(points)
+    pairs, samples = _pairs(measured), study.samples
     #: Estimated together: a metric of points of the same two platforms and of one quality, which
     #: are ordered by place: (the better point, the other).
     together: dict[tuple[str, ...], dict[int, tuple[Point, Point]]] = {}
@@ -69,7 +62,7 @@ def _measured(points: Sequence[Row], samples: Samples) -> list[Row]:
             if one is not None:
                 order = place, METRICS_COMPARED.index(metric)
                 found[order] = _row(*pairs[place], metric, one, comparisons)
-    return [found[order] for order in sorted(found)]
+    return pd.DataFrame([found[order] for order in sorted(found)], columns=list(COLUMNS))
 
 
 def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -95,11 +88,11 @@ def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
 
 
 def _row(a: Row, b: Row, metric: str, found: Difference, comparisons: int) -> Row:
-    sides = a["platform"], a["cloud"], b["platform"], b["cloud"]
     low, high = found.interval or (None, None)
     better, _ = _ordered(a, b, metric) or (a, b)
     return {
-        **dict(zip(_SIDES, sides, strict=True)),
+        **{"platform_a": a["platform"], "cloud_a": a["cloud"]},
+        **{"platform_b": b["platform"], "cloud_b": b["cloud"]},
         **{name: a[name] for name in (*AXES, "devices")},
         "metric": a["quality_metric"] if metric == QUALITY else metric,
         **{"value_a": a[metric], "value_b": b[metric]},

@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 
 import msgspec
 import pandas as pd
@@ -43,6 +42,7 @@ from tfscaling.tables.table_rows import (
     Row,
     columns_of,
     frame,
+    grouped,
     is_known,
     is_projected,
     metric_of,
@@ -175,13 +175,10 @@ GOALS = {
 class Choice:
     """What to take for a goal, a metric; `point` is None where there are too few runs.
 
-    `bound`: by what fraction the point may be worse than the best, with CONFIDENCE for that many
-    `comparisons`; supported if it is no more than the `indifference`. `is_best`: every other point
-    is shown to be worse, which takes more than a bound of 0: two points may be equally good.
-    `alike` are the points that are not shown to be worse than the best estimate. `is_decided`: the
-    point is within the indifference of the best of those compared. `is_only`: no other point is
-    shown to keep the limits, and some are shown to miss them. `against` is how much worse each
-    of these is. `not_covered` are planned configurations that were not compared: where one of them
+    `bound`, `is_decided`, `is_best`, `alike` and `against` are as in `Contest`, with CONFIDENCE for
+    that many `comparisons`. `is_best` takes more than a bound of 0: two points may be equally good.
+    `is_only`: no other point is shown to keep the limits, and some are shown to miss them.
+    `not_covered` are planned configurations that were not compared: where one of them
     may still change the answer, the choice is not supported. `whole_run` is the interval of one run
     of the whole training at the point, or at the best estimate, where it is projected. The text
     names `shown`, the point to take or else the best median; `few` have too few runs for the
@@ -277,8 +274,7 @@ def decide(study: Study) -> list[Choice]:
         not_asked = {WITH_QUEUE, NODE_HOURS} - {study.question.goal}
         goals = [goal for goal in GOALS if goal not in not_asked]
         for goal in goals if any(split(rows, samples)) else ():
-            title = _title(goal, rows)
-            if title is None:
+            if (title := _title(goal, rows)) is None:
                 continue
             choice = Choice(work, goal, title, study.question.indifference)
             if search and goal == search.planned.goal:
@@ -324,7 +320,6 @@ def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row]) -> Choic
     by_point = {point_of(row): row for row in rows}
     choice = replace(choice, not_covered=_out_of_search(search, by_point))
     taken = search.points.get(verdict.best or "")
-    rivals = [search.points[name] for name in verdict.survivors if search.points[name] != taken]
     if taken is None or taken not in by_point:
         return replace(choice, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
     bound = choice.indifference if verdict.is_decided else verdict.bound
@@ -334,7 +329,7 @@ def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row]) -> Choic
         is_decided=verdict.is_decided,
         point=taken,
         shown=by_point[taken],
-        alike=tuple(rivals),
+        alike=tuple(search.points[name] for name in verdict.survivors if name != verdict.best),
         bound=bound if math.isfinite(bound) else None,
         comparisons=len(search.points) - 1,
     )
@@ -344,9 +339,8 @@ def _out_of_search(search: StudySearch, rows: Mapping[Point, Row]) -> tuple[NotC
     """The configurations of a search without a place in its verdict, and why."""
     goal, failed = search.planned.goal, search.decision.failed
     found = []
-    for name in search.points:
-        row = rows.get(search.points[name])
-        if row is not None and name in failed:
+    for name, point in search.points.items():
+        if name in failed and (row := rows.get(point)):
             took = f", its valid runs {value(goal, row)}" * is_known(row[goal])
             is_open = name in search.decision.unresolved
             found.append(NotCovered(row, f"{failed[name]}{took}", is_open))
@@ -355,10 +349,7 @@ def _out_of_search(search: StudySearch, rows: Mapping[Point, Row]) -> tuple[NotC
 
 
 def _title(goal: str, rows: Sequence[Row]) -> str | None:
-    """What the choice is for, in words; None if the work has no target, or one that is of no use.
-
-    Short runs do not tell when the whole reaches it.
-    """
+    """What the choice is for, in words; None if no row has energy, or the work has no target."""
     if goal == QUALITY:
         (quality,) = qualities_of(rows).values()
         return GOALS[goal] + quality.title
@@ -366,7 +357,7 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
         return None
     if goal not in OF_ALL_RUNS:
         return GOALS[goal]
-    if any(map(is_projected, rows)):
+    if any(map(is_projected, rows)):  # short runs do not tell when the whole reaches it
         return None
     target = next((target_text(row) for row in rows if is_known(row["target"])), None)
     return None if target is None else GOALS[goal] + target
@@ -375,18 +366,14 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
 def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice:
     """The choice with what the runs say of its goal."""
     goal = choice.goal
-    if goal == ENERGY:
-        measured, others = _of_same_parts(measured)
-        choice = replace(choice, not_covered=(*choice.not_covered, *others))
+    measured, others = _of_same_parts(measured) if goal == ENERGY else (measured, [])
     known = ranked(goal, measured)
-    lacking = _lacking(goal, [row for row in measured if not is_known(row[goal])])
-    choice = replace(choice, not_covered=(*choice.not_covered, *lacking))
+    others += _lacking(goal, [row for row in measured if not is_known(row[goal])])
+    choice = replace(choice, not_covered=(*choice.not_covered, *others))
     if not known:
         return choice
-    enough: list[Row] = []
-    few: list[Row] = []
-    for row in known:
-        (enough if samples.has_enough(goal, point_of(row)) else few).append(row)
+    enough = [row for row in known if samples.has_enough(goal, point_of(row))]
+    few = [row for row in known if not samples.has_enough(goal, point_of(row))]
     if few and few[0] is known[0]:
         return replace(choice, shown=few[0], support=TOO_FEW if known[1:] else NOT_COMPARED)
     contest = Contest.of(goal, enough, samples, choice.indifference)
@@ -416,16 +403,14 @@ def _of_same_parts(rows: Sequence[Row]) -> tuple[list[Row], list[NotCovered]]:
     counted = Counter(row["energy_of"] for row in rows if is_known(row[ENERGY]))
     parts = next((name for name, _ in counted.most_common(1)), None)
     same = [row for row in rows if row["energy_of"] == parts or not is_known(row[ENERGY])]
-    others = [row for row in rows if all(row is not each for each in same)]
+    others = [row for row in rows if row["energy_of"] != parts and is_known(row[ENERGY])]
     return same, [NotCovered(row, f"its energy includes {row['energy_of']}") for row in others]
 
 
 def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:
     """The points that have the metric, the best median first; equal ones by fewest nodes."""
     known = [row for row in rows if is_known(row[goal])]
-    if not known:
-        return []
-    sign = -1 if metric_of(goal, known[0]).is_higher_better else 1
+    sign = -1 if known and metric_of(goal, known[0]).is_higher_better else 1
     return sorted(known, key=lambda row: (sign * row[goal], row["nodes"]))
 
 
@@ -455,9 +440,5 @@ def _lacking(goal: str, rows: Sequence[Row]) -> list[NotCovered]:
 def page(table: pd.DataFrame, study: Study) -> str:
     """The page decision.md: the choices of each question."""
     rows = typed(DecisionRow, table)
-    text = render(
-        "decision_page",
-        works={work: list(own) for work, own in groupby(rows, lambda row: row.work)},
-        indifference=study.question.indifference,
-    )
-    return f"{text}\n"
+    works = grouped(rows, lambda row: row.work)
+    return render("decision_page", works=works, indifference=study.question.indifference) + "\n"

@@ -21,10 +21,10 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
-from tfscaling.spec import platforms
 from tfscaling.spec.config import POINT_AXES, WORK_AXES, Limit, Published, Question
 from tfscaling.spec.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.platforms import device_kind
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import OTHER_WORK, SAME_WORK_TOLERANCE, is_same_work, runs_differ
@@ -52,8 +52,7 @@ def split(
     ineligible: list[tuple[Row, str]] = []
     for row in rows:
         statuses = samples.statuses(point_of(row)) if samples else _counted(row)
-        reason = why_not(row, statuses, most.get(work_name(row), 0.0))
-        if reason:
+        if reason := why_not(row, statuses, most.get(work_name(row), 0.0)):
             ineligible.append((row, reason))
         elif row["runs"] > 0:
             eligible.append(row)
@@ -104,10 +103,9 @@ def not_covered_text(found: Sequence[NotCovered], vary: Sequence[str] = ()) -> s
 
 def _examples_of_works(rows: Sequence[Row]) -> dict[str, float]:
     """Work → its number of examples (`work_of`)."""
-    known = table_rows.grouped(
-        (row for row in rows if _is_known(row, "examples_trained")), work_name
-    )
-    return {work: work_of([row["examples_trained"] for row in own]) for work, own in known.items()}
+    known = [row for row in rows if _is_known(row, "examples_trained")]
+    works = table_rows.grouped(known, work_name)
+    return {work: work_of([row["examples_trained"] for row in own]) for work, own in works.items()}
 
 
 def work_name(row: Row, axes: Sequence[str] = WORK_AXES) -> str:
@@ -125,13 +123,12 @@ def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
     if _is_known(row, "examples_trained"):
         trained = row["examples_trained"]
         if work - trained > SAME_WORK_TOLERANCE * work:
-            return (
-                f"{OTHER_WORK}: trained {trained:,.0f} examples, another configuration {work:,.0f}"
-            )
-    if _is_known(row, "examples_trained_min") and not is_same_work(
-        row["examples_trained_min"], row["examples_trained_max"]
-    ):
-        return runs_differ(int(row["examples_trained_min"]), int(row["examples_trained_max"]))
+            made = f"trained {trained:,.0f} examples, another configuration {work:,.0f}"
+            return f"{OTHER_WORK}: {made}"
+    if _is_known(row, "examples_trained_min"):
+        least, most = int(row["examples_trained_min"]), int(row["examples_trained_max"])
+        if not is_same_work(least, most):
+            return runs_differ(least, most)
     ended = sum(statuses[each] for each in RESULTS)
     unfit, diverged = statuses[RunState.DOES_NOT_FIT], statuses[RunState.DIVERGED]
     if unfit and 2 * (unfit + diverged) >= ended:
@@ -269,7 +266,7 @@ class _Manifest(msgspec.Struct):
 
 def _parameters(manifest: Path) -> dict[Point, Parameters]:
     runs = msgspec.json.decode(manifest.read_bytes(), type=_Manifest).runs
-    return {run.spec.point: {**run.spec.recipe, **run.spec.measured} for run in runs}
+    return {run.spec.point: run.spec.recipe | run.spec.measured for run in runs}
 
 
 @dataclass(frozen=True)
@@ -301,18 +298,18 @@ class Study(Sweep):
         kept = []
         for row in measured:
             limits = self.question.limits_for(goal, row.get("quality_metric"))
+            point = point_of(row)
             missed: list[str] = []
             undecided: list[str] = []
-            has_diverged = self.samples.statuses(point_of(row))[RunState.DIVERGED] > 0
             for column, limit in limits.items():
-                values = self.samples.measured(point_of(row), column)
-                scatter = self.samples.projection_error(point_of(row), column)
+                values = self.samples.measured(point, column)
+                scatter = self.samples.projection_error(point, column)
                 keeps = keeps_limit(values, limit, error, scatter)
-                if keeps and not has_diverged:
-                    continue
                 # further runs would not report a quality either
-                is_missed = keeps is False or (column == QUALITY and not len(values))
-                (missed if is_missed else undecided).append(column)
+                if keeps is False or (column == QUALITY and not values):
+                    missed.append(column)
+                elif not keeps or self.samples.statuses(point)[RunState.DIVERGED]:
+                    undecided.append(column)
             if missed or undecided:
                 words = "misses a limit" if missed else "is not shown to keep a limit"
                 against = [_against(name, row, limits[name]) for name in missed or undecided]
@@ -334,20 +331,23 @@ class Study(Sweep):
         return works_of(rows, self.separate)
 
     @cached_property
+    def prices(self) -> dict[Point, float | None]:
+        """Point → US dollars per node and hour."""
+        return {run.spec.point: run.usd_per_node_hour for run in self.manifest.runs}
+
+    @cached_property
     def searches(self) -> dict[str, StudySearch]:
         """Question → the search for its answer."""
-        searches = study_searches.of_study(self.manifest, self.runs)
-        shown = [self.shown(search.planned.points[0].point) for search in searches]
-        names = [work_name(row, self.separate) or ALL for row in shown]
-        return dict(zip(names, searches, strict=True))
+        found = {}
+        for search in study_searches.of_study(self.manifest, self.runs):
+            row = self.shown(search.planned.points[0].point)
+            found[work_name(row, self.separate) or ALL] = search
+        return found
 
     def shown(self, point: Point) -> Row:
         """What names a point, whether it was run or not."""
         devices = self.manifest.platforms[point.platform].devices
-        return {
-            **columns_of(point),
-            "devices": platforms.device_kind(point.gpus_per_node, devices),
-        }
+        return columns_of(point) | {"devices": device_kind(point.gpus_per_node, devices)}
 
     @cached_property
     def searched(self) -> set[Point]:

@@ -123,12 +123,9 @@ def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     """One `Finding` per row. Which point to take: `decision`."""
     lines = list(_lines(study))
     points = {point_of(row) for line in lines for row in line.points}
-    found = [
-        *_scaling(lines, study),
-        *_quality(lines, study.samples),
-        *_stragglers(study, points),
-        *([] if clouds is None else _clouds(clouds, study)),
-    ]
+    found = [*_scaling(lines, study), *_quality(lines, study.samples)]
+    found += _stragglers(study, points)
+    found += [] if clouds is None else _clouds(clouds, study)
     return frame(Finding, found)
 
 
@@ -195,8 +192,7 @@ def _slower(
 ) -> Iterator[Finding]:
     """The numbers of nodes that take longer than the fewest: shown, and by their medians only."""
     worse = [(row, found) for row, found in against if found.is_worse]
-    for support in dict.fromkeys(found.support for _, found in worse):
-        own = [(row, found) for row, found in worse if found.support == support]
+    for support, own in table_rows.grouped(worse, lambda pair: pair[1].support).items():
         yield line.finding(
             "slower",
             support,
@@ -216,11 +212,9 @@ def _last_that_pays(
 
     `rows` are those with enough runs; the medians alone decide where there are fewer than two.
     """
-    samples, support, bound = line.study.samples, TOO_FEW, None
-    if len(rows) < 2:
-        kind = "medians"
-        knee = min(line.having(TIME), key=lambda row: (row[TIME], row["nodes"]))
-    else:
+    kind, support, bound = "medians", TOO_FEW, None
+    knee = min(line.having(TIME), key=lambda row: (row[TIME], row["nodes"]))
+    if len(rows) > 1:
         kind, support, knee, bound = _by_estimates(line, rows, comparisons)
     gain = next((_gain(found) for row, found in against if row is knee), None)
     return line.finding(
@@ -234,7 +228,7 @@ def _last_that_pays(
         is_last=knee is line.points[-1],
         bound=bound,
         few=[r for r in line.points if not any(r is e for e in rows)] if len(rows) > 1 else [],
-        not_counting=[row for row in line.points if remark(row, samples)],
+        not_counting=[row for row in line.points if remark(row, line.study.samples)],
     )
 
 
@@ -300,8 +294,7 @@ def _clouds(clouds: pd.DataFrame, study: Study) -> Iterator[Finding]:
     comparisons = int((clouds["verdict"] != TOO_FEW).sum())
     pairs = clouds.groupby(["platform_a", "platform_b", "metric"], sort=False)
     for (first, second, metric), group in pairs:
-        margins = {cloud: group.loc[group["winner"] == cloud, "margin"]
-                   for cloud in group["winner"].value_counts().index}  # fmt: skip
+        margins = group.groupby("winner")["margin"]
         yield Line(f"{first} against {second}", (), (), study).finding(
             "better cloud",
             weakest(list(group["verdict"])),
@@ -310,7 +303,8 @@ def _clouds(clouds: pd.DataFrame, study: Study) -> Iterator[Finding]:
             metric=metrics.named(str(metric)),
             wins=[
                 (cloud, len(own), f"{own.min():.2f}", f"{own.max():.2f}")
-                for cloud, own in margins.items()
+                for cloud in group["winner"].value_counts().index
+                for own in [margins.get_group(cloud)]
             ],
             total=len(group),
             supported=int((group["verdict"] == SUPPORTED).sum()),

@@ -25,7 +25,6 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES
-from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
 from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.table_rows import Row, grouped, is_known, line_of, point_of, rows_of
@@ -132,7 +131,7 @@ def interval(model: str, line: Line, n: float, errors: Array) -> tuple[float, fl
     Its half width in logarithms has two parts, added in squares: Student's t times the root mean
     square of `errors`, and ERROR_PER_DOUBLING beyond the measured range.
     """
-    missed = float(stdtrit(len(line.n) - 2, (1 + CONFIDENCE) / 2) * np.sqrt(np.mean(errors**2)))
+    missed = stdtrit(len(line.n) - 2, (1 + CONFIDENCE) / 2) * np.sqrt(np.mean(errors**2))
     further = ERROR_PER_DOUBLING * max(0.0, np.log2(n / line.n[-1]))
     half, middle = np.hypot(missed, further), line.log_predict(model, n)
     return float(np.exp(middle - half)), float(np.exp(middle + half))
@@ -154,7 +153,6 @@ def table(study: Study) -> pd.DataFrame:
     over the largest that was measured, above 1 outside the measured range. `left_out_error` is
     `error`, a fraction. The interval holds for a line that continues as measured: `interval`.
     """
-    prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     out = {point_of(row) for row, _ in study.ineligible}
     timed = [row for row in study.points if row["runs_timed"] > 0 and point_of(row) not in out]
     rows: list[Row] = []
@@ -162,13 +160,11 @@ def table(study: Study) -> pd.DataFrame:
         # points without a number of examples are left out where others of the line have one
         telling = [row for row in points if is_known(row["examples_trained"])]
         ordered = sorted(telling or points, key=lambda row: row["nodes"])
-        rows += _of_line(ordered, study.forecast_nodes, prices)
+        rows += _of_line(ordered, study)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _of_line(
-    points: Sequence[Row], nodes: Sequence[int], prices: dict[Point, float | None]
-) -> Iterator[Row]:
+def _of_line(points: Sequence[Row], study: Study) -> Iterator[Row]:
     line, last = Line.of(points), points[-1]
     measured = {row["nodes"] for row in points}
     row: Row = {name: last[name] for name in (*LINE_AXES, "devices", "batch_scaling")}
@@ -181,7 +177,7 @@ def _of_line(
             row["reason"] = f"misses configurations that were left out by {missed:.0%}"
         else:
             row["status"] = FORECAST
-    for number in nodes:
+    for number in study.forecast_nodes:
         if number in measured:
             continue
         replicas = last["replicas"] * number / last["nodes"]
@@ -192,7 +188,7 @@ def _of_line(
             low_s, high_s = interval(best[0], line, replicas, best[1])
             own |= {"forecast_time_s": time_s, "node_hours": number * time_s / 3600}
             own |= {"forecast_time_s_low": low_s, "forecast_time_s_high": high_s}
-            own["cost_usd"] = platforms.run_cost_usd(prices[point_of(last)], number, time_s)
+            own["cost_usd"] = platforms.run_cost_usd(study.prices[point_of(last)], number, time_s)
         yield own
 
 

@@ -18,7 +18,6 @@ import pandas as pd
 from tfscaling.conclusions import search_results
 from tfscaling.conclusions.decision import WITH_QUEUE, Choice, decide, ranked
 from tfscaling.conclusions.evidence import Study, not_covered_text
-from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import TEMPLATES, sentences
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState, words
@@ -106,33 +105,17 @@ def _headline(study: Study, work: str, choice: Choice | None) -> Headline:
     if not rows:
         return Headline(work, choice)
     taken = next((row for row in rows if point_of(row) == choice.point), rows[0])
-    other = _other(taken, rows) if choice.support != NOT_COMPARED else None
-    worse = _worse(study, choice, taken, other, len(rows) - 1) if other else None
-    return Headline(work, choice, taken, other, worse)
-
-
-def _line(taken: Row, rows: Sequence[Row]) -> list[Row]:
-    """The points that differ from one in their nodes only, and itself, fewest nodes first."""
-    return sorted(grouped(rows, line_of)[line_of(taken)], key=lambda row: row["nodes"])
-
-
-def _other(taken: Row, rows: Sequence[Row]) -> Row | None:
-    """The other end of the line of the point taken; the next point where it has no other."""
-    line = _line(taken, rows)
-    if len(line) > 1:
-        return line[-1] if taken is line[0] else line[0]
-    return next((row for row in rows if row is not taken), None)
-
-
-def _worse(
-    study: Study, choice: Choice, taken: Row, other: Row, comparisons: int
-) -> Difference | None:
-    """How much longer the other takes: by the estimates of the choice, if it compared the two."""
+    # the other end of its line, or the next point where the line has no other
+    line = sorted(grouped(rows, line_of)[line_of(taken)], key=lambda row: row["nodes"])
+    others = [line[-1] if taken is line[0] else line[0], *rows]
+    other = next((row for row in others if row is not taken), None)
+    if other is None or choice.support == NOT_COMPARED:
+        return Headline(work, choice, taken)
     pair = point_of(taken), point_of(other)
-    found = choice.against.get(pair[1])
-    if found is None:
-        (found,) = study.samples.differences(choice.goal, [pair], max(1, comparisons))
-    return None if found is None or found.ratio is None else found
+    worse = choice.against.get(pair[1])
+    if worse is None:  # the choice did not compare the two
+        (worse,) = study.samples.differences(choice.goal, [pair], len(rows) - 1)
+    return Headline(work, choice, taken, other, worse if worse and worse.ratio else None)
 
 
 @dataclass(frozen=True)
@@ -149,15 +132,12 @@ class LimitText:
 def table(study: Study) -> pd.DataFrame:
     """One `HeadlineRow` per question with a choice; a single one where no question has any."""
     found = headlines(study)
-    with_choice = [each for each in found if _has_choice(study.works[each.work])]
+    planned = {w: [r for r in own if r["status"] != "excluded"] for w, own in study.works.items()}
+    with_choice = [each for each in found if len(planned[each.work]) > 1]
     if not with_choice and len(found) > 1:
         return frame(HeadlineRow, [_without_choice(study, found)])
     rows = [_row(study, headline) for headline in with_choice or found]
     return frame(HeadlineRow, rows or [HeadlineRow()])
-
-
-def _has_choice(rows: Sequence[Row]) -> bool:
-    return sum(row["status"] != "excluded" for row in rows) > 1
 
 
 def _without_choice(study: Study, found: Sequence[Headline]) -> HeadlineRow:
@@ -234,25 +214,20 @@ def limit_texts(choice: Choice, limits: Mapping[str, Limit]) -> list[LimitText]:
         if near:
             metric = metric_of(name, near[0])
             side = "at least" if limit.at_most is None else "at most"
-            unit = f" {metric.unit}" if metric.unit else ""
-            found.append(
-                LimitText(
-                    f"{metric.title} {side} {limit.value:g}{unit}",
-                    sum(name in each.missed for each in own),
-                    sum(name in each.undecided for each in own),
-                    near[0],
-                    f"{metric.title} {value(name, near[0])}",
-                )
-            )
+            text = f"{metric.title} {side} {limit.value:g} {metric.unit}".rstrip()
+            missed = sum(name in each.missed for each in own)
+            undecided = sum(name in each.undecided for each in own)
+            shown = f"{metric.title} {value(name, near[0])}"
+            found.append(LimitText(text, missed, undecided, near[0], shown))
     return found
 
 
 def _other_name(headline: Headline, vary: Sequence[str]) -> str:
     """A point of the same line by its nodes, and its devices where other lines have others."""
     taken, other = headline.taken, headline.other
-    if headline.choice is None or taken is None or other is None:
+    if taken is None or other is None:
         return ""
-    is_of_line = any(row is other for row in _line(taken, headline.choice.compared))
+    is_of_line = line_of(taken) == line_of(other)
     return axis_text("nodes", other) if is_of_line and GPUS not in vary else point_name(other, vary)
 
 
@@ -264,28 +239,21 @@ def _statuses(study: Study, points: Sequence[Row]) -> Counter[str]:
 
 
 def _search_words(study: Study, search: StudySearch) -> dict[str, object]:
-    return {
-        "verdict": verdict_text(search),
-        "rounds": search.decision.rounds,
-        "saving": search_results.saving(
-            search_results.spent(study, search).values(), search.planned.goal
-        ),
-    }
+    spent = search_results.spent(study, search).values()
+    saving = search_results.saving(spent, search.planned.goal)
+    rounds, verdict = search.decision.rounds, search_results.verdict_text(search)
+    return {"verdict": verdict, "rounds": rounds, "saving": saving}
 
 
 def page(table: pd.DataFrame, study: Study) -> str:
     """Plain text, a paragraph for each work, of lines of at most 100 characters."""
-    paragraphs = [
-        f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip()
-        for row in typed(HeadlineRow, table)
-    ]
-    return "".join(f"{textwrap.fill(paragraph, _LINE_WIDTH)}\n" for paragraph in paragraphs)
+    rows = typed(HeadlineRow, table)
+    texts = (f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
+    return "".join(f"{textwrap.fill(text, _LINE_WIDTH)}\n" for text in texts)
 
 
 def with_warnings(text: str, warnings: Sequence[DataWarning]) -> str:
     """The text with a paragraph of what makes the numbers mean something else, in short."""
     serious = [warning.short for warning in warnings if warning.severity == SERIOUS]
-    if not serious:
-        return text
-    mind = f"Warning: {'; '.join(serious)}."
-    return text + textwrap.fill(mind, _LINE_WIDTH) + "\n"
+    mind = textwrap.fill(f"Warning: {'; '.join(serious)}.", _LINE_WIDTH)
+    return text + f"{mind}\n" * bool(serious)

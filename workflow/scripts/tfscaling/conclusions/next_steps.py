@@ -6,7 +6,7 @@ A run is taken to last as long as the median of its point's valid runs, as in th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -16,7 +16,7 @@ import pandas as pd
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.evidence import Study, split
 from tfscaling.conclusions.shown import sentences
-from tfscaling.record.metrics import NAN
+from tfscaling.record.metrics import NAN, number
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.spec import platforms
 from tfscaling.spec.run_spec import Point
@@ -49,13 +49,8 @@ Found = tuple[Step, dict[str, Any]]
 
 def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
     """One `Step` per row, what helps most first; `decision` is the table of that name."""
-    found = [
-        *_unfinished(study),
-        *_searches(study),
-        *_not_compared(study),
-        *_repeats(study, typed(DecisionRow, decision)),
-        *_prices(study),
-    ]
+    found = [*_unfinished(study), *_searches(study), *_not_compared(study)]
+    found += [*_repeats(study, typed(DecisionRow, decision)), *_prices(study)]
     for step, named in found:
         values = msgspec.structs.asdict(step) | named
         step.text = sentences("next_step", study.points, study.samples, **values)
@@ -64,9 +59,8 @@ def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
 
 def _unfinished(study: Study) -> Iterator[Found]:
     """Runs that another start makes, those made with other parameters, and those given up."""
-    given_up = [
-        run for run in study.run_rows if run.failed_too_often and point_of(run) in study.searched
-    ]
+    failed_often = (run for run in study.run_rows if run.failed_too_often)
+    given_up = [run for run in failed_often if point_of(run) in study.searched]
     counts = Counter(run.status for run in study.run_rows)
     counts.subtract(run.status for run in given_up)
     to_make = {status: counts[status] for status in _TO_MAKE if counts[status]}
@@ -125,27 +119,12 @@ def _repeats(study: Study, decision: Sequence[DecisionRow]) -> Iterator[Found]:
         most = max((planned[point] for point in points), default=0)
         wanted = RUNS_FOR_INTERVAL if few else 2 * most
         if more := {point: wanted - planned[point] for point in points if planned[point] < wanted}:
-            step = _priced(more, durations_s, study)
-            cost_usd = step.cost_usd if is_known(step.cost_usd) else None
-            named = {"repeats": wanted, "few": few, "duration": _about(step.duration_s)}
-            yield step, {**named, "cost_usd": cost_usd}
-
-
-def _priced(more: Mapping[Point, int], seconds: Mapping[Point, float], study: Study) -> Step:
-    """What this many more runs of these points take, each of this many seconds."""
-    prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
-    usd = [
-        platforms.run_cost_usd(prices[point], point.nodes, number * seconds[point])
-        for point, number in more.items()
-    ]
-    known = [each for each in usd if each is not None]
-    return Step(
-        "repeats",
-        runs=sum(more.values()),
-        duration_s=sum(number * seconds[point] for point, number in more.items()),
-        node_hours=sum(n * point.nodes * seconds[point] / 3600 for point, n in more.items()),
-        cost_usd=sum(known) if len(known) == len(usd) else NAN,
-    )
+            all_s = {point: number_of * durations_s[point] for point, number_of in more.items()}
+            costs = (platforms.run_cost_usd(study.prices[p], p.nodes, s) for p, s in all_s.items())
+            hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in more.items())
+            usd, total_s = sum(map(number, costs)), sum(all_s.values())
+            named = {"repeats": wanted, "few": few, "duration": _about(total_s)}
+            yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named
 
 
 def _about(seconds: float) -> str:

@@ -102,7 +102,6 @@ def table(study: Study) -> pd.DataFrame:
     """
     valid = _valid_runs(study)
     wholes = variants.wholes(study.manifest.runs)
-    prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     rows = []
     for each in study.points:
         point, runs = point_of(each), valid.get(point_of(each), [])
@@ -119,7 +118,9 @@ def table(study: Study) -> pd.DataFrame:
         for end, seconds in times_s.items():
             row[f"execution_time_s{end}"] = seconds
             row[f"node_hours{end}"] = point.nodes * seconds / 3600
-            row[f"cost_usd{end}"] = platforms.run_cost_usd(prices.get(point), point.nodes, seconds)
+            row[f"cost_usd{end}"] = platforms.run_cost_usd(
+                study.prices.get(point), point.nodes, seconds
+            )
         whole = wholes[point].point if point in wholes else None
         row["whole_recipe"] = whole.recipe if whole else None
         rows.append(row | _check(found, valid.get(whole, []) if whole else []))

@@ -31,6 +31,7 @@ from tfscaling.tables.table_rows import NOT_MEASURED, Row, point_of, typed
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
+_TIMES = ("execution_time_s", "execution_time_ratio")
 #: Columns besides the point that are facts of the published result.
 _OF_RESULT = ("cloud", "global_batch_size", "source")
 
@@ -38,7 +39,7 @@ _OF_RESULT = ("cloud", "global_batch_size", "source")
 COLUMNS = (
     *POINT_COLUMNS,
     *("cloud", "global_batch_size", "published_execution_time_s", "status", "runs"),
-    *("execution_time_s", "execution_time_ratio", "training_runs", "training_runs_diverged"),
+    *(*_TIMES, "training_runs", "training_runs_diverged"),
     *("published_loss", *(f"loss_{name}" for name in _SPREAD), "loss_verdict"),
     *("published_accuracy", *(f"accuracy_{name}" for name in _SPREAD), "accuracy_verdict"),
     *("remark", "source"),
@@ -67,28 +68,19 @@ def table(study: Study) -> pd.DataFrame:
             measured_at.setdefault(point, []).append((spec, row))
     rows = []
     for result in study.published_results:
-        here = [
-            row
-            for spec, row in measured_at.get(result.point, [])
-            if same_training(result, spec, synchronous)
-        ]
+        at_point = measured_at.get(result.point, [])
+        here = [row for spec, row in at_point if same_training(result, spec, synchronous)]
         measured = max(here, key=lambda row: row.runs, default=PointRow())
-        same = [
-            run
-            for spec, group in trained.values()
-            if same_training(result, spec, synchronous)
-            for run in group
-        ]
+        alike = [own for spec, own in trained.values() if same_training(result, spec, synchronous)]
+        same = [run for own in alike for run in own]
         valid = [run for run in same if run.status == RunState.OK]
         diverged = len(same) - len(valid)
         without = "diverged" if measured.status == "diverged" else NOT_MEASURED
         found: dict[str, Any] = {
             **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_OF_RESULT)},
+            **{name: measured[name] for name in ("runs", *_TIMES)},
             "published_execution_time_s": result.execution_time_s,
             "status": "measured" if measured.runs else without,
-            "runs": measured.runs,
-            "execution_time_s": measured.execution_time_s,
-            "execution_time_ratio": measured.execution_time_ratio,
             "training_runs": len(valid),
             "training_runs_diverged": diverged,
         }
@@ -113,8 +105,7 @@ def _finished_runs(
     done = typed(RunRow, runs[runs["status"].isin([*FINISHED])])
     row_of = {(point_of(row), row.repeat): row for row in done}
     trained: dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]] = {}
-    for run in manifest.runs:
-        spec = run.spec
+    for spec in (run.spec for run in manifest.runs):
         if (row := row_of.get((spec.point, spec.repeat))) is not None:
             key = (spec.point.strategy, Training.of(spec))
             trained.setdefault(key, (spec, []))[1].append(row)
@@ -125,8 +116,8 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """One row per published point, with what was measured and the verdicts."""
     # nothing published is of logical devices
     table = table.assign(devices=GPU, runs_asked=None, remark=table["remark"].fillna(""))
-    names = ["global_batch_size", "status", "runs", "published_execution_time_s"]
-    names += ["execution_time_s", "execution_time_ratio", "training_runs"]
+    names = ["global_batch_size", "status", "runs", "published_execution_time_s", *_TIMES]
+    names += ["training_runs"]
     for metric in ("loss", "accuracy"):
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
     names += ["remark"] * bool((table["remark"] != "").any())
@@ -155,13 +146,9 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
     low, high = median_interval(values) or (None, None)
-    return {
-        f"{name}_median": float(pd.Series(values).median()) if values else None,
-        f"{name}_min": min(values, default=None),
-        f"{name}_max": max(values, default=None),
-        f"{name}_low": low,
-        f"{name}_high": high,
-    }
+    middle = pd.Series(values, dtype=float).median()
+    found = middle, min(values, default=None), max(values, default=None), low, high
+    return {f"{name}_{end}": value for end, value in zip(_SPREAD, found, strict=True)}
 
 
 def _is_within(name: str, value: float, measured: Sequence[float], tolerance: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from tfscaling.tables import display
 from tfscaling.tables.display import (
     TextTable,
     cell,
+    count,
     listed,
     naming,
     point_name,
@@ -32,7 +33,16 @@ from tfscaling.tables.display import (
     varying,
 )
 from tfscaling.tables.rows import columns
-from tfscaling.tables.table_rows import Row, frame, is_known, point_of, rows_of, typed
+from tfscaling.tables.table_rows import (
+    Row,
+    by_point,
+    frame,
+    grouped,
+    is_known,
+    point_of,
+    rows_of,
+    typed,
+)
 
 #: Of measured values, and the interval that was projected.
 WITHIN, OUTSIDE = "within", "outside"
@@ -129,16 +139,15 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
     checkpoint has the wall time of its last attempt: no measure of other runs. Complete runs take
     what short ones project, if none was made.
     """
-    seconds: dict[Point, list[float]] = {}
+    made = by_point(run for run in study.run_rows if is_known(run.wall_time_s))
+    seconds = {point: [run.wall_time_s for run in runs] for point, runs in made.items()}
     whole: dict[Point, list[float]] = {}
-    prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
-    for run in study.run_rows:
-        if is_known(run.wall_time_s):
-            seconds.setdefault(point_of(run), []).append(run.wall_time_s)
+    for point, runs in made.items():
+        for run in runs:
             if run.status != RunState.OK or is_known(run.execution_time_s):
                 is_short = is_known(run.projected_from_steps)
                 takes_s = run.execution_time_s if is_short else run.wall_time_s
-                whole.setdefault(point_of(run), []).append(takes_s)
+                whole.setdefault(point, []).append(takes_s)
     found = {}
     for each in search.planned.points:
         point, own = each.point, seconds.get(each.point, [])
@@ -146,22 +155,18 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
         if each.short:
             own = own + seconds.get(each.short, [])
             takes = takes or whole.get(each.short, [])
-        if not takes and search.planned.search.is_smooth:
-            takes = _at_least_s(point, whole)
-        price = prices.get(point)
+        if not takes and search.planned.search.is_smooth:  # linear speed-up on the same line
+            alike = [p for p in whole if _line(p) == _line(point)]
+            least = min(alike, key=lambda p: p.nodes, default=point)
+            takes = [least.nodes / point.nodes * value for value in whole.get(least, [])]
+        price = study.prices.get(point)
         had = Spent.of(point.nodes, price, own, len(own))
         found[point] = had, Spent.of(point.nodes, price, takes, each.repeats)
     return found
 
 
-def _at_least_s(point: Point, seconds: Mapping[Point, Sequence[float]]) -> list[float]:
-    """The seconds of runs at linear speed-up from the smallest point of the same line."""
-    line = [getattr(point, axis) for axis in LINE_AXES]
-    own = [each for each in seconds if [getattr(each, axis) for axis in LINE_AXES] == line]
-    if not own:
-        return []
-    least = min(own, key=lambda each: each.nodes)
-    return [least.nodes / point.nodes * value for value in seconds[least]]
+def _line(point: Point) -> list[object]:
+    return [getattr(point, axis) for axis in LINE_AXES]
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -176,10 +181,12 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
     made = Counter(point_of(run) for run in study.run_rows if is_known(run.wall_time_s))
     points = {**search.points, **{point.path: point for point in search.other_work}}
     shown = {point: study.shown(point) for point in points.values()}
-    limits = limits_text(search)
-    decision = search.decision
-    rounds = f"in {decision.rounds} round{'s' * (decision.rounds != 1)}"
-    says = [f"{verdict_text(search)}, {rounds}", left_text(study, search), missed_text(search)]
+    limits, decision = limits_text(search), search.decision
+    trials = [own.trial for own in decision.standings.values() if own.trial]
+    missed = sum(not trial.holds for trial in trials)
+    says = [f"{verdict_text(search)}, in {count(decision.rounds, 'round')}"]
+    says.append(left_text(study, search))
+    says.append(line("search", part="missed", missed=missed, tried=len(trials)))
     order = sorted(search.points, key=lambda name: _order(name, decision))
     for name in [*order, *(point.path for point in search.other_work)]:
         had, full = costs_of[points[name]]
@@ -264,13 +271,6 @@ def verdict_text(search: StudySearch) -> str:
     )
 
 
-def missed_text(search: StudySearch) -> str:
-    """How many configurations have complete runs outside of the projected interval, or nothing."""
-    trials = [own.trial for own in search.decision.standings.values() if own.trial]
-    missed = sum(not trial.holds for trial in trials)
-    return line("search", part="missed", missed=missed, tried=len(trials))
-
-
 def left_text(study: Study, search: StudySearch) -> str:
     """Which points left because they do not run or miss the target, with their valid runs' median.
 
@@ -280,11 +280,14 @@ def left_text(study: Study, search: StudySearch) -> str:
     names = []
     for name, reason in search.decision.failed.items():
         point = search.points[name]
-        values = study.samples.values(point, search.planned.goal)
-        had = f"its {len(values)} valid run{'s' * (len(values) != 1)}"
-        metric = METRICS[search.planned.goal]
-        unit = f" {metric.unit}" * bool(metric.unit)
-        took = f"; {had}: {rounded(median(values), metric.digits)}{unit}" if values else ""
+        values, metric = (
+            study.samples.values(point, search.planned.goal),
+            METRICS[search.planned.goal],
+        )
+        took = ""
+        if values:
+            middle = f"{rounded(median(values), metric.digits)} {metric.unit}".rstrip()
+            took = f"; its {count(len(values), 'valid run')}: {middle}"
         names.append(f"{point_name(study.shown(point), vary)} {reason}{took}")
     return listed(names)
 
@@ -293,24 +296,21 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """The table of the page, of all searches: what each found, took and promises below it."""
     axes, fixed = naming(table)
     has = table[[*_OPTIONAL]].replace(0, None).notna().any()
-    shown = [name for name in _SHOWN if name not in _OPTIONAL or has[name]]
-    names = [*axes, *shown]
+    names = [*axes, *(name for name in _SHOWN if name not in _OPTIONAL or has[name])]
     rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
     words = _HEADS | (_SHORT_HEADS if has["short_runs"] else {})
-    heads = [words.get(name, name) for name in names]
-    above = f"All configurations: {fixed}." if fixed else ""
-    return TextTable.of("The search", heads, rows, _notes(typed(SearchRow, table)), above)
+    heads, notes = [words.get(name, name) for name in names], _notes(typed(SearchRow, table))
+    return TextTable.of("The search", heads, rows, notes, display.all_share(fixed))
 
 
 def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
-    works = {name: [row for row in rows if row.work == name] for name in {r.work: r for r in rows}}
+    works = grouped(rows, lambda row: row.work)
     for work, own in works.items():
         named = f"{work}: " * (len(works) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
         yield named + saving((row.spent for row in own), own[0].goal)
-    is_short = any(row.short_runs for row in rows)
+    about = {"is_short": any(row.short_runs for row in rows), "projection": PROJECTION}
     for indifference, kept in dict.fromkeys((row.indifference, row.kept) for row in rows):
-        about = {"is_short": is_short, "projection": PROJECTION}
         yield line("search", part="promise", indifference=indifference, limit=kept, **about)
 
 

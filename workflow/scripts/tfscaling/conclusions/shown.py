@@ -109,8 +109,3 @@ def text_table(
 def with_spread(row: Row, name: str, digits: int | None) -> str:
     """The value of a column, rounded, with its interval in brackets."""
     return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])
-
-
-def text_of(value: object) -> str:
-    """A cell of text; empty for none."""
-    return value if isinstance(value, str) else ""

@@ -22,14 +22,14 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, why_not
-from tfscaling.conclusions.shown import text_of, with_spread
+from tfscaling.conclusions.shown import with_spread
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import run_spec
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
-from tfscaling.tables.display import TextTable, one_line, rounded
+from tfscaling.tables.display import TextTable, count, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import Row, by_point, is_known, point_of
@@ -150,16 +150,15 @@ def table(study: Study) -> pd.DataFrame:
             row |= {f"{before}runs_failed": side.bad, f"{before}runs_ended": side.ended}
         row["verdict"], row["reason"] = _without_times(own, other)
         parameters = reference.parameters.get(point, {})
-        row["differs"] = "; ".join(
-            [*_other_parameters(specs[point], parameters), *_other_facts(own, other)]
-        )
+        differs = *_other_parameters(specs[point], parameters), *_other_facts(own, other)
+        row["differs"] = "; ".join(differs)
         if not row["verdict"]:
             compared.append((row, own, other))
     if compared:
-        pairs = _times([other for *_, other in compared]), _times([own for _, own, _ in compared])
-        for (row, *_), found in zip(
-            compared, judge(*pairs, study.question.indifference), strict=True
-        ):
+        made, *sides = zip(*compared, strict=True)
+        now, earlier = map(_times, sides)
+        judged = judge(earlier, now, study.question.indifference)
+        for row, found in zip(made, judged, strict=True):
             row |= {"verdict": found.verdict, "time_ratio": found.ratio}
             row |= {"time_ratio_low": found.low, "time_ratio_high": found.high}
             row["comparisons"] = len(compared)
@@ -179,27 +178,30 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
 
     The verdict is empty if the times are compared; `reason` then counts failed and diverged runs.
     """
-    not_there = why_not(there.row, there.statuses) if there.valid else "no run counts"
+    not_here, not_there = (
+        why_not(side.row, side.statuses) if side.valid else "no run counts"
+        for side in (here, there)
+    )
     if not_there:
         return NOT_COMPARED, f"in the reference: {not_there}"
-    not_here = why_not(here.row, here.statuses) if here.valid else "no run counts"
     if not_here:
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
         has_ended = here.bad and here.ended == here.statuses.total()
         return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
-    if reason := _other_work(here.row, there.row):
-        return NOT_COMPARED, reason
+    own, other = (side.row["examples_trained"] for side in (here, there))
+    if is_known(own) and is_known(other) and not is_same_work(own, other):
+        return NOT_COMPARED, f"{OTHER_WORK}: trained {own:,.0f} examples, there {other:,.0f}"
     ended_badly = ""
     if here.bad + there.bad:
-        own, other = (f"{side.bad} of {side.ended}" for side in (here, there))
-        ended_badly = f"{own} runs failed or diverged here, {other} there"
+        ended_badly = f"{here.bad} of {here.ended} runs failed or diverged here"
+        ended_badly += f", {there.bad} of {there.ended} there"
     if is_failing(here.bad, here.ended, there.bad, there.ended):
         return FAILING, ended_badly
-    keys = [
+    began, began_there = (
         {(run.started, run.hosts) for run in side.timed if run.started is not None}
         for side in (here, there)
-    ]
-    if shared := len(keys[0] & keys[1]):
+    )
+    if shared := len(began & began_there):
         return NOT_COMPARED, f"{shared} of its runs are in both studies"
     runs = len(here.timed), len(there.timed)
     if min(runs) < RUNS_MIN:
@@ -214,14 +216,6 @@ def is_failing(bad: int, ended: int, bad_there: int, ended_there: int) -> bool:
     return 2 * bad > ended and 4 * bad_there <= ended_there
 
 
-def _other_work(here: Row, there: Row) -> str:
-    """Why two points do not do the same work, or an empty text."""
-    known = [row["examples_trained"] for row in (here, there) if is_known(row["examples_trained"])]
-    if len(known) == 2 and not is_same_work(*known):
-        return f"{OTHER_WORK}: trained {known[0]:,.0f} examples, there {known[1]:,.0f}"
-    return ""
-
-
 def _other_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
     """`key: there, now here`.
 
@@ -230,11 +224,8 @@ def _other_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
     """
     before = {**run_spec.later_defaults(), **there} if there else {}
     # as a file has them
-    here: Parameters = {
-        **msgspec.json.decode(msgspec.json.encode(spec.recipe)),
-        **msgspec.json.decode(msgspec.json.encode(spec.measured)),
-    }
-    for key, value in here.items():
+    recipe, measured = msgspec.json.decode(msgspec.json.encode((spec.recipe, spec.measured)))
+    for key, value in (recipe | measured).items():
         if key in before and key not in NO_PARAMETERS and value != before[key]:
             yield one_line(f"{key}: {before[key]}, now {value}")
 
@@ -270,8 +261,8 @@ def summary(found: pd.DataFrame) -> str:
     counts = Counter(found["verdict"])
     verdicts = (*COMPARED, NOT_COMPARED)
     named = [f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict]]
-    points = f"{len(found)} configuration{'s' * (len(found) > 1)}"
-    return f"{points} against {found['reference'].iloc[0]}: {', '.join(named)}."
+    points, reference = count(len(found), "configuration"), found["reference"].iloc[0]
+    return f"{points} against {reference}: {', '.join(named)}."
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
@@ -286,7 +277,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
             **{name: rounded(row[name], 0) for name in ("reference_runs", "runs")},
             **{name: rounded(row[name], 1) for name in (REFERENCE_TIME, TIME)},
             "time_ratio": with_spread(row, "time_ratio", 3),
-            **{name: one_line(text_of(row[name])) for name in optional},
+            **{name: one_line(row[name] if is_known(row[name]) else "") for name in optional},
         }
 
     title = "Against another sweep"

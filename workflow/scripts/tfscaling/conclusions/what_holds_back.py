@@ -42,17 +42,15 @@ COLUMNS = (
     "held_back_by",
 )
 
-#: A finding about a point: (point, sentence, support, comparisons).
-Found = tuple[Point, str, str, int]
-
 
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point with runs whose steps were measured in parts."""
     valid = [run for run in study.run_rows if run.status == RunState.OK]
     measured = by_point(run for run in valid if is_known(run.synchronisation_time_s))
-    found = {point: [_parts(run) for run in runs] for point, runs in measured.items()}
-    devices = {point_of(row): row["devices"] for row in study.points}
-    rows = [_row(point, own) | {"devices": devices[point]} for point, own in found.items()]
+    rows = [
+        {**point.axes, "devices": runs[0].devices, "runs": len(runs)} | _row([*map(_parts, runs)])
+        for point, runs in measured.items()
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -63,24 +61,18 @@ def _parts(run: RunRow) -> dict[str, float]:
     if run.replicas == 1:
         return {"input": input_s, "computation": computation_s + rest_s}
     stragglers_s = min(rest_s, (run.straggler_ratio - 1.0) * computation_s)
-    return {
-        "input": input_s,
-        "computation": computation_s,
-        "stragglers": stragglers_s,
-        "communication": rest_s - stragglers_s,
-    }
+    times_s = input_s, computation_s, stragglers_s, rest_s - stragglers_s
+    return dict(zip(PARTS, times_s, strict=True))
 
 
-def _row(point: Point, of_runs: Sequence[dict[str, float]]) -> Row:
-    shares: dict[str, tuple[float, float | None, float | None]] = {}
+def _row(of_runs: Sequence[dict[str, float]]) -> Row:
+    """The columns of the parts of a step."""
+    leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
+    row: Row = {f"{part}_largest": leads[part] for part in PARTS}
+    row["step_time_s"] = median(sum(parts.values()) for parts in of_runs)
     for part in of_runs[0]:
         own = [parts[part] / sum(parts.values()) for parts in of_runs]
-        shares[part] = (median(own), *(median_interval(own) or (None, None)))
-    leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
-    row: Row = {**point.axes, "runs": len(of_runs)}
-    row |= {f"{part}_largest": leads[part] for part in PARTS}
-    row["step_time_s"] = median(sum(parts.values()) for parts in of_runs)
-    for part, share in shares.items():
+        share = (median(own), *(median_interval(own) or (None, None)))
         row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
     return row | {"held_back_by": " or ".join(_largest(leads))}
 
@@ -114,8 +106,10 @@ def _cells(row: Row) -> dict[str, str]:
     return cells | {"what holds it back": row["held_back_by"]}
 
 
-def slow_ranks(runs: Sequence[RunRow], points: Collection[Point]) -> Iterator[Found]:
-    """The points among `points` with one rank that was slow in each run.
+def slow_ranks(
+    runs: Sequence[RunRow], points: Collection[Point]
+) -> Iterator[tuple[Point, str, str, int]]:
+    """(point, sentence, support, comparisons) of `points` with one rank that was slow in each run.
 
     `straggler_ratio` of a run is the time of its slowest rank over the time of the median rank.
     If R ranks are equal, one rank is the slowest in each of n runs with the probability 1 / R**(n -

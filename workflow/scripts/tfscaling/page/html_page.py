@@ -49,7 +49,7 @@ from tfscaling.tables.display import (
 )
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, qualities_in, rows_of, typed
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, grouped, qualities_in, rows_of, typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -199,11 +199,11 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
 
 def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
     """(severity, all its warnings in short, as a line) for the top of the page."""
-    short: dict[str, list[str]] = {}
-    for warning in found:
-        short.setdefault(warning.severity, []).append(warning.short)
     leads = {SERIOUS: "Warning", LIMITED: "Note"}
-    return [(name, f"{leads[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
+    return [
+        (severity, f"{leads[severity]}: {'; '.join(warning.short for warning in own)}.")
+        for severity, own in grouped(found, lambda warning: warning.severity).items()
+    ]
 
 
 def headlines(table: pd.DataFrame) -> list[Row]:
@@ -223,13 +223,14 @@ def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[
     """
     is_asked = decision["goal"] == asked
     marked = decision.assign(is_other=~is_asked & (asked is not None))
-    works = grouped(marked[is_asked | (decision["support"] != NOT_MEASURED)], "work")
+    measured = rows_of(marked[is_asked | (decision["support"] != NOT_MEASURED)])
+    works = grouped(measured, lambda row: str(row["work"]))
     return {"": next(iter(works.values()))} if len(works) == 1 else works
 
 
 def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
     """Heading of a topic → its findings; `quality` is what the points are compared by, in words."""
-    found = grouped(findings, "topic")
+    found = grouped(rows_of(findings), lambda row: row["topic"])
     return {
         title + quality * (topic == QUALITY): found[topic]
         for topic, title in TOPICS.items()
@@ -237,18 +238,12 @@ def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
     }
 
 
-def grouped(table: pd.DataFrame, column: str) -> dict[str, list[Row]]:
-    """The rows of a table by the values of a column, in their order."""
-    return {str(key): rows_of(own) for key, own in table.groupby(column, sort=False)}
-
-
 def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
     """How many runs there are of each status, and what it means."""
     counts = Counter(str(status) for status in runs["status"])
     counts["excluded"] = int((comparison["status"] == "excluded").sum())
-    rows = [
-        [s, rounded(counts[s], 0), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
-    ]
+    names = dict.fromkeys([*STATUSES, *counts])
+    rows = [[name, rounded(counts[name], 0), STATUSES.get(name, "")] for name in names]
     header = ["status", "runs", "what it means"]
     return Table("statuses", TextTable.of("Runs by status", header, rows, spent(runs)))
 
@@ -259,11 +254,9 @@ def spent(runs: pd.DataFrame) -> list[str]:
     if not found.attempts:
         return []
     usd = "no price" if found.lost_cost_usd is None else f"{found.lost_cost_usd:.2f} US dollars"
-    cost = f"{found.lost_node_hours:.3f} node-hours, {usd}"
-    return [
-        f"{count(found.attempts, 'attempt')} failed: {cost}. The cause and the logs of each are "
-        "in its folder, attempt=<n>."
-    ]
+    failed = f"{count(found.attempts, 'attempt')} failed: {found.lost_node_hours:.3f} node-hours"
+    where = "The cause and the logs of each are in its folder, attempt=<n>."
+    return [f"{failed}, {usd}. {where}"]
 
 
 def metrics_table(qualities: Mapping[str, Quality]) -> Table:
@@ -286,20 +279,14 @@ def environment(
     `example` is the path of a raw record, if there is one.
     """
     valid = runs[runs["status"] == "ok"]
-    hosts: dict[str, None] = {}
-    for names in valid["hosts"].dropna():
-        hosts |= dict.fromkeys(str(names).split())
     keys = ["title", *SHOWN]
-    rows = [
-        [name, *(_text(getattr(platform, key)) for key in keys)]
-        for name, platform in platforms.items()
-    ]
+    rows = [[name, *(_text(getattr(p, key)) for key in keys)] for name, p in platforms.items()]
     paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
     header = ["platform", *keys]
     return {
         "versions": _counted(valid["tensorflow"]),
         "commits": _counted(valid["git_commit"]),
-        "hosts": list(hosts),
+        "hosts": list(dict.fromkeys(" ".join(valid["hosts"].dropna()).split())),
         "platforms": Table("platforms", TextTable.of("Platforms and prices", header, rows)),
         "example": min(paths, default=None),
     }
@@ -337,11 +324,6 @@ class Plot:
     title: str
     svg: str
 
-    @property
-    def label(self) -> str:
-        """What readers of the screen say."""
-        return f"Plot: {self.title}. Its values are in the table “Comparison”."
-
 
 @dataclass(frozen=True)
 class Results:
@@ -377,7 +359,8 @@ def render(
     )
     if decision["work"].nunique() > 1:  # the questions that have a headline
         decision = decision[decision["work"].isin(headline["work"])]
-    plots = {plot.name: inline(plot.svg, plot.name, plot.label) for plot in results.plots}
+    said = "Plot: {}. Its values are in the table “Comparison”."
+    plots = {p.name: inline(p.svg, p.name, said.format(p.title)) for p in results.plots}
     has_sizes = comparison["nodes"].nunique() > 1 or ONE_SIZE_PLOT not in plots
     script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     context = {
@@ -414,25 +397,19 @@ def render(
 
 def _trains(runs: pd.DataFrame) -> str:
     """What the study trains: models, data and recipes."""
-    named = {
-        noun: [str(name) for name in runs[column].dropna().unique()]
-        for noun, column in (("model", "model"), ("data", "dataset"), ("recipe", "recipe"))
-        if column in runs
-    }
-    return "; ".join(f"{noun} {listed(names)}" for noun, names in named.items() if names)
+    named = {"model": "model", "data": "dataset", "recipe": "recipe"}
+    found = {noun: runs[column].dropna().unique() for noun, column in named.items()}
+    return "; ".join(f"{noun} {listed(list(names))}" for noun, names in found.items() if len(names))
 
 
 def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
     """The tables to sort and filter, in the order of the page; none of an empty conclusion."""
-    points = comparison.as_text(
-        results.comparison, "Comparison: one row per configuration", metrics
-    )
-    yield Table("comparison", points)
+    title = "Comparison: one row per configuration"
+    yield Table("comparison", comparison.as_text(results.comparison, title, metrics))
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)
         if frame is not None and len(frame) and (shown := conclusion.shown(frame)):
-            titled = replace(shown, title=conclusion.title)
-            yield Table(name, titled, conclusion.caption)
+            yield Table(name, replace(shown, title=conclusion.title), conclusion.caption)
     yield all_runs(results.runs, metrics, folder)
 
 
@@ -471,11 +448,9 @@ def _template() -> Template:
 
     environment = display.templates(PAGE_DIR, autoescape=True)
     # long names of columns may break after an underscore
-    environment.filters["breakable"] = lambda text: (
-        escape(text).replace("_", Markup("_<wbr>")) if len(text) > 9 else text
-    )
-    environment.filters["tone"] = lambda word: TONES.get(word, "doubt")
-    environment.filters["code"] = lambda text: Markup(
-        re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    )
+    environment.filters |= {
+        "breakable": lambda t: escape(t).replace("_", Markup("_<wbr>")) if len(t) > 9 else t,
+        "tone": lambda word: TONES.get(word, "doubt"),
+        "code": lambda t: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(t)))),
+    }
     return environment.get_template(TEMPLATE)

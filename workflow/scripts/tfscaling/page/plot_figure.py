@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,12 +40,7 @@ LineStyle = str | tuple[float, tuple[int, ...]]
 #: How matplotlib draws a line or marks: the keyword arguments of an artist.
 Style = dict[str, LineStyle | float]
 #: Dotted lines are for published values.
-LINESTYLES: tuple[LineStyle, ...] = (
-    "-",
-    "--",
-    "-.",
-    (0, (6, 2, 1, 2, 1, 2)),
-)
+LINESTYLES: tuple[LineStyle, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
 
 
 @dataclass(frozen=True)
@@ -145,9 +140,14 @@ LINES_MAX = 6
 
 def hidden(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> set[Hashable]:
     """The keys of the lines that are too many for a plot; those in `first` are shown before."""
-    known = set(keys)
-    ordered = dict.fromkeys([*(key for key in first if key in known), *keys])
+    ordered = dict.fromkeys([*(key for key in first if key in keys), *keys])
     return {*[*ordered][LINES_MAX:]}
+
+
+def grouped(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
+    """The values of these axes, as text → the rows that have them."""
+    groups = table.groupby([*by], sort=False, dropna=False)
+    return {tuple(map(str, keys)): rows for keys, rows in groups}
 
 
 def series(
@@ -158,9 +158,7 @@ def series(
     By default they are over the nodes; by POINT_AXES each configuration is a line.
     """
     titles, colours, shown = platform_titles(table), colour_numbers(table), varying(table)
-    groups = {
-        tuple(map(str, keys)): rows for keys, rows in table.groupby([*by], sort=False, dropna=False)
-    }
+    groups = grouped(table, by)
     have = [key for key, rows in groups.items() if len(measured(rows))]
     more = hidden(have, [tuple(str(getattr(each, axis)) for axis in by) for each in first])
     counts: dict[str, int] = {}
@@ -169,15 +167,11 @@ def series(
         name = key[by.index("platform")]
         number = counts[name] = counts.get(name, -1) + 1
         texts = [axis_text(axis, groups[key].iloc[0]) for axis in by if axis in shown]
-        lines.append(
-            Series(
-                key,
-                line_label(titles, name, texts),
-                point_style(colours[name], number, len(colours) == 1),
-                groups[key].sort_values("nodes"),
-                key not in more,
-            )
-        )
+        if len(titles) > 1 or not texts:  # an only platform is named where nothing else is
+            texts = [titles[name], *texts]
+        style = point_style(colours[name], number, len(colours) == 1)
+        rows = groups[key].sort_values("nodes")
+        lines.append(Series(key, ", ".join(texts), style, rows, key not in more))
     return lines
 
 
@@ -203,11 +197,6 @@ def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
         if rest and not before:
             found.setdefault(rest.partition("\t")[0], []).append(artist)
     return found
-
-
-def line_label(titles: Mapping[str, str], platform: str, texts: Sequence[str]) -> str:
-    """What the line is called: an only platform is named where nothing else is."""
-    return ", ".join(texts) if len(titles) == 1 and texts else ", ".join([titles[platform], *texts])
 
 
 def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
@@ -286,22 +275,13 @@ def tip(artist: Any, text: str) -> None:
 def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
     """The points of a line with their bars, and their values at the pointer."""
     named = [name for name in (x, y) if name in METRICS]
-    bars = {
-        f"{axis}err": spread(rows, name)
-        for axis, name in zip("xy", (x, y), strict=True)
-        if name in named
-    }
+    bars = {f"{axis}err": spread(rows, n) for axis, n in (("x", x), ("y", y)) if n in named}
     xs, ys = values(rows, x), values(rows, y)
     axes.errorbar(xs, ys, label=label, **{"capsize": 3, "elinewidth": 1, **bars, **style})
-    tip_points(axes, xs, ys, tips(rows, label, *named))
-
-
-def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) -> None:
-    """Texts of points, shown where the pointer rests on one or near it."""
-    for x, y, text in zip(xs, ys, texts, strict=True):
-        if np.isfinite([x, y]).all():
-            at: Style = {"markersize": 16, "alpha": 0.0, "linestyle": "none", "zorder": 9}
-            tip(axes.plot([x], [y], "o", **at)[0], text)
+    near: Style = {"markersize": 16, "alpha": 0.0, "linestyle": "none", "zorder": 9}
+    for *at, text in zip(xs, ys, tips(rows, label, *named), strict=True):
+        if np.isfinite(at).all():
+            tip(axes.plot(*at, "o", **near)[0], text)
 
 
 def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
@@ -385,16 +365,6 @@ def say(axes: Any, text: str = NOTHING) -> None:
     axes.minorticks_off()
 
 
-def empty(tables: Tables, title: str, x: str) -> Figure:
-    """A figure that says that nothing is measured yet."""
-    figure, (axes,) = panels(title, x, [""])
-    axes.set_xticks([])
-    mark_absent(axes, tables.comparison)
-    say(axes)
-    finish(figure, axes, tables)
-    return figure
-
-
 def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ()) -> None:
     """Legend below the axes, below it these notes and the footnotes of `tables`.
 
@@ -418,13 +388,9 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
     lines = sum(text.count("\n") + 1 for text in texts) if columns == 1 else rows
     more = len(lines_hidden(figure))
     hint = [f"{count(more, 'more line')}: to choose on the page"] * bool(more)
-    below = [
-        line
-        for note in [*notes, *hint, *tables.footnotes]
-        for line in wrapped(note, _NOTE_COLUMNS).split("\n")
-    ]
+    below = "\n".join(wrapped(n, _NOTE_COLUMNS) for n in [*notes, *hint, *tables.footnotes])
     legend_inches = _LINE_INCHES * lines + 0.12 if texts else 0.0
-    notes_inches = _LINE_INCHES * len(below) + 0.12 if below else 0.0
+    notes_inches = _LINE_INCHES * (below.count("\n") + 1) + 0.12 if below else 0.0
     above, under = figure.get_figheight(), legend_inches + notes_inches
     height = above + under
     figure.set_size_inches(WIDTH, height)
@@ -438,7 +404,7 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
         style = {**_LEGEND, "bbox_to_anchor": (0.01, notes_inches / height), "labelcolor": "0.3"}
         style |= {"handlelength": 0, "handletextpad": 0}
         blank = Line2D([], [], linestyle="none")
-        figure.legend([blank], ["\n".join(below)], **style).set_in_layout(False)
+        figure.legend([blank], [below], **style).set_in_layout(False)
 
 
 def wrapped(text: str, width: int) -> str:

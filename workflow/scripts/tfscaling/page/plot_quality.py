@@ -16,7 +16,6 @@ from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
-from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import with_unit
 from tfscaling.tables.estimates import pareto_set
 from tfscaling.tables.rows import Cells
@@ -31,18 +30,12 @@ _TIME = "execution_time_s"
 
 @dataclass(frozen=True)
 class _Panel:
-    """Points over their time by one metric: those that `table` has, of the study's `points`."""
+    """The points of `table` over their time by the column `name`, a metric."""
 
     name: str
     metric: Metric
     label: str
     table: pd.DataFrame
-    points: pd.DataFrame
-    first: Sequence[Point]
-
-    @property
-    def is_cost(self) -> bool:
-        return self.name == "cost_usd"
 
 
 def quality_time(tables: Tables, title: str) -> Figure:
@@ -53,53 +46,50 @@ def quality_time(tables: Tables, title: str) -> Figure:
         metric = of_quality(quality)
         rows = table[table["quality_metric"] == quality.metric]
         label = with_unit(metric.title, metric.unit)
-        panels.append(_Panel(QUALITY, metric, label, rows, table, tables.first))
+        panels.append(_Panel(QUALITY, metric, label, rows))
     return _against_time(tables, title, panels)
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
     """Cost of a run over execution time, with the Pareto sets."""
-    table, metric = tables.comparison, METRICS["cost_usd"]
     label = "cost of one run (US dollars)"
-    panel = _Panel("cost_usd", metric, label, table, table, tables.first)
+    panel = _Panel("cost_usd", METRICS["cost_usd"], label, tables.comparison)
     return _against_time(tables, title, [panel])
 
 
 def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figure:
-    table = tables.comparison
     labels = [panel.label for panel in panels]
     figure, every_axes = plot_figure.panels(title, "execution time (s)", labels)
     figure.set_figheight(3.6 * len(panels))
-    shown = [
-        _draw(axes, panel, named=len(panels) > 1)
-        for axes, panel in zip(every_axes, panels, strict=True)
-    ]
-    plot_figure.mark_absent(every_axes[0], table)
     notes = []
-    for panel, points in zip(panels, shown, strict=True):
-        notes += _notes(panel, points) if len(points) else []
+    for axes, panel in zip(every_axes, panels, strict=True):
+        shown = _draw(axes, tables, panel, named=len(panels) > 1)
+        notes += _notes(tables.comparison, panel.name, shown) if len(shown) else []
+    plot_figure.mark_absent(every_axes[0], tables.comparison)
     plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
     return figure
 
 
-def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
+def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool) -> pd.DataFrame:
     """Draw the points of a panel and its Pareto sets; returns those that have both values.
 
     `named`: the Pareto sets are called by the metric, as there are several.
     """
     table, name = panel.table, panel.name
+    is_cost = name == "cost_usd"
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
     shown = table[known & (values(table, _TIME) > 0)]
     axes.set(xscale="log", xmargin=0.08, ymargin=0.08)
-    for line in plot_figure.series(panel.points, panel.first):
+    for line in plot_figure.series(tables.comparison, tables.first):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
             with plot_figure.drawn(axes, line.label, line.is_shown):
                 plot_figure.points(axes, rows, _TIME, name, line.label, style)
-    _pareto_lines(axes, panel, shown, named)
+    gpus = "gpus_per_node" in plot_figure.varying(tables.comparison)
+    _pareto_lines(axes, panel, shown, named, gpus)
     if not len(shown):
-        text = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
+        text = NO_PRICES if is_cost else f"no {panel.metric.title} measured"
         if not (values(table, _TIME) > 0).any():
             is_run = len(plot_figure.measured(table)) > 0
             text = plot_figure.NO_TIMES if is_run else plot_figure.NOTHING
@@ -107,32 +97,29 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
         axes.set_xticks([])
     else:
         plot_figure.plain_log(axes, "x")
-        if panel.is_cost and (values(shown, name) > 0).all():
+        if is_cost and (values(shown, name) > 0).all():
             plot_figure.plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     return shown
 
 
-def _notes(panel: _Panel, shown: pd.DataFrame) -> list[str]:
-    table = panel.points
+def _notes(table: pd.DataFrame, name: str, shown: pd.DataFrame) -> list[str]:
     nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_figure.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
-    return notes + plot_figure.bars_note(table, _TIME, panel.name)
+    return notes + plot_figure.bars_note(table, _TIME, name)
 
 
-def _short(row: Cells, gpus: bool) -> str:
-    """The label of a point: its nodes, and its GPUs per node if points differ in them."""
-    more = gpus and row["gpus_per_node"] > 0
-    return f"{row['nodes']}×{row['gpus_per_node']}" if more else str(row["nodes"])
+def _pareto_lines(
+    axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool, gpus: bool
+) -> None:
+    """A line through the Pareto set of each work, whose points have labels.
 
-
-def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool) -> None:
-    """A line through the Pareto set of each work, whose points have labels."""
+    A label is the nodes, and with `gpus` the GPUs per node.
+    """
     metric, sets = panel.metric, _pareto_sets(panel, shown)
-    gpus = "gpus_per_node" in plot_figure.varying(panel.points)
     noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
     label = f"none has less time and {what}" + ", of the same model and recipe" * (len(sets) > 1)
@@ -142,7 +129,8 @@ def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric
         axes.plot(times, others, label=label, **style)
         for time, other, row in zip(times, others, best, strict=True):
             at: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
-            axes.annotate(_short(row, gpus), (time, other), fontsize=FONT_SIZE, **at)
+            more = f"×{row['gpus_per_node']}" * (gpus and row["gpus_per_node"] > 0)
+            axes.annotate(f"{row['nodes']}{more}", (time, other), fontsize=FONT_SIZE, **at)
 
 
 def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
@@ -214,28 +202,22 @@ def loss_quality(tables: Tables, title: str) -> Figure:
         name = learned.column
         for line in lines:
             own = learned.points(line.rows)
-            rows = own[np.isfinite(values(own, name) + values(own, batch))]
-            rows = rows.sort_values(batch)
+            rows = own[np.isfinite(values(own, name) + values(own, batch))].sort_values(batch)
             if len(rows):
                 style = {**line.style, "linewidth": 1}
                 with plot_figure.drawn(axes, line.label, line.is_shown):
                     plot_figure.points(axes, rows, batch, name, line.label, style)
         known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
         if known.any():
-            axes.plot(
-                values(published, batch)[known],
-                values(published, f"published_{name}")[known],
-                label="published",
-                **_PUBLISHED,
-            )
+            at = (values(published, column)[known] for column in (batch, f"published_{name}"))
+            axes.plot(*at, label="published", **_PUBLISHED)
         both = [values(table, batch), values(published, batch)]
         plot_figure.value_axis(axes, np.concatenate(both))
         shown = np.isfinite(values(learned.points(table), name)).any()
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
-    nothing = len(plot_figure.measured(table)) == 0
     notes = plot_figure.bars_note(table, *(learned.column for learned in shown_of))
-    if nothing and len(published):
+    if not len(plot_figure.measured(table)) and len(published):
         notes = [plot_figure.NOTHING]
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure
@@ -251,9 +233,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     shown_of = _learned(table)
     labels = [learned.label.removeprefix(HELD_OUT_TITLE) for learned in shown_of]
     figure, panels = plot_figure.panels(title, "epoch", labels)
-    groups = {
-        tuple(map(str, keys)): rows for keys, rows in measured.groupby([*POINT_AXES], sort=False)
-    }
+    groups = plot_figure.grouped(measured, POINT_AXES)
     every = plot_figure.series(table, tables.first, POINT_AXES)
     lines = [(line, groups[line.key]) for line in every if line.key in groups]
     repeated = evaluated = False

@@ -39,8 +39,7 @@ class Plot:
         """The figure."""
         module, _, name = self.function.partition(".")
         function = getattr(importlib.import_module(f"tfscaling.page.{module}"), name)
-        figure: Figure = function(tables, title, *[self.metric] * bool(self.metric))
-        return figure
+        return function(tables, title, *[self.metric] * bool(self.metric))
 
     def is_measured(self, comparison: pd.DataFrame) -> bool:
         """Whether there is anything to show."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -45,17 +45,10 @@ PHASE_STYLES = {
 }
 
 
-class _Drawn(NamedTuple):
-    """A metric over the nodes: its `lines` are those with a value, each with these points."""
-
-    figure: Figure
-    axes: Any
-    lines: list[tuple[Series, pd.DataFrame]]
-    has_absent: bool
-
-
-def _over_nodes(tables: Tables, title: str, label: str, name: str) -> _Drawn:
-    """The lines of a metric over the nodes, and crosses for the points without a run."""
+def _over_nodes(
+    tables: Tables, title: str, label: str, name: str
+) -> tuple[Figure, Any, list[tuple[Series, pd.DataFrame]], bool]:
+    """(figure, axes, lines with a value and their points, whether points are without a run)."""
     figure, (axes,) = plot_figure.panels(title, "nodes", [label])
     lines = []
     for line in plot_figure.series(tables.comparison, tables.first):
@@ -66,7 +59,7 @@ def _over_nodes(tables: Tables, title: str, label: str, name: str) -> _Drawn:
             lines.append((line, rows))
     plot_figure.value_axis(axes, values(tables.comparison, "nodes"))
     has_absent = plot_figure.mark_absent(axes, tables.comparison, "nodes")
-    return _Drawn(figure, axes, lines, has_absent)
+    return figure, axes, lines, has_absent
 
 
 def execution_time(tables: Tables, title: str) -> Figure:
@@ -81,11 +74,10 @@ def execution_time(tables: Tables, title: str) -> Figure:
             with plot_figure.drawn(axes, line.label, line.is_shown):
                 axes.plot(rows["nodes"], ideal, **style)
     hollow = {"linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8, "markersize": 5}
-    any_published = False
+    any_published = bool((values(table, f"published_{time}") > 0).any())
     for line in plot_figure.series(table, tables.first):
         known = line.rows[values(line.rows, f"published_{time}") > 0]
         if len(known):
-            any_published = True
             with plot_figure.drawn(axes, line.label, line.is_shown):
                 axes.plot(known["nodes"], known[f"published_{time}"], **{**line.style, **hollow})
     if any(len(rows) > 1 for _, rows in lines):
@@ -126,10 +118,10 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
         text = "as fast as the baseline" if is_speedup else "ideal"
         axes.axhline(1.0, color="0.4", linewidth=1.2, zorder=1, label=text)
     if lines and is_speedup:
-        ideals = set()
-        for _, rows in lines:
-            ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
-            ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
+        both = (
+            (rows, values(rows, name) / values(rows, "scaling_efficiency")) for _, rows in lines
+        )
+        ideals = {tuple(zip(rows["nodes"], ideal.round(6), strict=True)) for rows, ideal in both}
         for each in sorted(ideals):
             axes.plot(*zip(*each, strict=True), **_IDEAL)
         axes.plot([], [], **_IDEAL, label="ideal: replicas over the baseline's")
@@ -187,7 +179,12 @@ def time_split(tables: Tables, title: str) -> Figure:
     table = tables.comparison
     planned = table[table["status"] != "excluded"]
     if not len(plot_figure.measured(table)):
-        return plot_figure.empty(tables, title, "time (s)")
+        figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
+        axes.set_xticks([])
+        plot_figure.mark_absent(axes, table)
+        plot_figure.say(axes)
+        plot_figure.finish(figure, axes, tables)
+        return figure
     groups = list(planned.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
     height = 0.9 + 0.24 * sum(sizes) + 0.4 * len(groups)
@@ -195,11 +192,10 @@ def time_split(tables: Tables, title: str) -> Figure:
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
     titles = plot_figure.platform_titles(table)
     known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
+    vary = plot_figure.varying(table)
     for axes, (name, rows) in zip(panels, groups, strict=True):
-        point = rows.iloc[0]
         own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
-        fixed = [axis for axis in plot_figure.varying(table) if axis not in own]
-        texts = [axis_text(axis, point) for axis in fixed]
+        texts = [axis_text(axis, rows.iloc[0]) for axis in vary if axis not in own]
         _bars(axes, rows, own, known)
         if len(groups) > 1:
             axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
@@ -207,8 +203,8 @@ def time_split(tables: Tables, title: str) -> Figure:
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
     panels[-1].set_xlabel(f"time (s){scales}")
     plot_figure.mark_absent(panels[0], table)
-    notes = ["execution time: import to train, without launch and evaluation"]
-    notes.append("medians of the phases over the runs")
+    of_time = "execution time: import to train, without launch and evaluation"
+    notes = [of_time, "medians of the phases over the runs"]
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure
 

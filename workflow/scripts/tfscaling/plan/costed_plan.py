@@ -23,10 +23,10 @@ from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import POINT_AXES, Budget, Config, Recipe
 from tfscaling.spec.configuration import Sources, problem
-from tfscaling.spec.manifest import Excluded, Manifest, PlannedRun
+from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import Point, RunSpec
-from tfscaling.tables import runs_table
-from tfscaling.tables.display import one_line
+from tfscaling.tables import runs_table, table_rows
+from tfscaling.tables.display import count, one_line
 
 if TYPE_CHECKING:
     from tfscaling.search.study_searches import StudySearch
@@ -87,13 +87,13 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
 def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> list[str]:
     """Recipes whose configurations train different numbers of examples by what the recipe says."""
-    shapes: dict[str, set[tuple[object, ...]]] = {}
-    for row in rows:
-        recipe = recipes[variants.base(row.recipe)]
-        if recipe.steps_per_epoch and recipe.per_replica_batch_size:
-            shape = (row.nodes, row.gpus_per_node, row.tasks_per_node)
-            shapes.setdefault(row.recipe, set()).add(shape)
-    return [name for name, own in shapes.items() if len(own) > 1]
+    found = []
+    for name, own in table_rows.grouped(rows, lambda row: row.recipe).items():
+        recipe = recipes[variants.base(name)]
+        shapes = {(row.nodes, row.gpus_per_node, row.tasks_per_node) for row in own}
+        if recipe.steps_per_epoch and recipe.per_replica_batch_size and len(shapes) > 1:
+            found.append(name)
+    return found
 
 
 #: Limits that a run may miss by its start-up alone.
@@ -219,7 +219,11 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     rows = [_row(runs, *alike, estimates[alike[0]]) for alike, runs in due.items()]
     finished = len(selected) - sum(map(len, due.values())) - kept - unneeded
     startup_s = _startup_s(table, rows)
-    rows += [_excluded_row(out, config) for out in planned.excluded if is_selected(out.point)]
+    for out in (out for out in planned.excluded if is_selected(out.point)):
+        devices = config.platforms[out.point.platform].devices
+        kind = platforms.device_kind(out.point.gpus_per_node, devices)
+        axes = msgspec.structs.asdict(out.point)
+        rows.append(PlanRow(**axes, devices=kind, feasibility=EXCLUDED, reason=out.reason))
     first = {run.spec.point: run for run in planned.runs} if searches else {}
     takes = {p: estimates.get(p) or estimate(first[p].spec, config, runs_dir) for p in searched}
     return Plan(
@@ -235,10 +239,10 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
 
 def _startup_s(runs: pd.DataFrame, due: Iterable[PlanRow]) -> float:
     """`Plan.startup_s` by the table of runs."""
-    names = ["platform", "strategy", "recipe"]
-    shortest = (runs["execution_time_s"] - runs["train_time_s"]).groupby([runs[n] for n in names])
-    known = shortest.min().dropna().to_dict()
-    wanted = {tuple(getattr(row, name) for name in names) for row in due}
+    startup_s = runs["execution_time_s"] - runs["train_time_s"]
+    shortest = startup_s.groupby([runs["platform"], runs["strategy"], runs["recipe"]]).min()
+    known = shortest.dropna().to_dict()
+    wanted = {(row.platform, row.strategy, row.recipe) for row in due}
     return min((known.get(each, 0.0) for each in wanted), default=0.0)
 
 
@@ -263,17 +267,6 @@ def _row(
     )
 
 
-def _excluded_row(excluded: Excluded, config: Config) -> PlanRow:
-    point = excluded.point
-    devices = config.platforms[point.platform].devices
-    return PlanRow(
-        **msgspec.structs.asdict(point),
-        devices=platforms.device_kind(point.gpus_per_node, devices),
-        feasibility=EXCLUDED,
-        reason=excluded.reason,
-    )
-
-
 def estimate(
     spec: RunSpec, config: Config, runs_dir: Path, short: RunSpec | None = None
 ) -> Estimate:
@@ -285,13 +278,12 @@ def estimate(
     the time of a step depends on nodes and batch, as this workflow measures.
     """
     if times_s := measured_s(spec, runs_dir):
-        number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
-        return Estimate(statistics.median(times_s), f"measured, {number}")
+        return Estimate(statistics.median(times_s), f"measured, {count(len(times_s), 'run')}")
     records = _records(short, runs_dir) if short else ()
     shorts = (step_estimates.as_short(record, spec.recipe.epochs) for record in records)
     found = map(step_estimates.projected, shorts)
     if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
-        number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"
+        number = count(len(times_s), "short run")
         return Estimate(statistics.median(times_s), f"projected, {number}")
     return Estimate(60.0 * config.platforms[spec.point.platform].runtime_min, TIME_LIMIT)
 
@@ -345,17 +337,12 @@ def _cost_of(
     node_hours = {point: point.nodes * takes[point].duration_s for point in made}
 
     def cost(runs: Mapping[Point, float]) -> Total:
-        hours = {
-            point: n * point.nodes * takes[point].duration_s / 3600 for point, n in runs.items()
-        }
-        usd = {point: hours[point] * (prices[point] or 0.0) for point in runs}
-        return Total(
-            sum(runs.values()),
-            sum(hours.values()),
-            sum(usd.values()),
-            sum(n * takes[point].duration_s for point, n in runs.items()),
-            tuple(dict.fromkeys(point.platform for point in runs if prices[point] is None)),
-        )
+        hours = {p: n * p.nodes * takes[p].duration_s / 3600 for p, n in runs.items()}
+        usd = (hours[point] * (prices[point] or 0.0) for point in runs)
+        all_s = (n * takes[point].duration_s for point, n in runs.items())
+        unpriced = dict.fromkeys(point.platform for point in runs if prices[point] is None)
+        sums = sum(runs.values()), sum(hours.values()), sum(usd), sum(all_s)
+        return Total(*sums, tuple(unpriced))
 
     expected = study_searches.expected_runs(search, prices)
     return SearchCost(
@@ -377,10 +364,8 @@ def refusal(config: Config, planned: Manifest, runs_dir: Path, sources: Sources 
     if config.budget == Budget() and not TIME_LIMITS & config.question.limits.keys():
         return None
     made = make(config, planned, runs_dir)
-    problems = [
-        *budget_problems(config, made.runs, sources),
-        *deadline_problems(config, made, sources),
-    ]
+    problems = budget_problems(config, made.runs, sources)
+    problems += deadline_problems(config, made, sources)
     return next(iter(problems), None)
 
 
@@ -400,9 +385,8 @@ def budget_problems(config: Config, rows: Sequence[PlanRow], sources: Sources = 
     found = []
     if budget.usd is not None and sums.unpriced:
         name = sums.unpriced[0]
-        reason = (
-            f"budget.usd {budget.usd:g} needs the price of platform {name}, which has runs to do"
-        )
+        needed = f"needs the price of platform {name}, which has runs to do"
+        reason = f"budget.usd {budget.usd:g} {needed}"
         found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
     for key, limit, unit, value in (
         ("usd", budget.usd, "US dollars", 0.0 if sums.unpriced else sums.cost_usd),

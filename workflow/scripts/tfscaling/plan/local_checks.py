@@ -81,13 +81,9 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     Nothing is said of platforms that have a `setup`, which may load a module, or an `env`, which
     may name the library.
     """
-    wanting = [
-        spec.point.platform
-        for spec in specs
-        if spec.by_mpi
-        and not config.platforms[spec.point.platform].setup
-        and not config.platforms[spec.point.platform].env
-    ]
+    wanting = [spec.point.platform for spec in specs if spec.by_mpi]
+    own = (config.platforms[name] for name in wanting)
+    wanting = [n for n, p in zip(wanting, own, strict=True) if not p.setup and not p.env]
     if not wanting or (error := _loading_error()) is None:
         return ""
     names = ", ".join(dict.fromkeys(wanting))
@@ -102,13 +98,8 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
 
 def _loading_error() -> str | None:
     """What is said last when the library is loaded, or None if it can be."""
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_TIMEOUT_S,
-    )
+    load = [sys.executable, "-c", _LOAD]
+    done = subprocess.run(load, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     return lines[-1] if done.returncode else None
 
@@ -144,11 +135,9 @@ def check(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> 
         if problem is not None
     ]
     if problems:
-        return Outcome(
-            "No run was started: runs of these would fail.\n"
-            + "".join(f"  {line}\n" for line in problems)
-            + f"The traceback: {results / LOG}. {_SWITCH}."
-        )
+        lines = "".join(f"  {line}\n" for line in problems)
+        traceback = f"The traceback: {results / LOG}. {_SWITCH}."
+        return Outcome(f"No run was started: runs of these would fail.\n{lines}{traceback}")
     if ended:
         left = _names(due[len(found) :])
         return Outcome(warning=f"{left}: not checked, {ended}; log: {results / LOG}. {_SWITCH}.")
@@ -170,21 +159,14 @@ def to_build(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
     for spec in specs:
         named = (spec.point.model, spec.dataset or "")
         custom = [n for n in named if user_code.is_reference(n) and not n.startswith("tfscaling.")]
-        if not custom or spec.recipe.program:
-            continue
-        if spec.measured.setup:
+        if not custom or spec.recipe.program or spec.measured.setup:
             continue
         alike = (spec.point.model, spec.dataset, msgspec.json.encode(spec.recipe))
         if spec.replicas > 1:
             distributed.add(alike)
-        other = smallest.get(alike)
-        if other is None or _size(spec) < _size(other):
-            smallest[alike] = spec
+        both = (smallest.get(alike, spec), spec)
+        smallest[alike] = min(both, key=lambda each: (each.geometry.tasks, each.replicas))
     return [ModelToCheck(spec, alike in distributed) for alike, spec in smallest.items()]
-
-
-def _size(spec: RunSpec) -> tuple[int, int]:
-    return spec.geometry.tasks, spec.replicas
 
 
 def _built(

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+import pandas as pd
 from msgspec.structs import replace
 
 from tfscaling.plan import sweep_jobs
@@ -26,6 +27,7 @@ from tfscaling.spec import platforms
 from tfscaling.spec.config import Config
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import one_line
+from tfscaling.tables.table_rows import grouped
 
 NO_SBATCH = (
     "this machine has no sbatch: start the sweep on a login node of the cluster, or on this "
@@ -82,21 +84,15 @@ class NoSlurmError(RuntimeError):
 
 def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[Point, Request]:
     """What a job of each point asks of Slurm; points that ask for the same have equal requests."""
-    return {point: _request(point, config, how) for point in points}
-
-
-def _request(point: Point, config: Config, how: Submission) -> Request:
-    platform = config.platforms[point.platform]
-    asked = platforms.slurm_resources(platform, point.geometry)
-    line = sweep_jobs.sbatch_line(asked, sweep_jobs.RUN, how)
-    return Request(
-        question=question(line) if line.startswith("sbatch ") else line,
-        nodes=int(asked["nodes"]),
-        runtime_min=platform.runtime_min,
-        partition=platform.partition,
-        account=platform.account,
-        qos=platform.qos,
-    )
+    found = {}
+    for point in points:
+        platform = config.platforms[point.platform]
+        asked = platforms.slurm_resources(platform, point.geometry)
+        line = sweep_jobs.sbatch_line(asked, sweep_jobs.RUN, how)
+        said = question(line) if line.startswith("sbatch ") else line
+        of_platform = platform.runtime_min, platform.partition, platform.account, platform.qos
+        found[point] = Request(said, int(asked["nodes"]), *of_platform)
+    return found
 
 
 def question(line: str) -> str:
@@ -160,31 +156,25 @@ def read(status: int, words: str) -> Answer:
 def refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
     """Why Slurm would refuse the jobs of these points, as they are to be submitted, or ""."""
     asked = requests(points, config, how)
-    if not asked:
-        return ""
     try:
-        answers = ask(asked.values())
+        answers = ask(asked.values()) if asked else {}
     except NoSlurmError as error:
         return str(error)
-    of_points = {point: answers[request] for point, request in asked.items()}
-    refused = {point: a.refusal for point, a in of_points.items() if a.refusal}
-    if not refused:
-        return ""
-    lines = ["Slurm refuses what these configurations request:"]
-    for line, point in by_words(refused.items()):
+    said = ((point, answers[request].refusal) for point, request in asked.items())
+    lines = []
+    for line, point in by_words((point, words) for point, words in said if words):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
-    return "\n".join([*lines, ADVICE])
+    title = "Slurm refuses what these configurations request:"
+    return "\n".join([title, *lines, ADVICE]) if lines else ""
 
 
 def by_words(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
     """`platform, nodes 1, 2: words` and its first point, for each platform and Slurm's words."""
-    groups: dict[tuple[str, str], list[_PointT]] = {}
-    for point, words in said:
-        groups.setdefault((point.platform, words), []).append(point)
-    return [
-        (f"{platform}, {shapes(points)}: {words}", points[0])
-        for (platform, words), points in groups.items()
-    ]
+    found = []
+    for (platform, words), own in grouped(said, lambda both: (both[0].platform, both[1])).items():
+        points = [point for point, _ in own]
+        found.append((f"{platform}, {_shapes(points)}: {words}", points[0]))
+    return found
 
 
 def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
@@ -207,15 +197,12 @@ def answered(row: PlanRow, answer: Answer, now: datetime.datetime) -> PlanRow:
     return replace(row, starts=start_text(answer.start, now)) if answer.start else row
 
 
-def shapes(points: Iterable[Point]) -> str:
+def _shapes(points: Iterable[Point]) -> str:
     """`nodes 2, 4 with gpus_per_node 1` of points, whatever else they are."""
-    nodes: dict[tuple[int, str], list[int]] = {}
-    for point in points:
-        shape = (point.gpus_per_node, str(point.tasks_per_node))
-        nodes.setdefault(shape, []).append(point.nodes)
     texts = []
-    for (gpus, tasks), numbers in nodes.items():
-        text = f"nodes {', '.join(map(str, dict.fromkeys(numbers)))}"
+    alike = grouped(points, lambda point: (point.gpus_per_node, str(point.tasks_per_node)))
+    for (gpus, tasks), own in alike.items():
+        text = f"nodes {', '.join(dict.fromkeys(str(point.nodes) for point in own))}"
         text += f" with gpus_per_node {gpus}" if gpus else ""
         texts.append(text + (f" and tasks_per_node {tasks}" if tasks != "1" else ""))
     return "; ".join(texts)
@@ -256,9 +243,8 @@ def ask_slurm(*command: str) -> list[str]:
 
 def out_of_service(request: Request) -> str:
     """Which nodes of the partition are out of service, for which the request may wait; or ""."""
-    options = ["--noheader", "--Node", "--format=%N|%T"]
-    options += [f"--partition={request.partition}"] if request.partition else []
-    lines = ask_slurm("sinfo", *options)
+    partition = [f"--partition={request.partition}"] if request.partition else []
+    lines = ask_slurm("sinfo", "--noheader", "--Node", "--format=%N|%T", *partition)
     states = dict(line.strip().split("|") for line in lines if line.count("|") == 1)
     out = [n for n, state in states.items() if any(w in state.lower() for w in _OUT_OF_SERVICE)]
     shown = ", ".join(out[:3]) + (", …" if len(out) > 3 else "")
@@ -272,11 +258,10 @@ def exceeded(request: Request, partition: Mapping[str, str]) -> str:
     A QOS may replace the limits for time and nodes.
     """
     at = f"partition {partition.get('PartitionName', '')} has"
-    max_time, max_nodes = (partition.get(key, "") for key in ("MaxTime", "MaxNodes"))
-    allowed, denied = (partition.get(f"{verb}Accounts", "") for verb in ("Allow", "Deny"))
+    keys = ("MaxTime", "MaxNodes", "AllowAccounts", "DenyAccounts")
+    max_time, max_nodes, allowed, denied = (partition.get(key, "") for key in keys)
     account = (request.account or "").replace(",", " ").split()[:1]
-    limit_min = minutes(max_time)
-    if not request.qos and limit_min is not None and request.runtime_min > limit_min:
+    if not request.qos and request.runtime_min > minutes(max_time):
         return f"PartitionTimeLimit: {at} MaxTime={max_time}, runtime_min is {request.runtime_min}"
     if not request.qos and max_nodes.isdecimal() and request.nodes > int(max_nodes):
         return f"PartitionNodeLimit: {at} MaxNodes={max_nodes}"
@@ -287,14 +272,9 @@ def exceeded(request: Request, partition: Mapping[str, str]) -> str:
     return ""
 
 
-def minutes(text: str) -> float | None:
-    """A time of Slurm's, `days-hours:minutes:seconds`, in minutes; None if it is no limit."""
-    days, _, clock = text.rpartition("-")
-    parts = clock.split(":")
-    if not all(part.isdecimal() for part in [days or "0", *parts]) or len(parts) != 3:
-        return None
-    hours, minutes_, seconds = map(int, parts)
-    return 1440 * int(days or 0) + 60 * hours + minutes_ + seconds / 60
+def minutes(text: str) -> float:
+    """A time of Slurm's, `days-hours:minutes:seconds`, in minutes; NaN if it is no limit."""
+    return pd.to_timedelta(text.replace("-", " days "), errors="coerce") / pd.Timedelta(minutes=1)
 
 
 def has_accounting() -> bool:
@@ -307,12 +287,8 @@ def has_accounting() -> bool:
 def problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
     """Why Slurm would queue the request and never start it in any of its partitions, or ""."""
     names = request.partition.split(",") if request.partition else []
-    chosen = [
-        each
-        for each in partitions
-        if (each.get("PartitionName") in names if names else each.get("Default") == "YES")
-    ]
-    problems = [exceeded(request, each) for each in chosen]
+    key, wanted = ("PartitionName", names) if names else ("Default", ["YES"])
+    problems = [exceeded(request, each) for each in partitions if each.get(key) in wanted]
     return problems[0] if problems and all(problems) else ""
 
 

@@ -123,9 +123,7 @@ def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[Plan
         jobs = of_partition(request.partition)
         return bound_s(similar(jobs, request.nodes, request.runtime_min), now_s)
 
-    return [
-        replace(row, wait_bound_s=of_request(asked[row.point]))
-        if row.runs and not row.is_refused
-        else row
-        for row in rows
-    ]
+    def bounded(row: PlanRow) -> PlanRow:
+        return replace(row, wait_bound_s=of_request(asked[row.point]))
+
+    return [bounded(row) if row.runs and not row.is_refused else row for row in rows]

@@ -75,19 +75,16 @@ class Reruns:
 
     def _due_on_changed_data(self) -> Iterator[RunSpec]:
         """The planned runs, made or not, whose data is of older code; no extra repeats."""
-        changed: dict[str, bool] = {}
+        has_other_code = functools.cache(self._has_other_code)
         for run in self.runs.values():
             spec, data = run.spec, variants.data_of(run.spec)
             if data is None or spec.dataset is None or run.is_conditional:
                 continue
-            if data not in changed:
-                changed[data] = self._has_other_code(data, spec.dataset)
-            if changed[data] and self.config.is_selected(spec.point.platform):
+            if has_other_code(data, spec.dataset) and self.config.is_selected(spec.point.platform):
                 yield spec
 
     def _has_other_code(self, data: str, dataset: str) -> bool:
         code = user_code.of_names(dataset)
-        if not code.functions:
-            return False
-        facts = prepared_data.facts(self.results / "datasets" / f"{data}.npz")
+        file = self.results / "datasets" / f"{data}.npz"
+        facts = prepared_data.facts(file) if code.functions else None
         return bool(facts and user_code.differences(facts.user_code, code.checksums()))

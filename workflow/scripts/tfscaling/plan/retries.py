@@ -44,15 +44,20 @@ def is_lasting(record: Path) -> bool:
     """Whether the run that was to leave this record failed for what will be there again."""
     if record.name != run_record.RECORD:
         return False
-    try:
-        failure = attempts.read_failure(record.parent)
-    except run_record.RecordError:
-        return False
-    if failure is None:
+    if (cause := _cause(record.parent)) is None:
         return False
     has_checkpoint = any((record.parent / attempts.CHECKPOINTS).glob("steps=*"))
-    is_out_of_time = failure.cause.kind == "time_limit" and not has_checkpoint
-    return is_out_of_time or lasts(failure.cause)
+    is_out_of_time = cause.kind == "time_limit" and not has_checkpoint
+    return is_out_of_time or lasts(cause)
+
+
+def _cause(folder: Path) -> Cause | None:
+    """Why the run or attempt of this folder failed; None without a report that can be read."""
+    try:
+        failure = attempts.read_failure(folder)
+    except run_record.RecordError:
+        return None
+    return failure.cause if failure else None
 
 
 def lasts(cause: Cause) -> bool:
@@ -154,16 +159,10 @@ class SlurmSweep:
 
     def unfit_nodes(self, output: Path) -> list[str]:
         """The hosts that lacked GPUs in an attempt at this run."""
-        hosts: set[str] = set()
         folder = output.parent
-        for number in attempts.numbers(folder) if output.name == run_record.RECORD else ():
-            try:
-                failure = attempts.read_failure(attempts.path(folder, number))
-            except run_record.RecordError:
-                continue
-            if failure is not None and failure.cause.kind == "missing_gpus" and failure.cause.host:
-                hosts.add(failure.cause.host)
-        return sorted(hosts)
+        numbers = attempts.numbers(folder) if output.name == run_record.RECORD else ()
+        causes = (_cause(attempts.path(folder, number)) for number in numbers)
+        return sorted({c.host for c in causes if c and c.kind == "missing_gpus" and c.host})
 
     def has_other_settings(self, output: Path, since_s: float | None = None) -> bool:
         planned, last = self.specs.get(str(output)), _last_attempt(output.parent)

@@ -61,8 +61,8 @@ class SweepJobs:
         `contents` maps files to what they should contain. To be called while Snakemake builds its
         graph of jobs, by its main process.
         """
-        existing = {file: Path(file).read_bytes() for file in contents if Path(file).exists()}
-        changed = {file for file, content in existing.items() if content != contents[file]}
+        existing = (file for file in contents if Path(file).exists())
+        changed = {file for file in existing if Path(file).read_bytes() != contents[file]}
         reruns.bring_back()
         self.workflow.dag.forcefiles.update(changed | reruns.outdated)
 

@@ -40,10 +40,6 @@ class SweepStart:
     reruns: Reruns
     rule: str
 
-    @property
-    def _runs_dir(self) -> Path:
-        return Path(self.jobs.results, "runs")
-
     @functools.cached_property
     def how(self) -> Submission:
         """How jobs leave this machine."""
@@ -56,10 +52,8 @@ class SweepStart:
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
-        refusals = [
-            *(self.beyond_budget(), self._missing_data()),
-            *(*self._local_problems(), *self._slurm_problems()),
-        ]
+        refusals = [self.beyond_budget(), self._missing_data()]
+        refusals += [*self._local_problems(), *self._slurm_problems()]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
         if self.follows_jobs:
@@ -75,8 +69,8 @@ class SweepStart:
         """Why the runs still to do exceed the budget or a deadline, or ""."""
         from tfscaling.plan import costed_plan  # loads pandas
 
-        refusal = costed_plan.refusal(self.config, self.manifest, self._runs_dir, self.sources)
-        return refusal or ""
+        runs_dir = Path(self.jobs.results, "runs")
+        return costed_plan.refusal(self.config, self.manifest, runs_dir, self.sources) or ""
 
     def _missing_data(self) -> str:
         """Which dataset that is missing would make finished runs again, or "".
@@ -112,7 +106,11 @@ class SweepStart:
             return
         from tfscaling.plan import preflight
 
-        yield self._unseen_jobs()
+        if self.how.settings["status_command"] != "squeue" and not preflight.has_accounting():
+            yield (
+                "this cluster has no accounting, so sacct reports no job's end; use "
+                f"--profile profiles/slurm, or --{self.how.executor}-status-command squeue"
+            )
         if rules := self.how.settings["array_jobs"]:
             yield (
                 f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
@@ -120,17 +118,6 @@ class SweepStart:
             )
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
         yield preflight.refusal(points, self.config, self.how)
-
-    def _unseen_jobs(self) -> str:
-        """Why nobody would see that jobs end, or ""."""
-        from tfscaling.plan import preflight
-
-        if self.how.settings["status_command"] == "squeue" or preflight.has_accounting():
-            return ""
-        return (
-            "this cluster has no accounting, so sacct reports no job's end; use "
-            f"--profile profiles/slurm, or --{self.how.executor}-status-command squeue"
-        )
 
     def _follow_jobs(self, logger: logging.Logger) -> None:
         """Let the executor know the sweep, and adopt the jobs of a start that was killed."""

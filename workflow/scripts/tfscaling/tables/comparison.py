@@ -22,7 +22,7 @@ from tfscaling.tables.estimates import (
     ratio_interval,
 )
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, same_training
-from tfscaling.tables.rows import Cells, PointRow, PointStatus, RunRow, columns
+from tfscaling.tables.rows import Cells, PointRow, RunRow, columns
 from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
 from tfscaling.tables.table_rows import QUALITY_COLUMNS, is_known, is_projected, point_of
 
@@ -60,16 +60,12 @@ def comparison_table(
     baseline: AxisValues | None = None,
     published_results: Sequence[PublishedResult] = (),
 ) -> pd.DataFrame:
-    """One row per point, in the order of the grid; excluded points at the end.
+    """One `PointRow` per point, in the order of the grid; excluded points at the end.
 
-    Every metric is the median over the point's valid runs; times of those that have some, which
-    `runs_timed` counts; time and cost to the target of its quality only if all of them reached it
-    and tell when, and `runs_at_target` counts the runs that reached it. Speed-up is
-    relative to the point that `baseline` names by values of axes; open axes are as in the compared
-    point (platform, model, strategy, recipe) or with the fewest replicas (the others), on the same
-    kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points that do
-    not train as many examples as their baseline have no speed-up: `same_work` says which, None
-    where it is not known: a user's program then has a speed-up by its recipe.
+    Speed-up is relative to the point that `baseline` names by values of axes; open axes are as in
+    the compared point (platform, model, strategy, recipe) or with the fewest replicas (the others),
+    on the same kind of device. Where the work is not known (`same_work`), a user's program has a
+    speed-up by its recipe.
     """
     points = table_rows.by_point(table_rows.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
@@ -93,7 +89,10 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
     for name in (*SIZES, *QUALITY_COLUMNS):
         setattr(row, name, getattr(first, name))
     row.runs, row.runs_asked, row.runs_diverged = len(valid), len(group), len(diverged)
-    row.status = _status(valid, others)
+    row.status = "ok"
+    if others:  # with no valid run the most frequent status
+        statuses = [run.status for run in others]
+        row.status = "incomplete" if valid else max(statuses, key=statuses.count).value
     row.runs_timed = sum(is_known(run.execution_time_s) for run in valid)
     reasons = [*_reasons(group, diverged)]
     trained = [run.examples_trained for run in valid if run.examples_trained is not None]
@@ -108,7 +107,9 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         setattr(row, name, max(steps, default=None))
     target = targets.get(first.quality_metric)
     if target is not None and row.projected_from_steps is None:
-        row.target, row.runs_at_target = target, sum(map(_is_at_target, valid))
+        # also those that reached it at an unknown time
+        reached = [is_known(r.time_to_target_s) or bool(r.target_reached) for r in valid]
+        row.target, row.runs_at_target = target, sum(reached)
     energy_of = {run.energy_of or "" for run in valid if is_known(run.energy_kwh)}
     if len(energy_of) == 1:
         row.energy_of = energy_of.pop()
@@ -139,29 +140,14 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
     return row
 
 
-def _is_at_target(run: RunRow) -> bool:
-    """Whether a run reached its target, also where the time is unknown."""
-    return is_known(run.time_to_target_s) or bool(run.target_reached)
-
-
 def _reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[str]:
     """Why runs of a point do not count."""
     if diverged:
-        reasons = (
-            f"repeat {run.repeat}: {run.reason.removeprefix('diverged: ')}" for run in diverged
-        )
-        yield f"{len(diverged)} of {len(group)} diverged ({', '.join(reasons)})"
+        why = (f"repeat {run.repeat}: {run.reason.removeprefix('diverged: ')}" for run in diverged)
+        yield f"{len(diverged)} of {len(group)} diverged ({', '.join(why)})"
     for run in group:
         if run.status not in FINISHED:
             yield f"repeat {run.repeat} {run.status}: {run.reason}"
-
-
-def _status(valid: Sequence[RunRow], others: Sequence[RunRow]) -> PointStatus:
-    """ok, or incomplete, or with no valid run the most frequent status of the others."""
-    if not others:
-        return "ok"
-    statuses = [run.status for run in others]
-    return "incomplete" if valid else max(statuses, key=statuses.count).value
 
 
 def all_at_target(row: Cells) -> bool:
@@ -169,7 +155,7 @@ def all_at_target(row: Cells) -> bool:
     return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
 
 
-def baseline_of(row: PointRow, rows: Iterable[PointRow], baseline: AxisValues) -> PointRow | None:
+def baseline_of(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues) -> PointRow | None:
     """The point that `row` is compared with; None if the grid has none.
 
     It has the same kind of device, unless `baseline` says otherwise: it names gpus_per_node, or a
@@ -180,11 +166,10 @@ def baseline_of(row: PointRow, rows: Iterable[PointRow], baseline: AxisValues) -
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
     if named.get("recipe") == variants.base(row.recipe):
         named["recipe"] = row.recipe  # of a recipe with variants each has its own
-    everything = list(rows)
 
     def matching(axes: AxisValues) -> list[PointRow]:
         pairs = axes.items()
-        return [other for other in everything if all(getattr(other, a) == v for a, v in pairs)]
+        return [other for other in rows if all(getattr(other, a) == v for a, v in pairs)]
 
     def alike(points: Iterable[PointRow]) -> list[PointRow]:
         return [other for other in points if other.devices == row.devices]
@@ -196,22 +181,18 @@ def baseline_of(row: PointRow, rows: Iterable[PointRow], baseline: AxisValues) -
 
 
 def _add_speedup(
-    rows: Sequence[PointRow],
-    points: Mapping[Point, list[RunRow]],
-    baseline: AxisValues,
+    rows: Sequence[PointRow], points: Mapping[Point, list[RunRow]], baseline: AxisValues
 ) -> None:
     bases: dict[tuple[str, ...], PointRow | None] = {}
     most: dict[tuple[str, ...], int] = {}
-    for row in rows:
-        series = tuple(getattr(row, axis) for axis in SERIES_AXES)
-        most[series] = max(most.get(series, 0), row.examples_trained or 0)
-    for row in rows:
-        series = tuple(getattr(row, axis) for axis in SERIES_AXES)
-        alike = (*series, row.devices)
-        if alike not in bases:
+    series = [tuple(getattr(row, axis) for axis in SERIES_AXES) for row in rows]
+    for key, row in zip(series, rows, strict=True):
+        most[key] = max(most.get(key, 0), row.examples_trained or 0)
+    for key, row in zip(series, rows, strict=True):
+        if (alike := (*key, row.devices)) not in bases:
             bases[alike] = baseline_of(row, rows, baseline)
         base = bases[alike]
-        _compare_work(row, base, most[series])
+        _compare_work(row, base, most[key])
         if base is None:
             row.baseline = "no configuration of the grid"
             continue
@@ -251,7 +232,7 @@ def _compare_work(row: PointRow, base: PointRow | None, most: int) -> None:
 
 
 def runs_differ(least: int, most: int) -> str:
-    """A reason: the runs of a point trained different numbers of examples."""
+    """The reason that the runs of a point trained different numbers of examples."""
     return f"{OTHER_WORK}: its runs trained {least:,} to {most:,} examples"
 
 
@@ -293,8 +274,6 @@ def _known(group: Sequence[RunRow], value: Callable[[RunRow], float]) -> list[fl
 def _add_published(
     rows: Sequence[PointRow], manifest: Manifest, published_results: Sequence[PublishedResult]
 ) -> None:
-    if not published_results:
-        return
     known = {result.point: result for result in published_results}
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
     for row in rows:
@@ -313,15 +292,14 @@ def _add_published(
 
 def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[PointRow]:
     """Points that no block of the grid runs, once each."""
-    rows: dict[Point, PointRow] = {}
+    reasons: dict[Point, str] = {}
     for out in excluded:
-        if out.point not in planned and out.point not in rows:
-            rows[out.point] = PointRow(
-                **table_rows.columns_of(out.point),  # type: ignore[arg-type]
-                status="excluded",
-                reason=out.reason,
-            )
-    return list(rows.values())
+        reasons.setdefault(out.point, out.reason)
+    return [
+        PointRow(**table_rows.columns_of(point), status="excluded", reason=reason)  # type: ignore[arg-type]
+        for point, reason in reasons.items()
+        if point not in planned
+    ]
 
 
 def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTable:

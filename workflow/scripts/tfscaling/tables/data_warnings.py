@@ -29,7 +29,8 @@ from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.node_effects import of_platforms
 from tfscaling.tables.rows import PointRow, RunRow
-from tfscaling.tables.table_rows import is_known, point_of
+from tfscaling.tables.runs_table import SEPARATOR
+from tfscaling.tables.table_rows import by_point, grouped, is_known, point_of
 
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
 #: or they are less sure.
@@ -85,9 +86,8 @@ class Tables:
         """These measured points, with all of their runs unless `runs` are counted."""
         own = tuple(points)
         total = sum(self.points[point].runs for point in own) if runs is None else runs
-        return Found(
-            own, total, {"at": self._at(own, self.measured, "measured configuration"), **named}
-        )
+        at = self._at(own, self.measured, "measured configuration")
+        return Found(own, total, {"at": at, **named})
 
     def about_runs(
         self, some: Sequence[RunRow], among: Sequence[RunRow] | None = None, **named: object
@@ -136,9 +136,7 @@ def _logical_devices(tables: Tables) -> Found:
 
 
 def _shared_machine(tables: Tables) -> Found:
-    return tables.about_runs(
-        [run for run in tables.ended if is_known(run.shared_with) and run.shared_with > 0]
-    )
+    return tables.about_runs([run for run in tables.ended if run.shared_with])
 
 
 def _diverged(tables: Tables) -> Found:
@@ -148,13 +146,10 @@ def _diverged(tables: Tables) -> Found:
 
 def _one_machine(tables: Tables) -> Found:
     """With the local launcher, or on a virtual cluster, whose nodes are processes."""
-    several = [run for run in tables.ended if run.nodes > 1 and machines_of(run.machines)]
-    runs = [
-        run
-        for run in several
-        if len(machines_of(run.machines)) < run.nodes and tables.shares_cores(run)
-    ]
-    machines = {machine for run in runs for machine in machines_of(run.machines)}
+    several = [run for run in tables.ended if run.nodes > 1 and run.machines]
+    few = (run for run in several if len(str(run.machines).split()) < run.nodes)
+    runs = [run for run in few if tables.shares_cores(run)]
+    machines = {machine for run in runs for machine in str(run.machines).split()}
     cpus = {f"{run.cpus_online}" for run in runs if is_known(run.cpus_online)}
     with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
     one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
@@ -175,12 +170,10 @@ def _environments(tables: Tables) -> Found:
 
 def _other_data(tables: Tables) -> Found:
     """Runs of the same work must have read the same data, whoever made them."""
-    by_work: dict[str, dict[str, list[RunRow]]] = {}
-    for run in tables.valid:
-        if run.dataset_sha256 is not None:
-            data = by_work.setdefault(f"{run.model}, {run.recipe}", {})
-            data.setdefault(run.dataset_sha256, []).append(run)
-    mixed = {work: data for work, data in by_work.items() if len(data) > 1}
+    known = (run for run in tables.valid if run.dataset_sha256 is not None)
+    works = grouped(known, lambda run: f"{run.model}, {run.recipe}")
+    data_of = {work: grouped(own, lambda run: run.dataset_sha256) for work, own in works.items()}
+    mixed = {work: data for work, data in data_of.items() if len(data) > 1}
     named = "; ".join(f"{work}: {len(data)}" for work, data in mixed.items())
     runs = [run for data in mixed.values() for own in data.values() for run in own]
     return tables.about_runs(runs, works=named)
@@ -190,13 +183,9 @@ def _texts(column: str) -> Callable[[Tables], Iterator[Found]]:
     """A rule that finds each text in a column of runs once."""
 
     def find(tables: Tables) -> Iterator[Found]:
-        found: dict[str, list[RunRow]] = {}
-        for run in tables.ended:
-            for text in (run[column] or "").split(runs_table.SEPARATOR):
-                if text:
-                    found.setdefault(text.rstrip("."), []).append(run)
-        for text, runs in found.items():
-            yield tables.about_runs(runs, text=text)
+        texts = ((r, t) for r in tables.ended for t in (r[column] or "").split(SEPARATOR) if t)
+        for text, own in grouped(texts, lambda both: both[1].rstrip(".")).items():
+            yield tables.about_runs([run for run, _ in own], text=text)
 
     return find
 
@@ -240,12 +229,10 @@ def _failed_attempts(tables: Tables) -> Found:
 
 def _wide_scatter(tables: Tables) -> Found:
     """Beyond the scatter for which decisions were simulated (docs/method.md)."""
-    times: dict[Point, list[float]] = {}
-    for run in tables.valid:
-        if is_known(time_s := run.execution_time_s) and time_s > 0:
-            times.setdefault(point_of(run), []).append(math.log(time_s))
-    points = [p for p, logs in times.items() if len(logs) > 2 and stdev(logs) > SCATTER_MAX]
-    number = sum(len(times[point]) for point in points)
+    runs = by_point(run for run in tables.valid if run.execution_time_s > 0)
+    logs = {p: [math.log(run.execution_time_s) for run in own] for p, own in runs.items()}
+    points = [p for p, own in logs.items() if len(own) > 2 and stdev(own) > SCATTER_MAX]
+    number = sum(len(logs[point]) for point in points)
     return tables.about(points, number, most=f"{SCATTER_MAX:.0%}")
 
 
@@ -261,31 +248,25 @@ def _slow_nodes(tables: Tables) -> Iterator[Found]:
 
 def _ordered_starts(tables: Tables) -> Iterator[Found]:
     """Each repeat started by rising nodes, or by falling nodes, which is rare by chance."""
-    platforms: dict[str, dict[int, list[RunRow]]] = {}
-    for run in tables.valid:
-        if run.started is not None:
-            platforms.setdefault(run.platform, {}).setdefault(run.repeat, []).append(run)
-    for name, repeats in platforms.items():
+    started = (run for run in tables.valid if run.started is not None)
+    platforms = grouped(started, lambda run: run.platform)
+    for name, of_platform in platforms.items():
+        repeats = grouped(of_platform, lambda run: run.repeat)
         orders, chance = [], 2.0
         for runs in repeats.values():
-            nodes = [run.nodes for run in sorted(runs, key=_start)]
+            starts = {datetime.fromisoformat(str(run.started)): run.nodes for run in runs}
+            nodes = [starts[start] for start in sorted(starts)]
             # what starts at once has no order
-            if len(set(nodes)) > 1 and len(set(map(_start, runs))) == len(runs):
+            if len(set(nodes)) > 1 and len(starts) == len(runs):
                 orders.append(nodes)
                 ties = math.prod(map(math.factorial, Counter(nodes).values()))
                 chance *= ties / math.factorial(len(nodes))
         is_rare = chance <= (1 - CONFIDENCE) / len(platforms)
-        rises, falls = (
-            all(nodes == sorted(nodes, reverse=is_down) for nodes in orders)
-            for is_down in (False, True)
-        )
+        rises = all(nodes == sorted(nodes) for nodes in orders)
+        falls = all(nodes == sorted(nodes, reverse=True) for nodes in orders)
         if is_rare and (rises or falls):
             own = [run for runs in repeats.values() for run in runs]
             yield tables.about_runs(own, tables.valid, platform=tables.title(name))
-
-
-def _start(run: RunRow) -> datetime:
-    return datetime.fromisoformat(str(run.started))
 
 
 def _uncertain_clocks(tables: Tables) -> Found:
@@ -342,18 +323,11 @@ def find(
         for points, number, values in [every] if isinstance(every, Found) else every:
             if not points:
                 continue
-            named = {
-                **{"number": number, "runs": count(number, "run"), "n": len(points)},
-                **{"configurations": count(len(points), "configuration"), **values},
-            }
+            named = {"number": number, "runs": count(number, "run"), "n": len(points)}
+            named |= {"configurations": count(len(points), "configuration"), **values}
             text, short = (texts[kind][name].format_map(named) for name in ("text", "short"))
             warnings.append(DataWarning(kind, severity, text, short, tuple(points), number))
     return sorted(warnings, key=lambda warning: warning.severity != SERIOUS)
-
-
-def machines_of(names: object) -> list[str]:
-    """The machines of a run, from the column `machines`; none where they are not known."""
-    return names.split() if isinstance(names, str) else []
 
 
 def footnotes(found: Sequence[DataWarning]) -> list[str]:

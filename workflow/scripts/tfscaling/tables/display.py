@@ -96,12 +96,10 @@ def cell(name: str, row: Cells) -> str:
     if not is_known(value):
         return MISSING
     if name in METRICS:
-        digits = metric_of(name, row).digits
         low, high = _spread(name, row)
         if low is None or high is None:
             return Number(three_digits(value), value)
-        if name == "execution_time_s":
-            digits = min(digits, 1)
+        digits = 1 if name == "execution_time_s" else metric_of(name, row).digits
         return rounded(value, max(digits, _digits_of_spread(value, low, high)), low, high)
     if isinstance(value, Real):
         return Number(f"{value:.0f}" if isinstance(value, float) else str(value), float(value))
@@ -127,8 +125,7 @@ def _digits_of_spread(value: float, low: float, high: float) -> int:
 
 def value(metric: str, row: Cells) -> str:
     """The metric's value of a point with interval or range and unit, and if it is projected."""
-    unit = metric_of(metric, row).unit
-    text = f"{cell(metric, row)}{' ' + unit if unit else ''}"
+    text = f"{cell(metric, row)} {metric_of(metric, row).unit}".rstrip()
     return f"{text}, projected" if is_projected(row) and metric in OF_WHOLE else text
 
 
@@ -168,9 +165,8 @@ def percent(fraction: float) -> str:
 
 def times(found: Difference) -> str:
     """`1.50 times (1.40–1.60)`."""
-    if found.interval is None:
-        return f"{found.ratio:.2f} times"
-    return f"{found.ratio:.2f} times ({found.interval[0]:.2f}–{found.interval[1]:.2f})"
+    ends = "" if found.interval is None else " ({:.2f}–{:.2f})".format(*found.interval)
+    return f"{found.ratio:.2f} times{ends}"
 
 
 def worse(found: Difference, metric: Metric) -> str:
@@ -182,17 +178,14 @@ def worse(found: Difference, metric: Metric) -> str:
     noun = metric.title if metric.best is None else "error"
     if found.ratio is not None:
         return f"{times(found)} less" if is_less else f"{times(found)} the {noun}"
-    text = f"{found.gap:.{metric.digits}f}"
-    if found.interval is not None:
-        low, high = (f"{end:.{metric.digits}f}" for end in found.interval)
-        text += f" ({low}–{high})"
+    text = rounded(found.gap, metric.digits, *(found.interval or ()))
     return f"{text} less" if is_less else f"{text} more {noun}"
 
 
 def target_text(row: Cells) -> str:
     """The target of a point that has one: `test accuracy 0.97`."""
     metric = metric_of(QUALITY, row)
-    return f"{metric.title} {row['target']:g}{f' {metric.unit}' * bool(metric.unit)}"
+    return f"{metric.title} {row['target']:g} {metric.unit}".rstrip()
 
 
 def quality_name(table: pd.DataFrame) -> str:
@@ -212,15 +205,18 @@ def devices(row: Cells) -> str:
 
 
 def axis_text(axis: str, point: Cells) -> str:
-    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
+    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU".
+
+    `devices` is the axis GPUS.
+    """
     value = point[axis]
     if axis == "platform":
         title = point["platform_title" if "platform_title" in point else axis]
         return str(title if isinstance(title, str) and title else value)
     if axis in ("model", "strategy", "recipe"):
         return str(value)
-    if axis == GPUS:
-        return devices(point) + " per node" * (int(value) > 0)
+    if axis in (GPUS, "devices"):
+        return devices(point) + " per node" * (int(point[GPUS]) > 0)
     plural = "" if str(value) == "1" else "s"
     return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
 
@@ -253,10 +249,9 @@ def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str
 
     `names` are of NAMING, and other columns of texts.
     """
-    differs = {name for name in names if frame[axis_of(name)].astype(str).nunique() > 1}
-    differs.add("nodes")
-    if frame["devices"].nunique() > 1:
-        differs.add("devices")
+    columns = {name: GPUS if name == "devices" else name for name in names}
+    differs = {name for name, own in columns.items() if frame[own].astype(str).nunique() > 1}
+    differs |= {"nodes"} | ({"devices"} if frame["devices"].nunique() > 1 else set())
     shown = [name for name in names if name in differs]
     if frame.empty:
         return shown, ""
@@ -267,15 +262,10 @@ def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str
 def _said(name: str, row: Cells) -> str:
     """The value of a column with its noun, such as "recipe small" or "1 task per node"."""
     if name in NAMING:
-        return "recipe " * (name == "recipe") + axis_text(axis_of(name), row)
+        return "recipe " * (name == "recipe") + axis_text(name, row)
     if name == "batch_scaling":
         return f"{row[name]} scaling"
     return f"{name.replace('_', ' ')} {row[name]}"
-
-
-def axis_of(name: str) -> str:
-    """The axis that a column of NAMING shows."""
-    return GPUS if name == "devices" else name
 
 
 # tables

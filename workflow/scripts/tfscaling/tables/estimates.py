@@ -54,12 +54,15 @@ from tfscaling.tables.table_rows import (
     NOT_MEASURED,
     OF_WHOLE,
     QUALITY_COLUMNS,
+    grouped,
     metric_of,
     points_of,
     qualities_of,
 )
 
 Array = np.ndarray
+#: Which of several points.
+Places = Array | int | slice
 #: Confidence of every interval in tables, plots and findings.
 CONFIDENCE = 0.95
 #: Below this number of runs even the whole range of a sample is no 95 % interval of the median.
@@ -152,17 +155,9 @@ def ratio_interval(
     samples = [np.sort(np.asarray(values, float)) for values in (numerators, denominators)]
     middles = _middles(*map(len, samples))
     above, below = ((v[i] + v[j]) / 2 for v, (i, j) in zip(samples, middles, strict=True))
-    ratios, tail = above / below, (1 - confidence) / 2
-    return _quantile(ratios, tail), _quantile(ratios, 1 - tail)
-
-
-def _quantile(values: np.ndarray, share: float) -> float:
-    """As `np.quantile`, which takes ten times as long for a few thousand values."""
-    place = share * (len(values) - 1)
-    index, between = int(place), place % 1
-    low, high = np.partition(values, (index, index + 1))[index : index + 2]
-    span = high - low
-    return float(low + span * between if between < 0.5 else high - span * (1 - between))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(above / below, [tail, 1 - tail]).tolist()
+    return low, high
 
 
 #: Degrees of freedom of the pooled variance, added to a point's own.
@@ -198,22 +193,20 @@ class Estimates:
     low: Array
     high: Array
 
-    def half_width(self, first: Array | int, other: Array | int, tail: float | Array) -> Array:
+    def half_width(self, first: Places, other: Places, tail: float | Array) -> Array:
         """By how much two locations differ by chance, but for a probability `tail` on one side."""
         from scipy.special import stdtrit
 
         error, freedom = self._error(first, other)
         return np.asarray(-stdtrit(freedom, tail) * error)
 
-    def between(
-        self, first: Array | int, other: Array | int, tail: float | Array
-    ) -> tuple[Array, Array]:
+    def between(self, first: Places, other: Places, tail: float | Array) -> tuple[Array, Array]:
         """The interval of how much `other` is behind `first`, with an error `tail` to each side."""
         half = self.half_width(first, other, tail)
         low, high = self.low[other] - self.high[first], self.high[other] - self.low[first]
         return np.asarray(low - half), np.asarray(high + half)
 
-    def chance(self, first: Array | int, other: Array | int) -> Array:
+    def chance(self, first: Places, other: Places) -> Array:
         """The probability that chance alone sets two locations as far apart, to either side."""
         from scipy.special import stdtr
 
@@ -222,7 +215,7 @@ class Estimates:
         distance = np.maximum(ahead, 0.0)
         return np.asarray(2 * stdtr(freedom, -distance / error))
 
-    def _error(self, first: Array | int, other: Array | int) -> tuple[Array, Array]:
+    def _error(self, first: Places, other: Places) -> tuple[Array, Array]:
         """(standard error of the difference of two locations, its degrees of freedom)."""
         a, b = self.variance[first], self.variance[other]
         both = a + b
@@ -239,12 +232,10 @@ class Estimates:
         A fraction (0.05: 5 % worse than the best); infinite where the best may be zero.
         """
         found = []
-        everyone = np.arange(len(self.location))
         for point in points:
-            others = everyone[everyone != point]
-            ahead = self.high[point] - self.low[others]
-            ahead += self.half_width(point, others, tail)
-            found.append(max(0.0, ahead.max(initial=0.0)))
+            others = np.delete(np.arange(len(self.location)), point)
+            ahead = self.high[point] - self.low[others] + self.half_width(point, others, tail)
+            found.append(ahead.max(initial=0.0))
         return self._as_fraction(np.array(found))
 
     def _as_fraction(self, distance: Array) -> Array:
@@ -260,9 +251,8 @@ class Estimates:
 
     def is_worse(self, than: int, tail: float) -> Array:
         """Which points are shown to be worse than one: (points,)."""
-        everyone = np.arange(len(self.location))
         distance = self.low - self.high[than]
-        return np.asarray(distance > self.half_width(everyone, than, tail))
+        return np.asarray(distance > self.half_width(slice(None), than, tail))
 
 
 def estimate(values: Array) -> Estimates:
@@ -428,16 +418,13 @@ class Samples:
         self._has_diverged = (counted["status"] == RunState.DIVERGED).to_numpy()
         numbers, self._repeats = pd.factorize(counted["repeat"], sort=True)
         self._blocks = numbers.tolist()
-        self._places: dict[Point, list[int]] = {}
-        for place, point in enumerate(points_of(counted)):
-            self._places.setdefault(point, []).append(place)
+        points = points_of(counted)
+        self._places = grouped(range(len(points)), points.__getitem__)
         self._statuses: dict[Point, Counter[str]] = {}
         self._failed_attempts: Counter[Point] = Counter()
         failed = runs["failed_attempts"] if "failed_attempts" in runs else pd.Series(0, runs.index)
-        counts = failed.fillna(0).astype(int).tolist()
-        for point, status, number in zip(
-            points_of(runs), runs["status"].tolist(), counts, strict=True
-        ):
+        states, counts = runs["status"].tolist(), failed.fillna(0).astype(int).tolist()
+        for point, status, number in zip(points_of(runs), states, counts, strict=True):
             self._statuses.setdefault(point, Counter())[status] += 1
             self._failed_attempts[point] += number
 
@@ -463,25 +450,18 @@ class Samples:
         """(block, value) of each run; infinite for a run that diverged: it never got there."""
         if metric not in self._costs:
             values = self._counted[metric].to_numpy(float, na_value=math.nan)
-            if metric == QUALITY:
-                values = self._costs_of_quality(values)
+            if metric == QUALITY:  # each by its metric
+                measured, values = values, np.full(len(values), np.nan)
+                numbers, _ = pd.factorize(self._counted["quality_metric"])
+                for own in (numbers == number for number in set(numbers) - {-1}):
+                    of_quality = metric_of(QUALITY, self._counted.iloc[int(own.argmax())])
+                    values[own] = as_costs(measured[own], of_quality)
             else:
                 values = as_costs(values, METRICS[metric])
             self._costs[metric] = np.where(self._has_diverged, math.inf, values).tolist()
         costs, blocks = self._costs[metric], self._blocks
         places = self._places.get(point, ())
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
-
-    def _costs_of_quality(self, values: np.ndarray) -> np.ndarray:
-        """Each value as a cost by its metric."""
-        numbers, metrics = pd.factorize(self._counted["quality_metric"])
-        costs = np.full(len(values), np.nan)
-        for number in range(len(metrics)):
-            own = numbers == number
-            first = self._counted.iloc[int(own.argmax())]
-            metric = metric_of(QUALITY, {name: first[name] for name in QUALITY_COLUMNS})
-            costs[own] = as_costs(values[own], metric)
-        return costs
 
     def projection_error(self, point: Point, metric: str) -> float:
         """The error of a projection by the steps within runs, a fraction: root mean square."""
@@ -566,11 +546,14 @@ class Samples:
         return found
 
     def _plain(self, metric: str, better: Point, other: Point) -> Difference | None:
+        """The difference by the medians, without an interval."""
         values, others = self.values(better, metric), self.values(other, metric)
-        plain = difference(values, others)
-        if plain is None or not all(self.has_enough(metric, point) for point in (better, other)):
-            return plain
-        return Difference(plain.ratio, None, INCONCLUSIVE, plain.gap)
+        if not values or not others:
+            return None
+        base, value = median(values), median(others)
+        ratio = value / base if min(*values, *others) > 0 else None
+        is_enough = self.has_enough(metric, better) and self.has_enough(metric, other)
+        return Difference(ratio, None, INCONCLUSIVE if is_enough else TOO_FEW, value - base)
 
 
 def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
@@ -585,15 +568,6 @@ def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
     if not metric.is_higher_better:
         return values
     return 1 / values if (values[~np.isnan(values)] > 0).all() else -values
-
-
-def difference(better: Sequence[float], other: Sequence[float]) -> Difference | None:
-    """The same for two lists of values, the smaller the better, without an interval."""
-    if not better or not other:
-        return None
-    base, value = median(better), median(other)
-    ratio = value / base if min(*better, *other) > 0 else None
-    return Difference(ratio, None, TOO_FEW, value - base)
 
 
 def weakest(supports: Sequence[str]) -> str:

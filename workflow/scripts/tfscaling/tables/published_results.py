@@ -121,17 +121,22 @@ def read(path: Path | str | None) -> list[PublishedResult]:
             lines = [(f"{path}: line {reader.line_num}", line) for line in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    missing = [name for name in COLUMNS if name not in names]
-    if missing:
+    if missing := [name for name in COLUMNS if name not in names]:
         raise ConfigError(f"{path}: columns {', '.join(missing)} are missing")
     results: dict[PublishedPoint, PublishedResult] = {}
     for where, line in lines:
-        result = _typed(line, where)
+        try:
+            values = {column: line[column] or "" for column in COLUMNS}
+            result = msgspec.convert(values, PublishedResult, strict=False)
+        except msgspec.ValidationError as error:
+            column = str(error).rpartition("$.")[2].rstrip("`")
+            allowed = f"a number{' above 0' * (column == 'execution_time_s')}"
+            said = f"{where}: {column}: {line[column]!r} is not allowed; allowed: {allowed}"
+            raise ConfigError(said) from None
         if result.point in results:
             point = ", ".join(f"{axis} {getattr(result, axis)}" for axis in POINT_COLUMNS)
-            raise ConfigError(
-                f"{where}: {point}: the configuration stands in an earlier line already"
-            )
+            said = f"{where}: {point}: the configuration stands in an earlier line already"
+            raise ConfigError(said)
         results[result.point] = result
     return list(results.values())
 
@@ -142,18 +147,6 @@ def check(path: str | None, sources: Sources = ()) -> None:
         reason = "it is no file" if Path(path).exists() else f"no such file in {Path.cwd()}"
         raise ConfigError(problem(["published", "path"], path, reason, sources))
     read(path)
-
-
-def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
-    values = {column: line[column] or "" for column in COLUMNS}
-    try:
-        return msgspec.convert(values, PublishedResult, strict=False)
-    except msgspec.ValidationError as error:
-        column = str(error).rpartition("$.")[2].rstrip("`")
-        above = " above 0" if column == "execution_time_s" else ""
-        raise ConfigError(
-            f"{where}: {column}: {line[column]!r} is not allowed; allowed: a number{above}"
-        ) from None
 
 
 def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:

@@ -72,17 +72,6 @@ class Column:
         return str(kinds if isinstance(kinds, str) else kinds[0])
 
     @property
-    def is_time(self) -> bool:
-        """Whether the texts are times by ISO 8601."""
-        return self.format == "date-time"
-
-    @property
-    def is_optional(self) -> bool:
-        """Whether a cell may be empty."""
-        is_null = None in self.rules.get("enum", ()) or "null" in self.rules.get("type", "")
-        return self.may_be_empty or is_null
-
-    @property
     def schema(self) -> Schema:
         """The JSON schema of a cell."""
         return {"description": self.description, "unit": self.unit, **self.rules}
@@ -388,20 +377,14 @@ _ENDS = {
 }
 
 
-def _ends() -> dict[str, Column]:
-    """The columns of the spread of metrics, ranges first."""
-    by_name = columns(PointMetrics)
-    spread = sorted(METRICS.items(), key=lambda item: -len(item[1].ends))
-    return {
-        f"{name}_{end}": Column(
-            metric.unit, description=_ENDS[end].format(name), rules=by_name[name].rules
-        )
-        for name, metric in spread
-        for end in metric.ends
-    }
-
-
-_END_COLUMNS = _ends()
+#: The columns of the spread of metrics, ranges first.
+_END_COLUMNS = {
+    f"{name}_{end}": replace(column, description=_ENDS[end].format(name))
+    for name, column in sorted(
+        columns(PointMetrics).items(), key=lambda item: -len(METRICS[item[0]].ends)
+    )
+    for end in METRICS[name].ends
+}
 
 
 class PointRow(PointMetrics, TypedRow):

@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pandas as pd
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from tfscaling.record import (
     attempts,
@@ -60,13 +60,6 @@ class _Run(NamedTuple):
     before_s: float = 0.0
 
 
-class NoRecord(NamedTuple):
-    """Status and reason of a job that left no record."""
-
-    status: RunState
-    reason: str
-
-
 def run_tables(
     planned: Sequence[PlannedRun],
     runs_dir: Path,
@@ -74,23 +67,17 @@ def run_tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(runs, epochs): one row per planned run, and one per epoch of each run that has a record.
 
-    Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
-    and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
-    without metrics), does_not_fit (it ran out of memory), failed, unfinished (started, left neither
-    a record nor a failure: still running, or killed), stale (made with other parameters, by other
-    code or of other data) or missing; extra repeats of a search have a row once they were
-    started. A stale run has the `record` of its parameters if there is one: it is rerun only on
-    request.
-    `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
-    none says why in `warnings`. `targets`: metric of a quality → value that is to be reached; a
+    Runs are `RunRow`s; extra repeats of a search have a row once they were started. A stale run has
+    the `record` of its parameters if there is one: it is rerun only on request. A valid run without
+    quality says why in `warnings`. `targets`: metric of a quality → value that is to be reached; a
     run that reached it at an unknown time says so there as well.
-    Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
-    run that diverged has no loss. What is of held-out examples is known where the model was
-    evaluated after the epoch. A metric that is a recipe's quality and none of EPOCH_COLUMNS has a
-    column of its name, as has the same metric in training.
+    Epochs have EPOCH_COLUMNS, and columns for other metrics that are a recipe's quality, or the
+    same in training.
     """
     runs, epochs = [], []
-    own_metrics = _own_metrics(run.spec.recipe.quality for run in planned)
+    named = ((q.in_training, q.metric) for q in (run.spec.recipe.quality for run in planned))
+    own_metrics = [*dict.fromkeys(name for both in named for name in both)]
+    own_metrics = [name for name in own_metrics if name not in EPOCH_COLUMNS]
     # of each record only what the tables need is kept: thousands of them would fill the memory
     read = [_read_run(run, runs_dir, targets) for run in planned]
     other_data = run_states.other_data(
@@ -147,23 +134,11 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
         row.cost_to_target_usd += own
 
 
-def _own_metrics(qualities: Iterable[Quality]) -> list[str]:
-    """The metrics that epochs have columns for besides EPOCH_COLUMNS."""
-    named = dict.fromkeys(name for q in qualities for name in (q.in_training, q.metric))
-    return [name for name in named if name not in EPOCH_COLUMNS]
-
-
 def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
     """The values of EPOCH_COLUMNS after the status, and of the metrics."""
-    return (
-        *(epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s),
-        *(
-            metrics.quality_of_epoch(epoch, "test_loss"),
-            epoch.test_accuracy,
-            epoch.evaluation_time_s,
-        ),
-        *(metrics.quality_of_epoch(epoch, name) for name in own_metrics),
-    )
+    test_loss, *own = (metrics.quality_of_epoch(epoch, n) for n in ("test_loss", *own_metrics))
+    of_training = epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s
+    return *of_training, test_loss, epoch.test_accuracy, epoch.evaluation_time_s, *own
 
 
 def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> _Run:
@@ -177,9 +152,9 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
     if reason := run_states.other_parameters(run.spec, record):
         return _Run(_planned_row(run, RunState.STALE, reason))
     if reason := run_states.other_code(run.spec, record):
-        row = _planned_row(run, RunState.STALE, reason)
-        row.record = str(path)
-        return _Run(row)
+        stale = _Run(_planned_row(run, RunState.STALE, reason))
+        stale.row.record = str(path)
+        return stale
     if isinstance(record, DoesNotFit):
         return _Run(_without_memory(run, record, path), data=record.environment.dataset)
     return _with_record(run, record, path, targets)
@@ -197,17 +172,17 @@ def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
 def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
     """Why there is no record; an earlier record counts until the rerun is complete."""
     kept = attempts.backup_of(path)
-    why = why_no_record(path.parent, run.spec.parameters_hash)
+    status, why = _why_no_record(path.parent, run.spec.parameters_hash)
     try:
         record = run_record.read(kept)
     except run_record.RecordError:
         record = None
     if record is None:
-        row = _planned_row(run, *why)
-        if why.status == RunState.FAILED:
+        row = _planned_row(run, status, why)
+        if status == RunState.FAILED:
             row.failed_too_often = attempts.failed_too_often(path.parent, run.spec.parameters_hash)
         return _Run(row)
-    kept_as = f"to replace attempt {record.attempt}, kept as {kept.name}: {why.reason}"
+    kept_as = f"to replace attempt {record.attempt}, kept as {kept.name}: {why}"
     of_other = run_states.other_parameters(run.spec, record)
     if reason := of_other or run_states.other_code(run.spec, record):
         reason = f"{kept_as}; attempt {record.attempt} was {reason}"
@@ -275,25 +250,18 @@ def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
     is_timed = _is_timed(run, record)
     record = _with_training_before(record) if is_timed else record
     _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
-    _set_energy(row, run, record)
     if run.peak_tflops is not None:
         reached = number(record.metrics.flops_per_example) * row.throughput_examples_per_s
         row.share_of_peak = reached / run.spec.replicas / (run.peak_tflops * 1e12)
     row.quality = number(metrics.quality_of_run(record, run.spec.recipe.quality).value)
-    if record.resumed is not None:
-        row.time_with_queue_s = NAN  # the earlier attempts' waits are not known
+    if record.resumed is not None:  # neither waits nor energy of earlier attempts are known
+        row.time_with_queue_s = row.energy_kwh = NAN
+    else:
+        row.energy_of = record.use.energy_of or None
+        row.energy_usd = row.energy_kwh * number(run.usd_per_kwh)
+        row.energy_kg_co2 = row.energy_kwh * number(run.kg_co2_per_kwh)
     row.cost_usd = _cost_usd(run, row.execution_time_s)
     row.node_hours = run.spec.point.nodes * row.execution_time_s / 3600
-
-
-def _set_energy(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
-    """Set the energy and its prices. A resumed run has none: its record covers one attempt only."""
-    if record.resumed is not None:
-        row.energy_kwh = NAN
-        return
-    row.energy_of = record.use.energy_of or None
-    row.energy_usd = row.energy_kwh * number(run.usd_per_kwh)
-    row.energy_kg_co2 = row.energy_kwh * number(run.kg_co2_per_kwh)
 
 
 def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
@@ -313,7 +281,7 @@ def _project(row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun) -
     row.examples_trained = short.examples_of_whole
     if not whole.trend.is_over:
         return
-    _set_metrics(row, msgspec.structs.replace(record, phases=whole.phases), TIMES_OF_RUNS)
+    _set_metrics(row, replace(record, phases=whole.phases), TIMES_OF_RUNS)
     row.time_with_queue_s = NAN  # a short job waits for less time than the whole
     row.energy_kwh = NAN  # it is measured, never projected
     row.cost_usd = _cost_usd(run, row.execution_time_s)
@@ -325,9 +293,8 @@ def _project(row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun) -
 def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
     """Whether its times are included in comparisons."""
     resumed = record.resumed
-    if resumed is None:
-        return True
-    return run.spec.recipe.compare_resumed and resumed.trained_before_s is not None
+    can_be = run.spec.recipe.compare_resumed
+    return resumed is None or (can_be and resumed.trained_before_s is not None)
 
 
 def _with_training_before(record: RunRecord) -> RunRecord:
@@ -336,12 +303,9 @@ def _with_training_before(record: RunRecord) -> RunRecord:
     if before_s is None:
         return record
     found = record.phases
-    phases = msgspec.structs.replace(
-        found,
-        train_time_s=(found.train_time_s or 0.0) + before_s,
-        execution_time_s=found.execution_time_s + before_s,
-    )
-    return msgspec.structs.replace(record, phases=phases)
+    train_s, whole_s = (found.train_time_s or 0.0) + before_s, found.execution_time_s + before_s
+    phases = replace(found, train_time_s=train_s, execution_time_s=whole_s)
+    return replace(record, phases=phases)
 
 
 def _planned_row(run: PlannedRun, status: RunState, reason: str) -> RunRow:
@@ -349,15 +313,9 @@ def _planned_row(run: PlannedRun, status: RunState, reason: str) -> RunRow:
     spec, point = run.spec, run.spec.point
     compared_by = spec.recipe.quality
     return RunRow(
-        platform=point.platform,
-        model=point.model,
-        strategy=point.strategy,
-        recipe=point.recipe,
-        nodes=point.nodes,
-        gpus_per_node=point.gpus_per_node,
-        tasks_per_node=str(point.tasks_per_node),
+        **table_rows.columns_of(point),  # type: ignore[arg-type]
         repeat=spec.repeat,
-        devices=platforms.device_kind(spec.point.gpus_per_node, spec.measured.devices),
+        devices=platforms.device_kind(point.gpus_per_node, spec.measured.devices),
         status=status,
         reason=reason,
         replicas=spec.replicas,
@@ -373,17 +331,17 @@ def _planned_row(run: PlannedRun, status: RunState, reason: str) -> RunRow:
     )
 
 
-def why_no_record(folder: Path, parameters_hash: str) -> NoRecord:
-    """Why a job with these parameters left no record in its folder."""
+def _why_no_record(folder: Path, parameters_hash: str) -> tuple[RunState, str]:
+    """(status, reason) of a job with these parameters that left no record in its folder."""
     try:
         failure = attempts.read_failure(folder)
     except run_record.RecordError as error:
-        return NoRecord(RunState.FAILED, str(error))
+        return RunState.FAILED, str(error)
     if failure is not None and failure.parameters_hash in ("", parameters_hash):
-        return NoRecord(RunState.FAILED, failure.cause.sentence)
+        return RunState.FAILED, failure.cause.sentence
     if failure is None and any(folder.glob("attempt=*")):
-        return NoRecord(RunState.UNFINISHED, "still running, or killed before it could report")
-    return NoRecord(RunState.MISSING, "not run yet")
+        return RunState.UNFINISHED, "still running, or killed before it could report"
+    return RunState.MISSING, "not run yet"
 
 
 #: What should be the same in all runs of a platform.
@@ -407,8 +365,6 @@ def add_environment(row: RunRow, record: RunRecord) -> None:
     row.packages = {
         name: _distinct([fact.packages.get(name) for fact in facts]) for name in PROGRAM_PACKAGES
     }
-    speeds = [fact.cpu_mhz for fact in facts if fact.cpu_mhz]
-    cpus = [fact.cpus_online for fact in facts if fact.cpus_online]
     row.hosts = " ".join(dict.fromkeys(rank.host for rank in ranks))
     # a rank that does not know its machine may share one: nothing is claimed of it
     row.machines = None if None in machines else " ".join(filter(None, machines))
@@ -416,14 +372,14 @@ def add_environment(row: RunRow, record: RunRecord) -> None:
     row.slowest_host = record.metrics.slowest_host
     row.clock_offset_max_s = max(offsets_s, default=NAN)
     row.clock_uncertainty_max_s = max(uncertainties_s, default=NAN)
-    row.cpu_mhz = min(speeds, default=NAN)
-    row.cpus_online = min(cpus, default=None)
+    row.cpu_mhz = min(filter(None, (fact.cpu_mhz for fact in facts)), default=NAN)
+    row.cpus_online = min(filter(None, (fact.cpus_online for fact in facts)), default=None)
     row.git_commit = environment.git_commit
     row.slurm_settings = _text(environment.slurm_settings)
     row.started = environment.started
     row.slurm_job_id = environment.slurm_job.id if environment.slurm_job else None
-    row.dataset = environment.dataset.name if environment.dataset else None
-    row.dataset_sha256 = environment.dataset.sha256 if environment.dataset else None
+    if data := environment.dataset:
+        row.dataset, row.dataset_sha256 = data.name, data.sha256
     row.unchecked = SEPARATOR.join(environment.unchecked) or None
 
 

@@ -106,9 +106,7 @@ def point_of(row: Cells) -> Point:
 
 def points_of(table: pd.DataFrame) -> list[Point]:
     """The point of each row."""
-    return [
-        _point(*axes) for axes in zip(*(table[axis].tolist() for axis in POINT_AXES), strict=True)
-    ]
+    return [_point(*axes) for axes in table[[*POINT_AXES]].itertuples(index=False, name=None)]
 
 
 def by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:
@@ -121,9 +119,9 @@ def line_of(row: Cells) -> tuple[Any, ...]:
     return tuple(row[axis] for axis in LINE_AXES)
 
 
-def grouped(rows: Iterable[_Cells], key: Callable[[_Cells], _Key]) -> dict[_Key, list[_Cells]]:
+def grouped(rows: Iterable[_T], key: Callable[[_T], _Key]) -> dict[_Key, list[_T]]:
     """Key → its rows, in their order."""
-    groups: dict[_Key, list[_Cells]] = {}
+    groups: dict[_Key, list[_T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
@@ -168,9 +166,9 @@ def _series(values: list[Any], column: Column) -> pd.Series:
         return pd.Series(values, dtype="Int64")
     if column.kind in ("integer", "number"):
         return pd.Series([NAN if value is None else value for value in values])
-    if column.kind == "boolean" and not column.is_optional:
-        return pd.Series(values, dtype=bool)
-    return pd.Series(values, dtype="boolean" if column.kind == "boolean" else object)
+    if column.kind == "boolean":
+        return pd.Series(values, dtype="boolean" if "null" in column.rules["type"] else bool)
+    return pd.Series(values, dtype=object)
 
 
 def typed(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
@@ -190,15 +188,9 @@ def typed(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
                 values = [default if value is None else value for value in values]
             parts.append([member(value) for value in values] if member else values)
         elif there or field not in own:
-            known = [
-                {
-                    name: value
-                    for name, value in zip(there, values, strict=True)
-                    if value is not None
-                }
-                for values in zip(*there.values(), strict=True)
-            ]
-            parts.append(known or [{} for _ in range(len(table))])
+            cells = zip(*there.values(), strict=True) if there else [()] * len(table)
+            every = (zip(there, values, strict=True) for values in cells)
+            parts.append([{name: v for name, v in row if v is not None} for row in every])
         else:
             parts.append([default] * len(table))
     return [kind(*values) for values in zip(*parts, strict=True)]
@@ -223,14 +215,13 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write the table, or nothing. A text that would be a formula begins with an apostrophe."""
     texts = table.select_dtypes(include=["object", "string"]).columns
-    plain = table.assign(**{name: _without_formulas(table[name]) for name in texts})
+    # `map` of a series would make 1.0 of 1 next to a missing value
+    of_texts = {
+        name: pd.Series([*map(_plain, table[name])], table.index, "object") for name in texts
+    }
+    plain = table.assign(**of_texts)
     with atomic.whole(path) as temporary:
         plain.to_csv(temporary, index=False)
-
-
-def _without_formulas(column: pd.Series) -> pd.Series:
-    # `map` would make 1.0 of 1 next to a missing value
-    return pd.Series([_plain(value) for value in column], column.index, dtype="object")
 
 
 def _plain(value: object) -> object:
@@ -241,35 +232,22 @@ def write_parquet(runs: pd.DataFrame, path: Path) -> None:
     """Write the table of runs; the type of a column does not depend on its values."""
     import pyarrow
 
-    kinds: dict[str, pyarrow.DataType] = {
-        "string": pyarrow.string(),
-        "integer": pyarrow.int64(),
-        "number": pyarrow.float64(),
-        "boolean": pyarrow.bool_(),
-    }
-    time = pyarrow.timestamp("ms", tz="UTC")
-    found = columns(RunRow)
-    types = {name: time if each.is_time else kinds[each.kind] for name, each in found.items()}
-    times = {
-        name: pd.to_datetime(runs[name], utc=True, format="ISO8601", errors="coerce")
-        for name, column in found.items()
-        if column.is_time
-    }
+    names = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
+    kinds = {kind: pyarrow.type_for_alias(name) for kind, name in names.items()}
+    types = {name: kinds[column.kind] for name, column in columns(RunRow).items()}
+    times = {}
+    for name, column in columns(RunRow).items():
+        if column.format == "date-time":
+            types[name] = pyarrow.timestamp("ms", tz="UTC")
+            times[name] = pd.to_datetime(runs[name], utc=True, format="ISO8601", errors="coerce")
     with atomic.whole(path) as temporary:
         typed = runs.assign(**times)
         typed.to_parquet(temporary, index=False, schema=pyarrow.schema(types.items()))
 
 
 #: Texts in the tables of runs, epochs and points; `source` is one of published results.
-_TEXTS = (
-    *(
-        name
-        for kind in (RunRow, EpochRow, PointRow)
-        for name, column in columns(kind).items()
-        if column.kind == "string"
-    ),
-    "source",
-)
+_KNOWN = columns(RunRow) | columns(EpochRow) | columns(PointRow)
+_TEXTS = (*(name for name, column in _KNOWN.items() if column.kind == "string"), "source")
 
 
 def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
