@@ -9,7 +9,7 @@ GOOD = [
     "--dependency=singleton",
     "--dependency singleton",
     "-d singleton --nice=5 --hold",
-    "--exclude=node[1-3] --switches=1@10:00",
+    "--exclude=node[1-3] --core-spec=1",
     "--exclusive=user --threads-per-core=1 --hint=nomultithread",
     "--requeue --signal=B:TERM@60 --mail-user=$USER --mail-type=FAIL",
     "-x node1 -Hv --wait-all-nodes=1 --time-min=5",
