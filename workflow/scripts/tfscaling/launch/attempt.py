@@ -198,7 +198,7 @@ def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) ->
     for name in names:
         attempts.publish(attempt / name, path.with_name(name))
     attempts.publish(attempt / attempts.RECORD, path)
-    attempts.drop_backup(path)
+    attempts.backup_of(path).unlink(missing_ok=True)
     if names:  # else the record has no measurement: what is left shows why
         attempts.tidy(attempt)
 

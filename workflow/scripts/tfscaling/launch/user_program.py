@@ -37,7 +37,7 @@ from tfscaling.record.rank_report import (
     ProgramReport,
     Rank,
 )
-from tfscaling.spec import recipes
+from tfscaling.spec import recipes, user_code
 from tfscaling.spec.run_spec import RunSpec
 
 #: The file to which the program writes its events, if the recipe observes them.
@@ -75,7 +75,9 @@ class UserProgram:
         self._spec = spec
         self._dataset: Path | None = None
         if dataset_file is not None and spec.dataset is not None:
-            self._dataset = prepared_data.given_to_program(spec.dataset, dataset_file)
+            if user_code.is_pipeline(spec.dataset):
+                dataset_file = prepared_data.files_folder(dataset_file)
+            self._dataset = dataset_file.absolute()
         self._child: subprocess.Popen[bytes] | None = None
         self._output_bytes = 0
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)

@@ -176,7 +176,7 @@ class SlurmSweep:
 
     def accept(self, output: Path) -> None:
         """Drop the record that the output replaces."""
-        attempts.drop_backup(output)
+        attempts.backup_of(output).unlink(missing_ok=True)
 
 
 def _write(cause: Cause, spec: RunSpec, *folders: Path) -> None:

@@ -19,7 +19,7 @@ from tfscaling.spec import run_spec, user_code
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.spec.user_code import Checksums, Code
 
-_EARLIER = f"{attempts.BACKUP_PREFIX}{run_record.RECORD}"
+_EARLIER = attempts.backup_of(Path(run_record.RECORD)).name
 #: Hexadecimal digits of a checksum that a message shows.
 _SHOWN = 12
 
