@@ -104,15 +104,15 @@ def find_cause(
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
         text += _words(failed[complaint])
-        return _details(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
+        return of_rank(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
     if died:
-        return _details(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
+        return of_rank(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
     if complaint is not None:
         kind: Kind = "program_failed" if failed[complaint].get("of_program") else "rank_failed"
         if failed[complaint]["error"] == InterruptedTrainingError.__name__:
             kind = "cancelled"  # somebody has ended one rank, and it has told the others
         text = _words(failed[complaint])
-        cause = _details(folder, kind, complaint, text, exits.get(complaint))
+        cause = of_rank(folder, kind, complaint, text, exits.get(complaint))
         # the line of user code, if it raised the exception
         place = failed[complaint].get("place") if not about_a_peer else None
         line = None if place is None else msgspec.convert(place, UserLine)
@@ -154,16 +154,16 @@ def stalled(
     """
     seen = events.of_ranks(folder)
     if silent is not None:
-        return _details(folder, "stalled", silent, message)
+        return of_rank(folder, "stalled", silent, message)
     if not seen:
         lines = rank_files.last_lines(folder / "srun.log")
         return Cause(kind="stalled", message=message, last_lines=lines)
     if ranks is not None and (missing := _missing(seen, ranks)):
         rank, text = missing
-        return _details(folder, "stalled", rank, f"{message}; {text}")
+        return of_rank(folder, "stalled", rank, f"{message}; {text}")
     unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
-    return _details(folder, "stalled", rank, message)
+    return of_rank(folder, "stalled", rank, message)
 
 
 def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
@@ -222,13 +222,8 @@ def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
     """The cause with the first rank that ran on its host, if it names one."""
     for rank, lines in events.of_ranks(folder).items():
         if cause.host is not None and lines[0].get("host") == cause.host:
-            return _details(folder, cause.kind, rank, cause.message)
+            return of_rank(folder, cause.kind, rank, cause.message)
     return cause
-
-
-def incomplete(folder: Path, message: str, rank: int) -> Cause:
-    """The cause when ranks ended well, but files of them are missing."""
-    return _details(folder, "incomplete", rank, message)
 
 
 def of_exception(error: Exception) -> Cause:
@@ -239,13 +234,14 @@ def of_exception(error: Exception) -> Cause:
     return Cause(kind="launcher_failed", message=message, last_lines=tuple(lines[-30:]))
 
 
-def _details(
+def of_rank(
     folder: Path,
     kind: Kind,
     rank: int,
     message: str | None,
     exit_code: int | None = None,
 ) -> Cause:
+    """The cause with what the rank left; without a message its exit code in words."""
     lines = events.of_ranks(folder).get(rank, [{}])
     log = rank_files.rank_log(folder, rank)
     return Cause(

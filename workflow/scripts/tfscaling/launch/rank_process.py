@@ -33,7 +33,6 @@ from tfscaling.launch import (
     resource_use,
 )
 from tfscaling.launch.heartbeat import Usage
-from tfscaling.launch.link import Link
 from tfscaling.record import clock, crashes
 from tfscaling.record import events as rank_events
 from tfscaling.record.events import EventLog
@@ -183,22 +182,18 @@ def process(
             place = msgspec.to_builtins(blamed.place)
             _add_failure(events, meter, blamed.name, words, place=place)
         raise
-    _hand_in(report, last, rank_files.report_path(folder, cluster.rank))
+    content, is_sent = strict_json.encode(report), False
+    if last is not None:
+        with contextlib.closing(last), contextlib.suppress(OSError):
+            last.report(content)
+            is_sent = True
+    if not is_sent:
+        write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add("end")
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
     os._exit(0)
-
-
-def _hand_in(report: Rank, own: Link | None, path: Path) -> None:
-    """Give the report to the launcher, or else write it to a file."""
-    content = strict_json.encode(report)
-    if own is not None:
-        with contextlib.closing(own), contextlib.suppress(OSError):
-            own.report(content)
-            return
-    write_json(path, report)
 
 
 def _add_failure(

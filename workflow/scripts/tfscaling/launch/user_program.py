@@ -30,13 +30,7 @@ from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_othe
 from tfscaling.record import attempts, crashes, prepared_data
 from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, WORKING, EventLog
 from tfscaling.record.observers import OBSERVERS, ObservationError
-from tfscaling.record.rank_report import (
-    PROGRAM_PACKAGES,
-    HostFacts,
-    Observed,
-    ProgramReport,
-    Rank,
-)
+from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
 from tfscaling.spec import recipes, user_code
 from tfscaling.spec.run_spec import RunSpec
 
@@ -100,11 +94,16 @@ class UserProgram:
         if any(str(own) in word for word in words):
             own.mkdir(exist_ok=True)
         os.environ.update(environment(context, self._spec))
-        self._report = _report_path(context.folder, rank, self._spec)
+        if _source(self._spec) == "events":
+            self._report = rank_files.observed_path(context.folder, rank)
+        elif _source(self._spec) == "output":
+            self._report = context.folder / f"rank-{rank}.output"
         print("$", subprocess.list2cmdline(words), flush=True)
         passes_on = bool(os.environ.pop(PASSES_ON, ""))
+        # otherwise the program gets the signal as well, and its end is this process's end
+        handler = self._pass_on if passes_on else lambda *_: None
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
-            signal.signal(number, self._pass_on if passes_on else _left_to_the_program)
+            signal.signal(number, handler)
         started_s = events.add(PROGRAM_STARTED)
         child = self._child = _start(words, context.host, own_group=passes_on)
         done = threading.Event()
@@ -230,18 +229,15 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     """
     rank, cluster = context.cluster.rank, context.cluster
     host, _, port = cluster.jobs["worker"][0].rpartition(":")
-    before = 0
-    for tasks in spec.geometry.tasks_on_nodes:
-        if rank < before + tasks:
-            break
-        before += tasks
+    # only the last node may have fewer tasks
+    node, local_rank = divmod(rank, spec.geometry.tasks_per_node_max)
     paths = [str(OBSERVE_FIT)] if spec.recipe.observe == "fit" else []
     paths.append(str(OBSERVE))
     variables = {
         "RANK": str(rank),
         "WORLD_SIZE": str(cluster.num_tasks),
-        "LOCAL_RANK": str(rank - before),
-        "LOCAL_WORLD_SIZE": str(tasks),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(spec.geometry.tasks_on_nodes[node]),
         "MASTER_ADDR": host,
         # reserved for rank 0 as its port in TF_CONFIG: free where TensorFlow starts no server
         "MASTER_PORT": port,
@@ -312,17 +308,6 @@ def _source(spec: RunSpec) -> str:
     """Where the program's report is: see `Observer.source`."""
     observer = OBSERVERS.get(spec.recipe.observe)
     return observer.source if observer else ""
-
-
-def _report_path(folder: Path, rank: int, spec: RunSpec) -> Path | None:
-    """The file of the program's report, if this process reads or writes one."""
-    if _source(spec) == "events":
-        return rank_files.observed_path(folder, rank)
-    return folder / f"rank-{rank}.output" if _source(spec) == "output" else None
-
-
-def _left_to_the_program(number: int, _: object) -> None:
-    """The program has got the signal as well: its end is this process's end."""
 
 
 def _gpu_names(host: HostFacts) -> tuple[str | None, ...]:

@@ -245,16 +245,11 @@ def _epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -
     if _finite(spec, reports):
         return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
     epochs = spec.recipe.epochs
-    if spec.recipe.stop_after_steps is not None:
-        epochs = min(epochs, _epochs_begun(spec.recipe.stop_after_steps, reports[0], spec))
+    if (stop := spec.recipe.stop_after_steps) is not None:
+        by_data = -(-reports[0].train_examples // reports[0].examples_per_step)
+        epochs = min(epochs, -(-stop // (spec.recipe.steps_per_epoch or by_data)))
     few = {r.rank: len(r.epochs) for r in reports if len(r.epochs) != epochs}
     return f"requested {epochs} epochs, finished {few}" if few else None
-
-
-def _epochs_begun(steps: int, report: TrainingReport, spec: RunSpec) -> int:
-    """The number of epochs that this many steps begin."""
-    by_data = -(-report.train_examples // report.examples_per_step)
-    return -(-steps // (spec.recipe.steps_per_epoch or by_data))
 
 
 def _finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) -> str | None:

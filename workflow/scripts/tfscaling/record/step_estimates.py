@@ -21,7 +21,7 @@ import msgspec
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Execution, TrainingReport
 from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
-from tfscaling.spec.config import WHOLE_FROM_EPOCHS, Recipe
+from tfscaling.spec.config import WHOLE_FROM_EPOCHS
 from tfscaling.spec.run_spec import RunSpec
 
 #: Blocks into which the steps of a run are put. Their times scatter independently: a wait of some
@@ -75,6 +75,7 @@ def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | No
     last = chief.steps[-1]
     steps, whole = of_first + last.first_step + last.steps, stopped.steps_per_epoch * epochs
     examples = chief.train_examples * epochs or round(chief.examples_trained / steps * whole)
+    interval = spec.recipe.evaluation_interval_epochs or epochs
     return ShortRun(
         steps=steps,
         steps_of_whole=whole,
@@ -82,17 +83,11 @@ def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | No
         epochs_of_whole=epochs,
         examples_of_whole=examples,
         evaluations=stopped.evaluations,
-        evaluations_of_whole=_evaluations(spec.recipe),
+        evaluations_of_whole=(epochs - 1) // interval + 1,
         evaluation_time_s=chief.epochs[-1].evaluation_time_s or 0.0,
         epoch_turn_s=max(r.stopped.epoch_turn_s for r in reports if r.stopped is not None),
         steady=blocks(chief.steps[1:]),
     )
-
-
-def _evaluations(recipe: Recipe) -> int:
-    """Evaluations of the whole training: between epochs if the recipe requests it, and the last."""
-    interval = recipe.evaluation_interval_epochs or recipe.epochs
-    return (recipe.epochs - 1) // interval + 1
 
 
 def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
