@@ -1,9 +1,8 @@
 """Executor plugin of Snakemake: a sweep inside one Slurm allocation, each job a step of it.
 
 It extends the executor `slurm-sweep`. The first job submits an allocation as large as the largest
-job. Each job runs on its part of the
-nodes, several on disjoint parts at the same time. A job starts only if its `runtime` ends before
-the allocation does: what is left continues in the next allocation.
+job. Each job runs on its part of the nodes, several on disjoint parts at the same time. A job
+starts only if its `runtime` ends before the allocation does; the next allocation has the others.
 """
 
 import hashlib
@@ -95,7 +94,6 @@ class Step:
 
     @property
     def size(self) -> int:
-        """The number of nodes."""
         return int(self.job.resources.get("nodes", 1))
 
     @property
@@ -212,15 +210,14 @@ class Executor(sweep.Executor):
         for request, steps in due.items():
             self._advance(request, steps)
         self.next_seconds_between_status_checks = _PERIOD_S
-        found = {step.name: f"{step.state} {self._reason(step)}" for step in self._steps.values()}
-        for name in [s.name for s in self._steps.values() if s.state in (_COMPLETED, _FAILED)]:
-            del self._steps[name]
+        found = {}
+        for step in [*self._steps.values()]:
+            allocation = self._allocations.get(_request(step.job))
+            is_waiting = allocation is not None and allocation.state == PENDING
+            found[step.name] = f"{step.state} {allocation.reason if is_waiting else 'None'}"
+            if step.state in (_COMPLETED, _FAILED):
+                del self._steps[step.name]
         return found
-
-    def _reason(self, step: Step) -> str:
-        allocation = self._allocations.get(_request(step.job))
-        is_waiting = allocation is not None and allocation.state == PENDING
-        return allocation.reason if allocation is not None and is_waiting else "None"
 
     def _advance(self, request: str, steps: Sequence[Step]) -> None:
         for step in steps:

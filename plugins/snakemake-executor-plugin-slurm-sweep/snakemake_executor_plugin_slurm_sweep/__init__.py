@@ -18,10 +18,10 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import snakemake_executor_plugin_slurm as upstream
 from snakemake_executor_plugin_slurm import common_settings
@@ -54,8 +54,8 @@ _USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleanin
 _NO_REASON = "None"
 
 
-class Sweep(Protocol):
-    """What the workflow knows of its jobs.
+class Sweep:
+    """What the workflow knows of its jobs; here of a workflow that knows nothing.
 
     `output` is the first output file of a job, `number` Slurm's number of the job.
     """
@@ -92,14 +92,10 @@ class Sweep(Protocol):
         return
 
 
-class NoSweep(Sweep):
-    """A workflow that knows nothing of its jobs: the answers of `Sweep` itself."""
-
-
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
     """Slurm's executor for the jobs of a `Sweep`, which `follow` sets before jobs are submitted."""
 
-    _sweep: Sweep = NoSweep()
+    _sweep = Sweep()
     #: Jobs of an earlier start by their comments, and the names by which Slurm lists them.
     _earlier: dict[str, queue.QueuedJob] = {}
     _names: tuple[str, ...] = ()
@@ -202,22 +198,27 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """Submit a job; None if the sweep is cancelled. Raises CalledProcessError."""
         log = self._log(job, "%j")
         log.parent.mkdir(parents=True, exist_ok=True)
+        # without an account, Slurm uses the default
+        accounts = str(job.resources.get("slurm_account") or "").replace(",", " ").split()
         params = {
             "run_uuid": self.run_uuid,
             "slurm_logfile": log,
             "comment_str": comment_of(job),
-            "account": _account(job),
+            "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
             "partition": self.get_partition_arg(job),
             "workdir": self.workflow.workdir_init,
         }
-        call = sbatch_call(job, params, self.executor_settings)
+        settings = self.executor_settings
+        failed = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
+        call = get_submit_command(job, params, settings=settings, failed_nodes=failed)
+        call += set_gres_string(job)
         if hosts := self._sweep.unfit_nodes(output_of(job)):
             # sbatch uses the last one of several such options
             call += f" --exclude={shlex.quote(','.join([*_excluded(call), *hosts]))}"
         if number := self._after.get(params["comment_str"]):
             call += f" --dependency=afterany:{number}"
         command, script = self.format_job_exec(job), None
-        if self.executor_settings.pass_command_as_script:
+        if settings.pass_command_as_script:
             call, script = f"{call} /dev/stdin", f"#!/bin/sh\n{command}\n"
         else:
             call += f" --wrap={shlex.quote(command)}"
@@ -420,7 +421,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         for reason, infos in groups.items():
             if reason not in self._told:
                 self._told.add(reason)
-                self.logger.warning(_waiting_text(reason, infos))
+                number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'}"
+                text, first = f"{number} in Slurm's queue: {reason}", infos[0]
+                if reason not in _USUAL:
+                    job = f"job {first.external_jobid}, {output_of(first.job)}"
+                    text += f"; the first is {job}"
+                self.logger.warning(text)
 
     async def sleep(self) -> None:
         """Wait for the next query, or for the shutdown."""
@@ -458,22 +464,9 @@ def comment_of(job: Any) -> str:
     return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
 
 
-def _account(job: Any) -> str:
-    """sbatch's option with the first account of a job; without one, Slurm uses the default."""
-    accounts = str(job.resources.get("slurm_account") or "").replace(",", " ").split()
-    return f" -A {shlex.quote(accounts[0])}" if accounts else ""
-
-
 def _wildcards(job: Any) -> str:
     """The wildcards of a job as one word; "" for a group of jobs."""
     return "" if job.is_group() else "_".join(job.wildcards or ()).replace("/", "_")
-
-
-def sbatch_call(job: Any, params: Mapping[str, Any], settings: Any) -> str:
-    """The sbatch line of a job without its command. Raises WorkflowError for a wrong request."""
-    excluded = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
-    call = get_submit_command(job, dict(params), settings=settings, failed_nodes=excluded)
-    return str(call + set_gres_string(job))
 
 
 def _excluded(call: str) -> list[str]:
@@ -483,12 +476,3 @@ def _excluded(call: str) -> list[str]:
     found: list[str] = parser.parse_known_args(shlex.split(call))[0].exclude
     texts = (Path(text).read_text() if "/" in text else text for text in found[-1:])
     return [nodes for text in texts for nodes in text.split()]
-
-
-def _waiting_text(reason: str, infos: Sequence[SubmittedJobInfo]) -> str:
-    """One line about jobs that wait for the same reason; a lasting reason names the first job."""
-    number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'} in Slurm's queue"
-    if reason in _USUAL:
-        return f"{number}: {reason}"
-    first = infos[0]
-    return f"{number}: {reason}; the first is job {first.external_jobid}, {output_of(first.job)}"

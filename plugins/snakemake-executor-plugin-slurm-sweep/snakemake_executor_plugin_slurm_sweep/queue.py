@@ -71,15 +71,6 @@ def jobs_of(workdir: str, sleep: Callable[[float], None] = time.sleep) -> list[Q
 
     Raises WorkflowError if Slurm does not show its queue: unseen jobs would be submitted again.
     """
-    lines = (line.strip().split("|", 5) for line in _lines(sleep))
-    return [
-        QueuedJob(number, state, name, _epoch_s(start), comment)
-        for number, state, name, start, folder, comment in (w for w in lines if len(w) == 6)
-        if folder == workdir
-    ]
-
-
-def _lines(sleep: Callable[[float], None]) -> list[str]:
     options = ("--me", "--noheader", "--states=all", "--format=%i|%T|%j|%S|%Z|%k")
     why = ""
     for query in range(QUERIES):
@@ -91,7 +82,12 @@ def _lines(sleep: Callable[[float], None]) -> list[str]:
             why = str(error)
             continue
         if done.returncode == 0:
-            return done.stdout.splitlines()
+            lines = (line.strip().split("|", 5) for line in done.stdout.splitlines())
+            return [
+                QueuedJob(number, state, name, _epoch_s(start), comment)
+                for number, state, name, start, folder, comment in (w for w in lines if len(w) == 6)
+                if folder == workdir
+            ]
         why = done.stderr or f"exit status {done.returncode}"
     raise WorkflowError(
         f"Slurm does not show its queue, in which jobs of an earlier start may be: "
