@@ -78,6 +78,9 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
         gpus = listed_gpus(os.environ) or ()
     except NvidiaSmiError:
         gpus = ()
+    # of a custom training those that are installed
+    own = re.findall(r"^[A-Za-z0-9][\w.-]*", _text(_OWN_PACKAGES) or "", re.MULTILINE)
+    versions = {name: _version(name) for name in (*PACKAGES, *own)}
     return HostFacts(
         machine=_text(proc / "sys/kernel/random/boot_id"),
         cpu_model=_cpu(proc, "model name") or platform.processor() or None,
@@ -90,15 +93,9 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
         gpu_driver=gpus[0].driver_version if gpus else None,
         kernel=platform.release(),
         python=platform.python_version(),
-        packages={name: _version(name) for name in (*PACKAGES, *_own_packages())},
+        packages={name: v for name, v in versions.items() if v or name in PACKAGES},
         modules=tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))),
     )
-
-
-def _own_packages() -> list[str]:
-    """The names in own/requirements.txt of the folder where snakemake runs."""
-    names = re.findall(r"^[A-Za-z0-9][\w.-]*", _text(_OWN_PACKAGES) or "", re.MULTILINE)
-    return [name for name in names if _version(name) is not None]
 
 
 def _text(path: Path) -> str | None:

@@ -164,7 +164,9 @@ class UserProgram:
         """
         seen: object = None
         while not done.wait(_SIGNS_INTERVAL_S):
-            used, report = self.usage(), self._report_bytes()
+            used, report = self.usage(), 0
+            with contextlib.suppress(OSError):  # nothing is written yet
+                report = self._report.stat().st_size if self._report else 0
             silent = self._spec.recipe.observe == "nothing"
             working = used.cpu_s // (heartbeat.CPU_SHARE_MIN * _SIGNS_INTERVAL_S) if silent else 0
             if (now := (self._output_bytes, report, working)) != seen:
@@ -179,12 +181,6 @@ class UserProgram:
             for pid in (*reversed(others), child):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGABRT)
-
-    def _report_bytes(self) -> int:
-        try:
-            return self._report.stat().st_size if self._report else 0
-        except OSError:  # nothing is written yet
-            return 0
 
     def _observed(self, rank: int, log: Path) -> Observed | None:
         """What the program reported. Raises WorkFailedError if that is missing or broken.

@@ -512,7 +512,8 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
     """
     wanted, found = _words(asked), _words(name)
     joined = {"".join(found[i:j]) for i in range(len(found)) for j in range(i + 1, len(found) + 1)}
-    core = next(filter(_names_a_model, wanted), None)
+    sizes = {word for word in wanted if _MEMORY.fullmatch(word) or _FORM_FACTOR.fullmatch(word)}
+    core = next((w for w in wanted if any(map(str.isdigit, w)) and w not in sizes), None)
     if core is None:
         is_other = any(map(_VARIANT.fullmatch, found))
         return True if wanted and set(wanted) <= joined and not is_other else None
@@ -526,13 +527,8 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
     ):
         return False
     # a size is written in several ways: "80", "80g", "80gb"
-    sizes = {f"{size}{unit}" for size in on_gpu_gb for unit in ("", "g", "gb", "gib")}
-    return True if set(wanted) <= joined | sizes else None
-
-
-def _names_a_model(word: str) -> bool:
-    is_other = _MEMORY.fullmatch(word) or _FORM_FACTOR.fullmatch(word)
-    return any(character.isdigit() for character in word) and not is_other
+    written = {f"{size}{unit}" for size in on_gpu_gb for unit in ("", "g", "gb", "gib")}
+    return True if set(wanted) <= joined | written else None
 
 
 def _has_variant(words: list[str], others: list[str]) -> bool:
