@@ -276,18 +276,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self.logger.info(f"Job {job.jobid} continues as SLURM job {earlier.number} (log: {log}).")
         return SubmittedJobInfo(job, external_jobid=earlier.number, aux={"slurm_logfile": log})
 
-    def _is_as_planned(self, info: SubmittedJobInfo) -> bool:
-        """Whether an adopted job has made the planned output; else the output is removed.
-
-        A job that was pending reads the configuration files that its own start was given.
-        """
-        output = output_of(info.job)
-        self._sweep.accept(output)
-        if not self._sweep.has_other_settings(output):
-            return True
-        output.unlink(missing_ok=True)  # its attempt keeps it
-        return False
-
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
@@ -297,13 +285,17 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             # Without an output, Snakemake would wait for it and follow no other job meanwhile. The
             # command of a pending job needs a folder that its own start removes when it ends.
             output = output_of(job_info.job)
-            is_made = output.exists()
-            why = f"it made {output} with other settings" if is_made else f"it left no {output}"
+            why = "" if output.exists() else f"it left no {output}"
             try:
-                is_as_planned = is_made and self._is_as_planned(job_info)
+                if not why:
+                    self._sweep.accept(output)
+                    # it has read the configuration files that its own start was given
+                    if self._sweep.has_other_settings(output):
+                        why = f"it made {output} with other settings"
+                        output.unlink(missing_ok=True)  # its attempt keeps it
             except OSError as error:
-                is_as_planned, why = False, str(error)
-            if not is_as_planned:
+                why = str(error)
+            if why:
                 text = f"SLURM job {number} of an earlier start does not count: {why}. "
                 super().report_job_error(job_info, msg=text)
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -132,14 +133,10 @@ def _completing(jobs: Iterable[QueuedJob]) -> set[str]:
 
 def by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
     """The jobs that may be adopted, by comment: the last unfinished job, else the last one."""
-    ordered = sorted(jobs, key=lambda job: (not job.has_ended, _order(job.number)))
+    # by number, also of the array `17_[1-4]`
+    numbered = {job: int(re.split(r"\D", job.number)[0] or 0) for job in jobs}
+    ordered = sorted(numbered, key=lambda job: (not job.has_ended, numbered[job]))
     return {job.comment: job for job in ordered if not job.has_ended or job.state == COMPLETED}
-
-
-def _order(number: str) -> int:
-    """The number of a job, or of the array `17_[1-4]`."""
-    digits = number.partition("_")[0].partition("+")[0]
-    return int(digits) if digits.isdecimal() else 0
 
 
 def _epoch_s(text: str) -> float | None:

@@ -98,7 +98,11 @@ def find_cause(
         silent = silent | _called_silent(seen, failed[complaint]["message"])
     # a stopped rank may continue when it is to be ended, and then complain last
     stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
-    about_a_peer = complaint is not None and _is_about_a_peer(failed[complaint])
+    about_a_peer = complaint is not None and (
+        failed[complaint]["error"] in _ABOUT_A_PEER
+        # the other ranks of a collective raise the error of the first, in these words
+        or "Collective ops is aborted" in failed[complaint]["message"]
+    )
     if complaint is not None and not about_a_peer:
         stopped = []
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
@@ -120,11 +124,6 @@ def find_cause(
     lines = rank_files.last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a message"
     return Cause(kind="launch_failed", message=text, last_lines=lines)
-
-
-def _is_about_a_peer(failed: Event) -> bool:
-    # the other ranks of a collective raise the error of the first, in these words
-    return failed["error"] in _ABOUT_A_PEER or "Collective ops is aborted" in failed["message"]
 
 
 def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:

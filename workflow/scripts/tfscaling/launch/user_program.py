@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -242,8 +241,13 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
         "PYTHONFAULTHANDLER": os.environ.get("PYTHONFAULTHANDLER", "1"),
     }
-    if spec.recipe.environment is not None:
-        variables |= _activated(spec.recipe.environment, os.environ, context.host)
+    if (own := spec.recipe.environment) is not None:
+        python = recipes.python_of(own)
+        if not recipes.is_environment(own):  # another Python would run instead
+            text = f"environment {own}: {context.host} has no program {python}"
+            raise WorkFailedError("EnvironmentError", text, 127)
+        path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
+        variables |= {"VIRTUAL_ENV": str(python.parents[1]), "PATH": path}
     if (beginning := attempts.read_beginning(context.folder)) is not None:
         variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
     if _source(spec) == "events":
@@ -256,19 +260,6 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         let_others_tell(spec)
         raise WorkFailedError(failures.DEVICE_ERROR, text, 1)
     return variables
-
-
-def _activated(environment: str, environ: Mapping[str, str], host: str) -> dict[str, str]:
-    """The variables that activating the recipe's environment sets.
-
-    Raises WorkFailedError if this host does not have it: another Python would run instead.
-    """
-    python = recipes.python_of(environment)
-    if not recipes.is_environment(environment):
-        text = f"environment {environment}: {host} has no program {python}"
-        raise WorkFailedError("EnvironmentError", text, 127)
-    path = os.pathsep.join((str(python.parent), environ.get("PATH", os.defpath)))
-    return {"VIRTUAL_ENV": str(python.parents[1]), "PATH": path}
 
 
 def _with_versions(facts: HostFacts, environment: str) -> HostFacts:

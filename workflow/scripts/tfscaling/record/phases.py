@@ -68,13 +68,11 @@ class Phases(Part, frozen=True, kw_only=True):
     """The first execution - tracing and compilation."""
     train_time_s: Annotated[Amount | None, _work("train", "trained", digits=3)]
     """All further steps - the steady state."""
-    program_time_s: Annotated[
-        Amount | None, Phase("program", digits=3, of_execution_time=True, of_programs=True)
-    ] = None
+    program_time_s: Annotated[Amount | None, _work("program", digits=3, of_programs=True)] = None
     """A user's program from its start on the last rank to its end on the last, without the phases
     above and evaluations that were observed; null for the workflow's own trainer."""
     checkpoint_time_s: Annotated[
-        Amount | None, Phase("checkpoints", digits=3, of_execution_time=True, of_checkpoints=True)
+        Amount | None, _work("checkpoints", digits=3, of_checkpoints=True)
     ] = None
     """Writing checkpoints and, if the run resumed from one, reading it and finding its place in the
     data; null for runs that write none."""

@@ -54,7 +54,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
     found = facts(dataset_file)
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
-            f"{dataset_file} or {_beside(dataset_file).name} is missing, or was made by an earlier "
+            f"{dataset_file} or {dataset_file.stem}.json is missing, or was made by an earlier "
             f"version, without a checksum: delete both, and rule `prepare_dataset` makes them"
         )
     if found.pipeline is not None:
@@ -83,7 +83,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
 def facts(dataset_file: Path) -> DatasetFacts | None:
     """The facts next to a prepared file; None if they are missing, broken or too old."""
     try:
-        return run_record.decoded(_beside(dataset_file), DatasetFacts)
+        return run_record.decoded(dataset_file.with_suffix(".json"), DatasetFacts)
     except run_record.RecordError:
         return None
 
@@ -123,7 +123,3 @@ def checksum_here(dataset_file: Path) -> str | None:
 def folder_beside(runs_dir: Path) -> Path:
     """Where the prepared datasets lie, given where the runs do."""
     return runs_dir.with_name("datasets")
-
-
-def _beside(dataset_file: Path) -> Path:
-    return dataset_file.with_suffix(".json")
