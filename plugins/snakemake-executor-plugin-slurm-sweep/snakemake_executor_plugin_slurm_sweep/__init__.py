@@ -322,14 +322,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """Report a job that Slurm has ended."""
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
-        counts = not has_failed or self._sweep.is_finished(output, number)
-        if not counts:
+        if has_failed and not self._sweep.is_finished(output, number):
             self._sweep.failed(output, number, state)
-            counts = self._sweep.is_finished(output, number)
-        if not counts:
-            text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
-            self.report_job_error(info, msg=text, aux_logs=[str(log)])
-            return
+            if not self._sweep.is_finished(output, number):
+                text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
+                self.report_job_error(info, msg=text, aux_logs=[str(log)])
+                return
         self.report_job_success(info)
         if not has_failed and state != _GONE and not self.executor_settings.keep_successful_logs:
             with contextlib.suppress(OSError):

@@ -115,7 +115,7 @@ class Attempt:
                 spec.jobs,
                 spec.cpus_per_task,
                 self.scratch,
-                gpus=geometry.gpus > 0 and settings.devices == "physical",
+                gpus=spec.on_gpus,
                 setup=settings.setup,
                 container=settings.container,
                 env={**own, **settings.env, link.VARIABLE: address},

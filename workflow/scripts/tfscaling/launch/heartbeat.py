@@ -29,7 +29,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -173,8 +172,7 @@ def _io_bytes(pid: int | str = "self") -> int:
         return 0
 
 
-@dataclass(frozen=True)
-class Stall:
+class Stall(NamedTuple):
     """Ranks that hang: a message, and the rank that is the cause if that is known."""
 
     message: str
@@ -238,7 +236,12 @@ class Watch:
 
     def stall(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
         """The stall, or None; `doing` returns what the ranks do that have started."""
-        return self._silent(doing) or self._idle(doing) or self._busy()
+        if found := self._silent(doing) or self._idle(doing):
+            return found
+        limit_s = BUSY_FACTOR * self.timeout_s
+        if not self._is_past(self._moved_s, limit_s):
+            return None
+        return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
     def lately_silent(self, doing: Mapping[int, Doing]) -> set[int]:
         """Ranks that had missed heartbeats when an event of another came, in the last minute.
@@ -294,12 +297,6 @@ class Watch:
         ]
         rank = min(silent, key=self._beat_s.__getitem__, default=None)
         return Stall(f"no rank made progress for {limit_s:g} s", rank)
-
-    def _busy(self) -> Stall | None:
-        limit_s = BUSY_FACTOR * self.timeout_s
-        if self._watched_s - self._moved_s <= limit_s:
-            return None
-        return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
     def _is_past(self, at_s: float, limit_s: float) -> bool:
         return self._watched_s - at_s > limit_s

@@ -25,7 +25,7 @@ from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
 from tfscaling.launch import checkpoint_folder, failures, heartbeat, rank_files
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import ending_with_parent
-from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell, on_gpus
+from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell
 from tfscaling.record import attempts, crashes, prepared_data
 from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, WORKING, EventLog
 from tfscaling.record.observers import OBSERVERS, ObservationError
@@ -135,7 +135,7 @@ class UserProgram:
     def _place(self, context: RankContext) -> Rank:
         """What the rank got, with the versions of the program's environment if it names one."""
         place = context.place()
-        names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
+        names = _gpu_names(place.host_facts) if self._spec.on_gpus else ()
         facts, environment = place.host_facts, self._spec.recipe.environment
         if environment is not None:
             facts = _with_versions(facts, environment)
@@ -252,7 +252,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
     if _source(spec) == "events":
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
-    if not on_gpus(spec):
+    if not spec.on_gpus:
         return {**variables, VISIBLE_GPUS: ""}
     here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
     if here is not None and len(here) != asked:

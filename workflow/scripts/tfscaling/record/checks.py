@@ -93,7 +93,7 @@ def _jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 def _devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """What TensorFlow computes on; of workers of a coordinator as the coordinator sees them."""
-    kind = "GPU" if _on_gpus(spec) else "CPU"
+    kind = "GPU" if spec.on_gpus else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
     devices = {r.rank: r.devices for r in reports if r.job == "worker"}
     for coordinator in reports:
@@ -107,13 +107,9 @@ def _devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     return f"requested devices {list(expected)} on each worker, got {wrong}" if wrong else None
 
 
-def _on_gpus(spec: RunSpec) -> bool:
-    return spec.geometry.gpus_per_task > 0 and spec.measured.devices == "physical"
-
-
 def _gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     gpu_type = spec.measured.gpu_type
-    if not _on_gpus(spec) or not gpu_type:
+    if not spec.on_gpus or not gpu_type:
         return None
     others = {
         rank: [name for name in names if is_gpu_model(gpu_type, name) is False]
@@ -139,7 +135,7 @@ def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
 
 def _gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Each physical GPU is used by one rank only, wherever its ranks run."""
-    if not _on_gpus(spec):
+    if not spec.on_gpus:
         return None
     users: dict[str, list[int]] = {}
     for report in reports:
@@ -471,7 +467,7 @@ def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
 def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
     """What the checks could not compare with the request."""
     texts, gpu_type = [], spec.measured.gpu_type
-    if _on_gpus(spec) and gpu_type:
+    if spec.on_gpus and gpu_type:
         models = _gpu_models(reports)
         nameless = [rank for rank, names in models.items() if not names]
         if nameless:
@@ -481,7 +477,7 @@ def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
             text = f"{gpu_type!r} cannot be compared with the GPUs' names {[*names]}"
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
-    if _on_gpus(spec) and len(workers) > 1 and not all(map(_gpus_of, workers)):
+    if spec.on_gpus and len(workers) > 1 and not all(map(_gpus_of, workers)):
         texts.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
     return tuple(texts)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _EXCHANGES = 8
 #: An answer that is further off is not believed.
@@ -47,8 +47,7 @@ def at(monotonic_s: float) -> float:
     return _ORIGIN_S + monotonic_s
 
 
-@dataclass(frozen=True)
-class Offset:
+class Offset(NamedTuple):
     """`offset_s` added to this process's time gives the launcher's, within `uncertainty_s`."""
 
     offset_s: float

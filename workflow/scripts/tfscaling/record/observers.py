@@ -241,14 +241,12 @@ def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
         steps=steps,
         examples=examples,
         epochs=tuple(
-            ObservedEpoch(epoch=number, time_s=None, metrics=epoch.metrics)
+            ObservedEpoch(epoch=number, metrics=epoch.metrics)
             for number, epoch in enumerate(epochs, 1)
         ),
         evaluations=tuple(
             ObservedEvaluation(
                 epoch=number,
-                begin_s=None,
-                time_s=None,
                 metrics={held_out_name(name) or name: v for name, v in each.metrics.items()},
             )
             for number, each in zip(numbers, evaluations, strict=True)

@@ -126,8 +126,7 @@ def measured_phases(
         durations["execution_time_s"] = last[PROGRAM_ENDED] - first_line_s
         durations["execution_time_s"] -= durations["evaluation_time_s"] or 0.0
     else:
-        # evaluations between epochs, with the same boundaries: from the last rank's end of the
-        # epoch
+        # evaluations between epochs, with the same boundaries: from the last rank's end
         trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
         between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
         durations["train_time_s"] -= between_s
@@ -417,8 +416,8 @@ def _epochs(seen: Observed) -> Iterator[Epoch]:
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
     # an epoch that did not end, because its evaluation ended the training, is known by that
     last = max((each.epoch for each in seen.epochs), default=0)
-    others = (ObservedEpoch(epoch=n, time_s=None, metrics={}) for n in evaluated if n > last)
-    none = ObservedEvaluation(epoch=0, begin_s=None, time_s=None, metrics={})
+    others = (ObservedEpoch(epoch=n, metrics={}) for n in evaluated if n > last)
+    none = ObservedEvaluation(epoch=0, metrics={})
     before_s = seen.first_step_s
     for epoch in (*seen.epochs, *others):
         evaluation = evaluated.get(epoch.epoch, none)
