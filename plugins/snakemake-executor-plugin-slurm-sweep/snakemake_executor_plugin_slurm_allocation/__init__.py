@@ -84,7 +84,6 @@ class Step:
 
     @property
     def info(self) -> SubmittedJobInfo:
-        """The job as Snakemake follows it."""
         return SubmittedJobInfo(self.job, external_jobid=self.name, aux={"slurm_logfile": self.log})
 
     @property
@@ -98,7 +97,6 @@ class Step:
 
     @property
     def runtime_s(self) -> float:
-        """The longest time that the job may take."""
         return 60.0 * float(self.job.resources.get("runtime", 60))
 
 
@@ -123,7 +121,9 @@ class Allocation:
             return
         self.state, nodes, end, self.reason = (done.stdout.strip() or f"{_FAILED}|||").split("|", 3)
         if self.state == _RUNNING:
-            self.nodes = _expanded(nodes) or self.nodes
+            call = ["scontrol", "show", "hostnames", nodes]  # in Slurm's order
+            shown = subprocess.run(call, capture_output=True, text=True).stdout
+            self.nodes = tuple(shown.split()) or self.nodes
             self.end_s = float(end) if end.isdecimal() else math.inf
 
     @property
@@ -140,7 +140,6 @@ class Allocation:
         return not any(name.startswith("tfscaling-") for name in _names_of_steps(self.number))
 
     def release(self) -> None:
-        """Return the nodes to Slurm."""
         subprocess.run(["scancel", self.number], capture_output=True)
 
 
@@ -295,7 +294,6 @@ class Executor(sweep.Executor):
         }
 
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation:
-        """A new allocation for these steps."""
         nodes = max(step.size for step in steps)
         cpus = max(_cpus_per_node(step.job) for step in steps)
         gres = [str(each.job.resources.get("gres") or "gpu:0").rpartition(":") for each in steps]
@@ -358,9 +356,3 @@ def _request(job: Any) -> str:
 def _cpus_per_node(job: Any) -> int:
     tasks = math.ceil(int(job.resources.get("tasks", 1)) / int(job.resources.get("nodes", 1)))
     return tasks * int(job.resources.get("cpus_per_task", 1))
-
-
-def _expanded(nodes: str) -> tuple[str, ...]:
-    """The nodes of Slurm's list, in Slurm's order."""
-    call = ["scontrol", "show", "hostnames", nodes]
-    return tuple(subprocess.run(call, capture_output=True, text=True).stdout.split())

@@ -51,7 +51,6 @@ PING_PERIOD_S = 5.0
 _GONE = "GONE"
 #: Reasons that pass by themselves. Slurm delays a requeued job for two minutes (BeginTime).
 _USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
-_NO_REASON = "None"
 
 
 class Sweep:
@@ -66,7 +65,6 @@ class Sweep:
 
     def failed(self, output: Path, number: str, state: str) -> None:
         """Keep Slurm's final state of a failed job; the job may have finished by that."""
-        return
 
     def fails_again(self, output: Path) -> bool:
         """Whether another attempt would fail for the same cause."""
@@ -85,11 +83,9 @@ class Sweep:
 
     def accept(self, output: Path) -> None:
         """Let the output of an adopted job count."""
-        return
 
     def refused(self, output: Path, words: str) -> None:
         """Keep why sbatch refused the job."""
-        return
 
 
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
@@ -167,8 +163,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         try:
             if self._is_cancelled.is_set():
                 return
-            if self._is_made(job):
-                self._sweep.accept(output_of(job))
+            # a job of an earlier start may have ended since Snakemake planned its jobs
+            output = output_of(job)
+            was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
+            if was_missing and output.exists() and not self._sweep.has_other_settings(output):
+                self._sweep.accept(output)
                 self._report(super().report_job_success, SubmittedJobInfo(job))
                 return
             info = self._adopt(job) or self._submit(job)
@@ -244,27 +243,14 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     # Jobs of an earlier start
 
-    def _is_made(self, job: Any) -> bool:
-        """Whether the planned output has appeared since Snakemake planned its jobs.
-
-        A job of an earlier start may have ended meanwhile.
-        """
-        output = output_of(job)
-        was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
-        return was_missing and output.exists() and not self._sweep.has_other_settings(output)
-
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
         """The job of an earlier start that makes the same output, or None."""
         comment, output = comment_of(job), output_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
-        if earlier is None:
+        if earlier is None or earlier.has_ended:
             return None
-        is_other = earlier.start_s is not None and self._sweep.has_other_settings(
-            output, earlier.start_s
-        )
-        if earlier.has_ended:
-            return None
-        if earlier.runs and is_other:
+        since_s = earlier.start_s
+        if earlier.runs and since_s and self._sweep.has_other_settings(output, since_s):
             self._after[comment] = earlier.number
             self.logger.warning(
                 f"{output}: job {earlier.number} of an earlier start runs with other settings; the "
@@ -279,7 +265,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
-        """Report a job whose output counts."""
         number = self._forget(job_info)
         if number in self._adopted:
             # Without an output, Snakemake would wait for it and follow no other job meanwhile. The
@@ -319,7 +304,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return number
 
     def _end(self, info: SubmittedJobInfo, state: str) -> None:
-        """Report a job that Slurm has ended."""
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
         if has_failed and not self._sweep.is_finished(output, number):
@@ -349,7 +333,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 has_ended = True
                 self._end(info, state)
                 continue
-            if state == queue.PENDING and reason not in ("", _NO_REASON):
+            if state == queue.PENDING and reason not in ("", "None"):
                 waiting.append((reason, info))
             yield info
         if active_jobs and answer is not None:
@@ -419,7 +403,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 self.logger.warning(text)
 
     async def sleep(self) -> None:
-        """Wait for the next query, or for the shutdown."""
         until_s = time.monotonic() + self.next_seconds_between_status_checks
         while self.wait and time.monotonic() < until_s:
             await asyncio.sleep(min(1.0, self.next_seconds_between_status_checks))
@@ -444,7 +427,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
 
 def output_of(job: Any) -> Path:
-    """The first output file of a job."""
     return Path(str(next(iter(job.output), "")))
 
 

@@ -60,7 +60,6 @@ def sacct(names: str) -> list[str]:
 
 
 def answers() -> bool:
-    """Whether Slurm's controller answers a ping."""
     try:
         return run("scontrol", "ping", timeout_s=PING_TIMEOUT_S).returncode == 0
     except (OSError, subprocess.TimeoutExpired):

@@ -88,8 +88,8 @@ def of_program(beginning: Beginning) -> Path:
 def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Beginning:
     """Where an attempt begins: at the newest complete checkpoint of this training, or at its start.
 
-    `of` are the checksums of user code and data; checkpoints of another training are
-    deleted. A user's program finds what it wrote before. The attempt's folder gets the note.
+    `of` are the checksums of user code and data; checkpoints of another training are deleted. A
+    user's program finds what it wrote before. The attempt's folder gets the note.
     """
     folder = run / attempts.CHECKPOINTS
     sha256 = hashlib.sha256(

@@ -307,7 +307,8 @@ def memory(
     if is_local:
         peaks["rank_memory_gb"] = max(peaks["rank_memory_gb"] or 0.0, resource_use.memory_gb())
     if _NO_DEVICE_MEMORY.search(cause.message):
-        limit_gb = resource_use.gpu_memory_limit_gb(os.environ)
+        gpus, _ = resource_use.gpus_of_rank(os.environ)
+        limit_gb = min((gpu.memory_gb for gpu in gpus), default=None)
     else:
         limit_gb = slurm_job.memory_gb(job) or provenance.memory_limit_gb()
     return {**peaks, "memory_limit_gb": limit_gb}

@@ -232,7 +232,15 @@ class Watch:
                 if self._watched_s - at_s > 1.5 * self._beats[rank].interval_s:
                     self._missed_s[rank] = self._watched_s
         for rank, beat in beats.items():
-            self._hear(rank, beat)
+            if beat == self._beats.get(rank):
+                continue
+            self._beats[rank], self._beat_s[rank] = beat, self._watched_s
+            counted = self._counted.setdefault(rank, beat)
+            if (
+                beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self._idle_s
+                or beat.io_bytes - counted.io_bytes >= IO_BYTES_PER_S_MIN * self._idle_s
+            ):
+                self._counted[rank], self._worked_s = beat, self._watched_s
 
     def stall(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
         """The stall, or None; `doing` returns what the ranks do that have started."""
@@ -252,17 +260,6 @@ class Watch:
         """
         lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
         return {rank for rank in lately if doing.get(rank) in _BEATS}
-
-    def _hear(self, rank: int, beat: Beat) -> None:
-        if beat == self._beats.get(rank):
-            return
-        self._beats[rank], self._beat_s[rank] = beat, self._watched_s
-        counted = self._counted.setdefault(rank, beat)
-        if (
-            beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self._idle_s
-            or beat.io_bytes - counted.io_bytes >= IO_BYTES_PER_S_MIN * self._idle_s
-        ):
-            self._counted[rank], self._worked_s = beat, self._watched_s
 
     def _silent(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
         since_s = {

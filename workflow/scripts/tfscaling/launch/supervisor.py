@@ -41,9 +41,8 @@ _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 class Supervisor:
     """Runs the commands of one launch until all ended, one failed, or nothing moves.
 
-    `signs` has the ranks' events and heartbeats, `ranks` is their number, `stall_timeout_s` the
-    limit for `heartbeat.Watch`; `grace_s` is how long ranks may take to end when a signal ends the
-    launch.
+    `ranks` is the number of ranks, `stall_timeout_s` the limit for `heartbeat.Watch`; `grace_s` is
+    how long ranks may take to end when a signal ends the launch.
     """
 
     def __init__(

@@ -135,7 +135,11 @@ class UserProgram:
     def _place(self, context: RankContext) -> Rank:
         """What the rank got, with the versions of the program's environment if it names one."""
         place = context.place()
-        names = _gpu_names(place.host_facts) if self._spec.on_gpus else ()
+        names: tuple[str, ...] = ()
+        # the driver's names of the GPUs that this process may use, where they are numbers
+        here, on_host = gpus_here(os.environ) or (), place.host_facts.gpus
+        if self._spec.on_gpus and all(e.isdecimal() and int(e) < len(on_host) for e in here):
+            names = tuple(on_host[int(entry)] for entry in here)
         facts, environment = place.host_facts, self._spec.recipe.environment
         if environment is not None:
             facts = _with_versions(facts, environment)
@@ -295,11 +299,3 @@ def _source(spec: RunSpec) -> str:
     """Where the program's report is: see `Observer.source`."""
     observer = OBSERVERS.get(spec.recipe.observe)
     return observer.source if observer else ""
-
-
-def _gpu_names(host: HostFacts) -> tuple[str | None, ...]:
-    """The driver's names of the GPUs that this process may use, where they are numbers."""
-    here = gpus_here(os.environ) or ()
-    if not all(entry.isdecimal() and int(entry) < len(host.gpus) for entry in here):
-        return ()
-    return tuple(host.gpus[int(entry)] for entry in here)

@@ -42,17 +42,11 @@ _MAY_PASS_WORDS = re.compile(
 
 def is_lasting(record: Path) -> bool:
     """Whether the run that was to leave this record failed for what will be there again."""
-    if record.name != run_record.RECORD:
-        return False
-    try:
-        failure = attempts.read_failure(record.parent)
-    except run_record.RecordError:
-        return False
-    if failure is None:
+    cause = attempts.cause_of(record.parent) if record.name == run_record.RECORD else None
+    if cause is None:
         return False
     has_checkpoint = any((record.parent / attempts.CHECKPOINTS).glob("steps=*"))
-    is_out_of_time = failure.cause.kind == "time_limit" and not has_checkpoint
-    return is_out_of_time or lasts(failure.cause)
+    return (cause.kind == "time_limit" and not has_checkpoint) or lasts(cause)
 
 
 def lasts(cause: Cause) -> bool:
@@ -157,12 +151,9 @@ class SlurmSweep:
         hosts: set[str] = set()
         folder = output.parent
         for number in attempts.numbers(folder) if output.name == run_record.RECORD else ():
-            try:
-                failure = attempts.read_failure(attempts.path(folder, number))
-            except run_record.RecordError:
-                continue
-            if failure is not None and failure.cause.kind == "missing_gpus" and failure.cause.host:
-                hosts.add(failure.cause.host)
+            cause = attempts.cause_of(attempts.path(folder, number))
+            if cause is not None and cause.kind == "missing_gpus" and cause.host:
+                hosts.add(cause.host)
         return sorted(hosts)
 
     def has_other_settings(self, output: Path, since_s: float | None = None) -> bool:

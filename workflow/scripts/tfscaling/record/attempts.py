@@ -102,9 +102,8 @@ def tidy(attempt: Path) -> None:
 def backup_of(path: Path) -> Path:
     """The backup of an output while it is regenerated.
 
-    Snakemake removes a job's output before the job begins, and after it failed. A second name of
-    the file outlives both, and the end of Snakemake. It exists only while the output is
-    regenerated: a record that its user deletes does not come back.
+    Snakemake removes a job's output before the job begins, and after it failed. This second name
+    exists only meanwhile: a record that its user deletes does not come back.
     """
     return path.with_name(f"earlier.{path.name}")
 
@@ -205,6 +204,13 @@ def read_failure(folder: Path) -> FailureReport | None:
     return run_record.decoded(folder / run_record.FAILURE, FailureReport)
 
 
+def cause_of(folder: Path) -> Cause | None:
+    """Why the job or attempt failed; None without a report that can be read."""
+    with contextlib.suppress(RecordError):
+        return failure.cause if (failure := read_failure(folder)) else None
+    return None
+
+
 class FailedAttempts(NamedTuple):
     """How many attempts at a job have failed, and how long they took together, as far as known.
 
@@ -302,7 +308,7 @@ def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport])
             attempt=number,
             duration_s=_duration_s(folder),
             steps=_steps(folder),
-            cause=_cause(folder),
+            cause=cause.sentence if (cause := cause_of(folder)) else "ended without a word",
         )
         for number in range(beginning.first_attempt, beginning.attempt)
         if (folder := path(run, number)).is_dir()
@@ -342,12 +348,3 @@ def _duration_s(attempt: Path) -> float | None:
     """From the first event of its ranks to the last; None if there is none."""
     found = [event["time_s"] for lines in events.of_ranks(attempt).values() for event in lines]
     return max(found) - min(found) if found else None
-
-
-def _cause(attempt: Path) -> str:
-    """Why the attempt ended, if its launcher recorded a reason."""
-    try:
-        failure = read_failure(attempt)
-    except RecordError:
-        failure = None
-    return failure.cause.sentence if failure else "ended without a word"

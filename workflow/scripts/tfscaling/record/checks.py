@@ -111,11 +111,11 @@ def _gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     gpu_type = spec.measured.gpu_type
     if not spec.on_gpus or not gpu_type:
         return None
-    others = {
-        rank: [name for name in names if is_gpu_model(gpu_type, name) is False]
+    wrong = {
+        rank: others
         for rank, names in _gpu_models(reports).items()
+        if (others := [name for name in names if is_gpu_model(gpu_type, name) is False])
     }
-    wrong = {rank: names for rank, names in others.items() if names}
     if not wrong:
         return None
     way_out = "if that is the same model: `gpu_type: null` compares nothing"

@@ -168,12 +168,10 @@ def _place(frame: re.Match[str], folder: Path) -> UserLine:
 
 
 def is_abort(error: str | None) -> bool:
-    """Whether an error of this name is an abort."""
     return error in _ABORTS
 
 
 def has_lost_connection(lines: Iterable[str]) -> bool:
-    """Whether a line reports a lost connection."""
     return any(_LOST_CONNECTION.search(line) for line in lines)
 
 

@@ -116,8 +116,6 @@ def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
 
 
 class _Events:
-    """The events so far."""
-
     def __init__(self) -> None:
         self._time_s = 0.0
         self._highest: dict[str, float] = {}
@@ -339,9 +337,9 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
         )
     together = []
     for n in range(count):
-        every = {name: v[n] for name, v in found.items() if len(v) == count}
-        last = {name: found[name][-1] for name in once} if n == count - 1 else {}
-        of_n = {name: {**every, **last}[name] for name in found if name in every or name in last}
+        is_last = n == count - 1
+        have = {name: v for name, v in found.items() if is_last or len(v) == count}
+        of_n = {name: v[-1 if is_last else n] for name, v in have.items()}
         metrics = {name: match.value for name, match in of_n.items()}
         together.append(_Together(min(match.line for match in of_n.values()), metrics))
     return together

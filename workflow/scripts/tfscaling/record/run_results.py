@@ -83,7 +83,6 @@ def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
 
 
 def of_programs(reports: Sequence[RankReport]) -> list[ProgramReport]:
-    """The reports of ranks on which a program ran."""
     return [report for report in reports if isinstance(report, ProgramReport)]
 
 
@@ -102,10 +101,8 @@ def measured_phases(
 ) -> Phases:
     """Durations in seconds from the events of all ranks, by the launcher's clock.
 
-    A boundary between two phases is when the last rank passes it, so the phases of the trainer
-    follow one another without gap and their sum from launch to teardown is the wall time. Phases of
-    a program that nobody observed are None, and are a part of `program_time_s`. Evaluations between
-    epochs belong to `evaluation_time_s` and not to the training.
+    Phases of a program that nobody observed are None, and are a part of `program_time_s`.
+    Evaluations between epochs belong to `evaluation_time_s` and not to the training.
 
     `launch_s` is when the launcher began, `end_s` when all but the record was checked and written.
     Clocks that were wrong give impossible durations: see `impossible`.
@@ -159,7 +156,6 @@ def _shift_s(events: Sequence[Event]) -> float:
 
 
 def _first_shift_s(rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]) -> float:
-    """The shift of the first program that was observed."""
     pairs = zip(rank_events, of_programs(reports), strict=True)
     return next((_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
@@ -252,24 +248,20 @@ def on_one_clock(
 
 def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
     """Epoch → when the last rank passed the event `name` of that epoch."""
-    last: dict[int, float] = {}
-    for events in rank_events:
-        for event in events:
-            if event["event"] == name and "epoch" in event:
-                last[event["epoch"]] = max(last.get(event["epoch"], -math.inf), event["time_s"])
-    return last
+    every = itertools.chain.from_iterable(rank_events)
+    passed = [e for e in every if e["event"] == name and "epoch" in e]
+    return {e["epoch"]: e["time_s"] for e in sorted(passed, key=lambda e: e["time_s"])}
 
 
 def missing_phases(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> list[str]:
     """Ranks whose events do not have all their phases; both in the order of ranks."""
-    found = []
-    for events, report in zip(rank_events, reports, strict=True):
-        passed = times(events)
-        if lost := [name for name in _EVENTS[type(report)] if name not in passed]:
-            found.append(f"rank {report.rank} has no event {', '.join(lost)}")
-    return found
+    return [
+        f"rank {report.rank} has no event {', '.join(lost)}"
+        for events, report in zip(rank_events, reports, strict=True)
+        if (lost := [name for name in _EVENTS[type(report)] if name not in times(events)])
+    ]
 
 
 def impossible(
@@ -314,10 +306,7 @@ def waits(reports: Sequence[RankReport]) -> list[float]:
 def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
-    `fed_step_time_s` is the duration of a step without the wait for input. `compute_time_s` is from
-    the median rank, for an even number of ranks the faster one in the middle; the rest of a step is
-    `synchronisation_time_s`: communication, waiting for slower ranks, the update. `straggler_ratio`
-    is the slowest rank's computation over the median rank's.
+    `fed_step_time_s` is the duration of a step in seconds without the wait for input.
     """
     medians = {
         (report.rank, report.host): statistics.median(report.compute_steps)

@@ -115,8 +115,6 @@ def to_bring_back(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
         if os.path.exists(f"{runs_dir}/{spec.path}/{_EARLIER}")
         and not os.path.exists(f"{runs_dir}/{spec.path}/{run_record.RECORD}")
     ]
-    if not lost:
-        return set()
     readable = {spec.path for spec, record in _records(lost, runs_dir, _EARLIER) if record}
     return readable - stale(lost, runs_dir, _EARLIER)
 

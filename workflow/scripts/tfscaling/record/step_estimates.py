@@ -2,10 +2,9 @@
 
 A short run has `stop_after_steps`, or fewer epochs than `question.whole_training`. The whole
 training takes what the short run took, the remaining steps at the mean of those after the first
-execution, and the remaining turns of epochs and evaluations. Later changes, such as a machine that
-gets hot, are not in these steps. Where the steps change along the short run itself (a warm-up, a
-cache that fills), those after the change are projected, and the effect of the change on the mean is
-an error of the time. Where the steps still change after it, nothing is projected.
+execution, and the remaining turns of epochs and evaluations. Where the steps change along the short
+run (a warm-up, a cache that fills), those after the change are projected, and the effect of the
+change on the mean is an error of the time. Where they still change after it, nothing is projected.
 """
 
 from __future__ import annotations
@@ -147,8 +146,7 @@ def projected(record: RunRecord) -> Projected | None:
     steady = short.steady[trend.place :]
     step_s = _step_s(steady)
     left = short.steps_of_whole - short.steps
-    turns_s = (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
-    later_s = left * step_s + turns_s
+    later_s = left * step_s + (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
     evaluations = short.evaluations_of_whole - short.evaluations
     found = record.phases
     phases = msgspec.structs.replace(
@@ -169,7 +167,6 @@ def _per_step(blocks: Sequence[StepBlock]) -> list[float]:
 
 
 def _step_s(blocks: Sequence[StepBlock]) -> float:
-    """The mean duration of a step."""
     return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
 
 

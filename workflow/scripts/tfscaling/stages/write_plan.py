@@ -66,9 +66,9 @@ def run(study: StudyFolder) -> None:
         specs = [run.spec for run in planned.runs if run.spec.point in due]
         problem = local_checks.cuda_problem(specs, config)
         without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
-        is_refused = dict.fromkeys(("feasibility", "starts"), costed_plan.REFUSED)
+        marks = dict.fromkeys(("feasibility", "starts"), costed_plan.REFUSED)
         points = [
-            replace(row, reason="no CUDA libraries", **is_refused) if row.point in without else row
+            replace(row, reason="no CUDA libraries", **marks) if row.point in without else row
             for row in points
         ]
     rows = [msgspec.structs.asdict(row) for row in points]
