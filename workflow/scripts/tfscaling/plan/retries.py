@@ -100,7 +100,7 @@ _CLOCKS_S = 60.0
 
 @dataclass(frozen=True)
 class SlurmSweep:
-    """Records, failures and attempts of a study: the plugin's protocol `Sweep`.
+    """Records, failures and attempts of a study: as the plugin's `Sweep`.
 
     `specs` are runs by the files of their records.
     """

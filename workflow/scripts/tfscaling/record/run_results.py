@@ -257,11 +257,12 @@ def missing_phases(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> list[str]:
     """Ranks whose events do not have all their phases; both in the order of ranks."""
-    return [
-        f"rank {report.rank} has no event {', '.join(lost)}"
-        for events, report in zip(rank_events, reports, strict=True)
-        if (lost := [name for name in _EVENTS[type(report)] if name not in times(events)])
-    ]
+    found = []
+    for events, report in zip(rank_events, reports, strict=True):
+        passed = times(events)
+        if lost := [name for name in _EVENTS[type(report)] if name not in passed]:
+            found.append(f"rank {report.rank} has no event {', '.join(lost)}")
+    return found
 
 
 def impossible(
