@@ -126,11 +126,6 @@ class Allocation:
             self.nodes = tuple(shown.split()) or self.nodes
             self.end_s = float(end) if end.isdecimal() else math.inf
 
-    @property
-    def remaining_s(self) -> float:
-        """The time until Slurm ends it, less a margin."""
-        return self.end_s - time.time() - _MARGIN_S
-
     def is_idle(self) -> bool:
         """Whether it has had no job since it was first asked, and for a while."""
         self.idle_since_s = self.idle_since_s or time.monotonic()
@@ -252,7 +247,8 @@ class Executor(sweep.Executor):
         busy = {node for each in running for node in each.nodes}
         unfit = set(self._sweep.unfit_nodes(output_of(step.job)))
         free = [node for node in allocation.nodes if node not in busy | unfit]
-        if step.size > len(free) or step.runtime_s > allocation.remaining_s:
+        remaining_s = allocation.end_s - time.time() - _MARGIN_S
+        if step.size > len(free) or step.runtime_s > remaining_s:
             return False
         step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
         step.record.write_text(" ".join(step.nodes))

@@ -152,7 +152,7 @@ def start_again(environ: Mapping[str, str]) -> None:
     fields = {} if part_of_allocation(environ) else _own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
         return
-    if _answer("scontrol", "requeue", fields["JobId"], is_silent=True) is not None:
+    if _answer("scontrol", "requeue", fields["JobId"]) is not None:
         time.sleep(_REQUEUED_S)
 
 
@@ -208,18 +208,14 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _config() -> dict[str, str] | None:
-    shown = _answer("scontrol", "show", "config")
-    if shown is None:
+    if not (shown := _answer("scontrol", "show", "config")):
         return None
     pairs = (line.split("=", 1) for line in shown.splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def _answer(*command: str, is_silent: bool = False) -> str | None:
-    """What one of Slurm's programs prints; None if it is missing, fails, or prints nothing.
-
-    `is_silent`: it prints nothing where it succeeds.
-    """
+def _answer(*command: str) -> str | None:
+    """What one of Slurm's programs prints; None if it is missing or fails."""
     environ = {**os.environ, **_IN_UTC}
     try:
         done = subprocess.run(
@@ -227,7 +223,7 @@ def _answer(*command: str, is_silent: bool = False) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or ("" if is_silent else None)
+    return done.stdout.strip()
 
 
 def _seconds(begin: str | None, end: str | None) -> float | None:

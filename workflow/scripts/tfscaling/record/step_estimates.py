@@ -142,8 +142,11 @@ def projected(record: RunRecord) -> Projected | None:
     short = record.short_run
     if short is None:
         return None
-    trend = _trend(short.steady)
-    steady = short.steady[trend.place :]
+    values = [block.duration_s / block.steps for block in short.steady]
+    change, place = _change(values)
+    later = values[place:]
+    is_over = not change or (len(later) > _BLOCKS_MIN and not _change(later)[0])
+    steady = short.steady[place:]
     step_s = _step_s(steady)
     left = short.steps_of_whole - short.steps
     later_s = left * step_s + (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
@@ -157,24 +160,13 @@ def projected(record: RunRecord) -> Projected | None:
             0.0, (found.evaluation_time_s or 0.0) + evaluations * short.evaluation_time_s
         ),
     )
-    scatter_s = statistics.stdev(_per_step(steady)) / math.sqrt(len(steady))
+    scatter_s = statistics.stdev(later) / math.sqrt(len(later))
     error_s = math.hypot(scatter_s, _step_s(short.steady) - step_s)
-    return Projected(phases, left * error_s, trend)
-
-
-def _per_step(blocks: Sequence[StepBlock]) -> list[float]:
-    return [block.duration_s / block.steps for block in blocks]
+    return Projected(phases, left * error_s, Trend(change, place, is_over))
 
 
 def _step_s(blocks: Sequence[StepBlock]) -> float:
     return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
-
-
-def _trend(steady: Sequence[StepBlock]) -> Trend:
-    values = _per_step(steady)
-    change, place = _change(values)
-    later = values[place:]
-    return Trend(change, place, not change or (len(later) > _BLOCKS_MIN and not _change(later)[0]))
 
 
 def _change(values: Sequence[float]) -> tuple[float, int]:
