@@ -9,7 +9,8 @@ reads and parses the same records and does nothing with them. Prints the median 
 same turns, and the ratio of the medians is printed with its 95 % interval (bootstrap).
 
 Exit status 1 if they take more than --limit-mb, more than --limit-s CPU seconds where that is
-given, or with --against more than --limit-ratio of the other checkout's CPU seconds.
+given, or with --against more than --limit-ratio of the other checkout's CPU seconds; and if the
+page of the study has more than --limit-page-mb for each 1,000 configurations (or less).
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def ratio(own: Sequence[float], others: Sequence[float]) -> tuple[float, float, 
 
 
 def make(folder: Path, runs: int) -> None:
-    """Write a study of this many runs or a few more, and a record of each."""
+    """Write a study of about this many runs, and a record of each."""
     import generator
     import msgspec
     from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
@@ -137,9 +138,10 @@ def make(folder: Path, runs: int) -> None:
     from tfscaling.train.models import MODELS
     from tfscaling.train.strategies import STRATEGIES
 
-    nodes = -(-runs // (2 * 5 * 5 * REPEATS))
+    nodes = min(34, -(-runs // (2 * 5 * 5 * REPEATS)))
+    of_recipe = 2 * 5 * nodes * REPEATS
     recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 8}
-    recipes = {f"recipe{number}": recipe for number in range(5)}
+    recipes = {f"recipe{number}": recipe for number in range(max(5, runs // of_recipe))}
     platform = {"launcher": "srun", "nodes_max": nodes, "cpus_per_node": 8, "gpus_per_node_max": 4}
     block = {
         "platform": ["a", "b"],
@@ -192,6 +194,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="another checkout of the repository")
     parser.add_argument("--limit-s", type=float)
     parser.add_argument("--limit-ratio", type=float, default=1.0)
+    parser.add_argument("--limit-page-mb", type=float, default=5.0)
     parser.add_argument("--limit-mb", type=float, default=1000.0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="aggregation-") as name:
@@ -209,12 +212,16 @@ def main() -> None:
                 measured.append(checkout.measure())
         folder = checkouts[0].folder
         runs, points = (rows(folder / f"study/{name}.csv") for name in ("runs", "comparison"))
-    print(f"{len(runs)} runs, {len(points)} points")
-    if any(row["status"] != "ok" for row in runs + points) or len(runs) < args.runs:
+        run([sys.executable, str(SCRIPTS / "tfscaling"), "report", "--study", "study"], folder)
+        page_mb = (folder / "study/report.html").stat().st_size / 1e6
+    print(f"{len(runs)} runs, {len(points)} configurations, page of {page_mb:.2f} MB")
+    if any(row["status"] != "ok" for row in runs + points) or len(runs) < 0.99 * args.runs:
         sys.exit("not all runs are in the tables")
     floor_s = median(floors)
     used = report("program", rounds[0], floor_s)
     problems = []
+    if page_mb > args.limit_page_mb * max(1, len(points) / 1000):
+        problems.append(f"a page of more than {args.limit_page_mb:g} MB per 1,000 configurations")
     if used.peak_mb > args.limit_mb:
         problems.append(f"more than {args.limit_mb:g} MB")
     if args.limit_s is not None and used.cpu_s > args.limit_s:

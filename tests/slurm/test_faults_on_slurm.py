@@ -29,7 +29,7 @@ from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 from virtual_cluster import Cluster, start, wait_for
 
-NODES = 19
+NODES = 24
 #: Of a job on a node.
 MEMORY_MB = 600
 #: A partition of all nodes whose jobs have so long to end when they are preempted.
@@ -357,6 +357,9 @@ def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[See
             thread.join()
             (seen.code,) = codes
             yield seen
+        except AssertionError as error:
+            error.add_note(faulty.run("squeue") + faulty.run("sinfo", "--long", "--Node"))
+            raise
         finally:
             faulty.run("scancel", *(launch.job for launch in launches))
             thread.join()

@@ -64,6 +64,8 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
     }  # fmt: skip
     contained = {
         **CPUS,
+        "cpu_bind": "cores",
+        "switches": "1@1",
         "container": container,
         "env": {"USER": "root"},
         "setup": ["test ! -e /opt/venv"],
@@ -108,6 +110,8 @@ def test_a_container_changes_no_result(swept: Project) -> None:
     (contained,) = [r for r in swept.records() if r["axes"]["platform"] == "contained"]
     (bare,) = records(swept, "multi_worker_mirrored")
     assert contained["parameters"]["container"]["engine"] == "charliecloud"
+    assert contained["parameters"]["cpu_bind"] == "cores"
+    assert [rank["topology"] for rank in bare["ranks"]] == [rank["host"] for rank in bare["ranks"]]
     assert len(contained["environment"]["container_sha256"]) == 64
     assert bare["environment"]["container_sha256"] is None
     assert contained["metrics"]["loss"] == bare["metrics"]["loss"]

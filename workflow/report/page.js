@@ -47,7 +47,7 @@ function activate(DataTable, region) {
     paging: isLong,
     pageLength: PAGE_ROWS,
     lengthMenu: [PAGE_ROWS, 200, { label: "all", value: -1 }],
-    columnDefs: [{ targets: "number", type: "figure" }],
+    columnDefs: [{ targets: "n", type: "figure" }],
     layout: {
       topStart: choosers,
       topEnd: "search",
@@ -99,7 +99,7 @@ function unlinkRecords() {
   const page = `/${document.documentElement.dataset.study}/report.html`;
   if (decodeURIComponent(location.pathname).endsWith(page)) return;
   for (const link of document.querySelectorAll('a[href$=".json"]')) {
-    link.replaceWith(...link.childNodes);
+    link.replaceWith(decodeURIComponent(link.getAttribute("href")));
   }
 }
 
@@ -134,7 +134,7 @@ document.querySelectorAll("figure.plot").forEach(pickLines);
 const DataTable = await loadDataTables();
 DataTable.type("figure", {
   order: {
-    pre: (value) => (value === "" ? null : Number(value)),
+    pre: (value) => (value === "" || Number.isNaN(Number(value)) ? null : Number(value)),
     asc: missingLast((a, b) => a - b),
     desc: missingLast((a, b) => b - a),
   },

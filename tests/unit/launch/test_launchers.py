@@ -18,7 +18,7 @@ from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import containers
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
-from tfscaling.spec.config import Container
+from tfscaling.spec.config import Container, Measured
 from tfscaling.spec.geometry import Geometry
 
 FOLDER = Path("attempt=1")
@@ -54,6 +54,13 @@ def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -
     assert command.env == {"A": "1"}
     assert command.log == FOLDER / "srun.log"
     assert command.rank is None
+
+
+def test_srun_binds_ranks_as_the_platform_says() -> None:
+    measured = Measured(launcher="srun", cpus_per_node=4, cpu_bind="cores", gpu_bind="closest")
+    (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), binding=measured.binding))
+    words = command.argv[: command.argv.index("python")]
+    assert {"--cpu-bind=cores", "--gpu-bind=closest"} < {*words}
 
 
 def test_local_ranks_are_told_their_place_by_tf_config() -> None:

@@ -63,6 +63,20 @@ def test_facts_come_from_the_files_of_the_kernel(tmp_path: Path) -> None:
     assert facts.network_mbit_per_s == {"eth0": 10000.0, "ib0": None}
 
 
+def test_a_process_tells_its_cpus_numa_nodes_and_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_TOPOLOGY_ADDR", "s1.leaf2.n7")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 8})
+    for cpu, (package, node) in {0: (0, 0), 1: (0, 1), 8: (1, 2), 9: (1, 3)}.items():
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
+        tree(folder, {f"node{node}/cpulist": "\n", "topology/physical_package_id": f"{package}\n"})
+    tree(tmp_path, {"proc/self/status": "Name:\tpython\nCpus_allowed_list:\t0-1,8\n"})
+    found = provenance.placement(tmp_path / "proc", tmp_path / "sys")
+    assert found == (3, "0-1,8", (0, 1, 2), (0, 1), "s1.leaf2.n7")
+    assert provenance.host_facts(tmp_path / "proc", tmp_path / "sys").sockets == 2
+
+
 def test_beside_network_cards_bridges_and_tunnels_do_not_count(tmp_path: Path) -> None:
     names = ("docker0", "eth0", "ib0", "tfs0123456789", "tun0")
     tree(tmp_path, {f"sys/class/net/{name}/operstate": "up\n" for name in names})

@@ -211,6 +211,19 @@ def test_all_ranks_make_the_times_if_the_first_one_has_no_clock_either(
     assert len(run_results.warnings(local_spec(), reports)) == bool(unknown)
 
 
+@pytest.mark.parametrize(
+    ("cpus", "sockets", "warned"), [(4, (0, 1), 1), (6, (0, 1), 0), (4, (0,), 0)]
+)
+def test_ranks_on_more_sockets_than_they_need_are_named(
+    cpus: int, sockets: tuple[int, ...], warned: int
+) -> None:
+    """A host of two sockets with four CPUs each."""
+    facts = msgspec.structs.replace(report(0).host_facts, cpus_online=8, sockets=2)
+    reports = [report(0), report(1, cpus=cpus, sockets=sockets, host_facts=facts, cpu_list="0-3")]
+    texts = run_results.warnings(local_spec(), reports)
+    assert ["rank 1 (CPUs 0-3)" in text for text in texts] == [True] * warned
+
+
 def test_an_execution_shorter_than_its_steps_is_refused() -> None:
     """Both clocks are set back by less than the training took: no phase is negative."""
     both = [stepped(passed, "trained", -10.0) for passed in PASSED]

@@ -79,8 +79,10 @@ def test_a_setting_is_passed_on_and_left_out_when_it_is_not_set(
 
 
 def test_further_options_are_appended_in_order() -> None:
-    asked = resources(Geometry(2, 1, 0), reservation="day", exclusive=True, extra="--nice=5 --hold")
-    options = ["--ntasks-per-node=1", "--reservation=day", "--exclusive", "--nice=5", "--hold"]
+    settings = {"reservation": "day", "exclusive": True, "switches": "1@60"}
+    asked = resources(Geometry(2, 1, 0), **settings, extra="--nice=5 --hold")
+    options = ["--ntasks-per-node=1", "--reservation=day", "--switches=1@60", "--exclusive"]
+    options += ["--nice=5", "--hold"]
     assert asked["slurm_extra"].split() == options
 
 
@@ -124,6 +126,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
       for date in ("2020-13", "2020-12-45", "2020-02-30", "0000")),
     ({"extra": "--nodes=7"}, "extra", "--nodes=7"),
     ({"extra": "--hold --wrap=x"}, "extra", "--wrap=x"),
+    ({"extra": "--switches=1"}, "extra", "--switches=1"),
     ({"extra": "--hold; date"}, "extra", "the shell"),
     ({"partition": "None"}, "partition", "null without quotes"),
     ({"env": {"TF_CONFIG": "{}"}}, "env", "TF_CONFIG"),
@@ -177,6 +180,14 @@ def test_a_cluster_without_any_run_is_refused(
         platforms.check_cluster(config)
     assert f': cluster: "{chosen}" is not allowed; ' in str(caught.value)
     assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["cpu_bind", "gpu_bind"])
+def test_only_srun_binds_ranks(key: str) -> None:
+    local = valid_config((("platforms", "laptop", key), "cores"))
+    with pytest.raises(ConfigError) as caught:
+        platforms.check(local.platforms)
+    assert f"platforms.laptop.{key}" in str(caught.value)
 
 
 def test_pyxis_needs_srun() -> None:

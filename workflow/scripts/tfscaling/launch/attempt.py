@@ -120,6 +120,7 @@ class Attempt:
                 container=settings.container,
                 env={**own, **settings.env, link.VARIABLE: address},
                 mpi=settings.mpi if spec.by_mpi else None,
+                binding=settings.binding,
                 held=stack,
             )
             try:

@@ -33,7 +33,7 @@ class Request:
     `jobs` is the number of tasks of each job of the cluster. `setup` are shell lines run first on
     every rank, outside of the `container`. `env` is added to the environment, `folder` takes the
     log of each rank. `mpi`, if they are an MPI job, is the type for srun. `held` keeps what the
-    ranks need until they end.
+    ranks need until they end. `binding` are options of srun.
     """
 
     command: Sequence[str]
@@ -46,6 +46,7 @@ class Request:
     container: Container | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     mpi: str | None = None
+    binding: Sequence[str] = ()
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
@@ -83,6 +84,7 @@ def srun(request: Request) -> list[Command]:
         *([f"--nodelist={part}"] if (part := part_of_allocation(os.environ)) else []),
         f"--cpus-per-task={request.cpus_per_task}",
         *([f"--mpi={request.mpi}"] if request.mpi else []),
+        *request.binding,
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={rank_log(request.folder, '%t')}",

@@ -11,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from tfscaling.record.run_record import Environment, PreparedData
 from tfscaling.spec.config import Container
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
+_CPUS = "devices/system/cpu"
 #: Control groups of version 1 have about 2 ** 63 bytes without a limit.
 _NO_LIMIT = 2**60
 #: Packages of a custom training, which `make setup` installs.
@@ -87,6 +89,7 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
         cpu_model=_found(cpu, r"^model name\s*:\s*(.+)$") or platform.processor() or None,
         cpu_mhz=_number(_found(cpu, r"^cpu MHz\s*:\s*(.+)$")),
         cpus_online=os.cpu_count(),
+        sockets=len(_sockets(sys, "[0-9]*")) or None,
         memory_gb=round(int(memory_kb) * 1024 / 1e9, 1) if memory_kb else None,
         network_mbit_per_s=_network(sys),
         gpus=tuple(gpu.name for gpu in gpus),
@@ -97,6 +100,35 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
         packages={name: v for name, v in versions.items() if v or name in PACKAGES},
         modules=tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))),
     )
+
+
+class Placement(NamedTuple):
+    """Where this process may run: the fields of Rank."""
+
+    cpus: int
+    cpu_list: str | None
+    numa_nodes: tuple[int, ...]
+    sockets: tuple[int, ...]
+    topology: str | None
+
+
+def placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
+    """CPUs of this process, their NUMA nodes and sockets, and the node's place in the network."""
+    cpus = os.sched_getaffinity(0)
+    numa = {path.name for cpu in cpus for path in (sys / _CPUS).glob(f"cpu{cpu}/node[0-9]*")}
+    return Placement(
+        cpus=len(cpus),
+        cpu_list=_found(proc / "self/status", r"^Cpus_allowed_list:\s*(\S+)$"),
+        numa_nodes=tuple(sorted(int(name.removeprefix("node")) for name in numa)),
+        sockets=tuple(sorted({socket for cpu in cpus for socket in _sockets(sys, str(cpu))})),
+        topology=os.environ.get("SLURM_TOPOLOGY_ADDR"),
+    )
+
+
+def _sockets(sys: Path, cpu: str) -> set[int]:
+    """The sockets of the CPUs with these numbers, a pattern."""
+    files = (sys / _CPUS).glob(f"cpu{cpu}/topology/physical_package_id")
+    return {int(text) for text in map(_text, files) if text and text.isdecimal()}
 
 
 def _text(path: Path) -> str | None:

@@ -94,7 +94,7 @@ class RankContext:
             devices=(),
             gpus_given=self.gpus_given,
             gpus_visible=os.environ.get(VISIBLE_GPUS),
-            cpus=len(os.sched_getaffinity(0)),
+            **provenance.placement()._asdict(),
             cpu_quota=provenance.cpu_quota(),
             tensorflow_version=None,
             host_facts=provenance.host_facts(),

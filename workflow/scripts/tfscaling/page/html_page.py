@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
+import hostlist  # type: ignore[import-untyped, unused-ignore]
 import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
@@ -59,6 +60,7 @@ _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
 #: Columns by whose values rows can be chosen, if they are few.
 _CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
 _CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
+_NUMBER = re.compile(r"-?[0-9.]+")
 _LONG = {"reason", "remark", "meaning", "what it means"}
 
 
@@ -75,10 +77,14 @@ class Link(str):
 
 @dataclass(frozen=True)
 class Column:
-    """`is_choice`: rows can be chosen by the column's values; `is_judged`: these are coloured."""
+    """`is_choice`: rows can be chosen by the column's values; `is_judged`: these are coloured.
+
+    `is_ordered`: a number does not stand alone in its cell, which has to say what it sorts by.
+    """
 
     name: str
     is_number: bool
+    is_ordered: bool
     is_choice: bool
     is_judged: bool
     is_long: bool
@@ -89,11 +95,15 @@ class Column:
         texts = shown.cells[name]
         few = 1 < len(set(texts)) <= min(CHOICES_MAX, len(texts) - 1)
         is_choice = few and name in _CHOICES
-        return cls(name, shown.is_number(name), is_choice, name in _JUDGED, name in _LONG)
+        is_number = shown.is_number(name)
+        is_ordered = is_number and any(
+            isinstance(text, Number) and not _NUMBER.fullmatch(text) for text in texts
+        )
+        return cls(name, is_number, is_ordered, is_choice, name in _JUDGED, name in _LONG)
 
     def order(self, cell: str) -> str:
         """What a cell of a column of numbers sorts by; empty for a missing number."""
-        return repr(cell.value) if isinstance(cell, Number) else ""
+        return f"{cell.value:.9g}" if isinstance(cell, Number) else ""
 
     def tone(self, cell: str) -> str | None:
         """How a cell is coloured."""
@@ -128,11 +138,18 @@ def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table
     names += ["reason"] * any(row.reason for row in rows)
     names += ["attempt", "hosts", "started"]
     heads = headed(frame, names)
-    cells = ([*(cell(name, row) for name in heads), _record(row, folder)] for row in rows)
+    cells = ([*(_of_run(name, row) for name in heads), _record(row, folder)] for row in rows)
     note = "A record has everything a run measured; the paths are relative to this page."
     columns = [*heads.values(), "record"]
     title = "Runs: one row per run"
     return Table("runs", TextTable.of(title, columns, cells, [note], all_share(fixed, "runs")))
+
+
+def _of_run(name: str, row: RunRow) -> str:
+    """A cell of the table of runs; hosts as Slurm writes them, in short."""
+    if name == "hosts" and row.hosts:
+        return hostlist.collect_hostlist(row.hosts.split())
+    return cell(name, row)
 
 
 def _record(row: RunRow, folder: Path) -> str:
@@ -141,7 +158,7 @@ def _record(row: RunRow, folder: Path) -> str:
     path = os.path.relpath(row.record, folder)
     if not Path(row.record).exists():  # a page of published or copied results
         return path
-    return Link(path, quote(path.replace(os.sep, "/"), safe="/="))
+    return Link(Path(path).name, quote(path.replace(os.sep, "/"), safe="/="))
 
 
 _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))

@@ -42,6 +42,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     cpu_model: str | None = None
     cpu_mhz: float | None = None
     cpus_online: int | None = None
+    sockets: int | None = None
     memory_gb: float | None = None
     network_mbit_per_s: dict[str, float | None] = msgspec.field(default_factory=dict)
     """Interface: its speed."""
@@ -113,6 +114,14 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """What TensorFlow computes on."""
     cpus: int
     """CPUs on which the process may run."""
+    cpu_list: str | None = None
+    """Their numbers, as the kernel lists them."""
+    numa_nodes: tuple[int, ...] = ()
+    """NUMA nodes of these CPUs."""
+    sockets: tuple[int, ...] = ()
+    """Sockets of these CPUs."""
+    topology: str | None = None
+    """Slurm's `SLURM_TOPOLOGY_ADDR`: the switches above the node, and the node."""
     cluster_hash: str
     """Of the addresses of all tasks."""
     tensorflow_version: str | None

@@ -558,7 +558,25 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
             times = "right only as far as the clocks of the hosts agree"
         text = f"the launcher's clock did not answer rank {', '.join(off)}"
         said.append(f"{text}: the times of the run are {times}")
+    if spanning := spanning_sockets(reports):
+        said.append(spanning)
     return tuple(dict.fromkeys(said))
+
+
+def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
+    """A warning of the ranks whose CPUs would fit into one socket and are in several."""
+    found = [
+        (report.rank, report.cpu_list)
+        for report, facts in ((report, report.host_facts) for report in reports)
+        if len(report.sockets) > 1
+        and report.cpus * (facts.sockets or 1) <= (facts.cpus_online or 0)
+    ]
+    if not found:
+        return None
+    return (
+        f"{len(found)} of {len(reports)} ranks, such as rank {found[0][0]} (CPUs {found[0][1]}), "
+        "run on several sockets though one has enough CPUs: see `cpu_bind`."
+    )
 
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:

@@ -479,12 +479,26 @@ class Measured(Keys, frozen=True, kw_only=True):
     """The tables show this machine type."""
     cpus_per_node: Annotated[int, number("CPUs", ge=1, le=100_000)]
     """CPUs that a job requests on each node; its tasks share them evenly."""
+    cpu_bind: OptionValue | None = None
+    """`srun` binds ranks to CPUs by this `--cpu-bind`, such as `cores`. null leaves it to Slurm."""
+    gpu_bind: OptionValue | None = None
+    """`srun` binds ranks to GPUs by this `--gpu-bind`, such as `closest`. null leaves it to
+    Slurm."""
+    switches: OptionValue | None = None
+    """Switches of the network that connect a job's nodes at most, and how long to wait for such
+    nodes: `--switches`, such as `1@02:00:00`. null sets no limit."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
     container: Container | None = None
     """Ranks run in this container; `setup` runs before it is started. null runs them without."""
     env: dict[VariableName, NoZeroByte] = {}
     """Environment variables of the trainer or program."""
+
+    @property
+    def binding(self) -> tuple[str, ...]:
+        """The options with which `srun` binds ranks."""
+        given = {"--cpu-bind": self.cpu_bind, "--gpu-bind": self.gpu_bind}
+        return tuple(f"{option}={value}" for option, value in given.items() if value is not None)
 
 
 class Platform(Measured, frozen=True, kw_only=True):

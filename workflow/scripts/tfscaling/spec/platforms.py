@@ -46,6 +46,9 @@ def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
             yield key, "allowed: null without quotes, or another text"
+    for key in ("cpu_bind", "gpu_bind") if platform.launcher == "local" else ():
+        if getattr(platform, key) is not None:
+            yield key, "an option of srun; allowed with `launcher: local`: null"
     if platform.usd_per_node_hour is not None:
         for key in PRICE_KEYS:
             if getattr(platform, key) is None:
@@ -92,7 +95,7 @@ _OPTIONS = (
     "gpus-per-task tres-per-task cpus-per-task c cpus-per-gpu mem mem-per-cpu mem-per-gpu time t",
     "partition p account A qos q constraint C reservation clusters M export export-file wrap",
     "job-name J output o error e input i comment parsable chdir D array a wait W test-only help h",
-    "usage version V",
+    "usage version V switches",
 )
 #: Options of sbatch, long and short, that the grid, keys of the platform or the executor set. What
 #: begins like one is one: sbatch takes shortened options.
@@ -180,6 +183,7 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     options = {
         "--ntasks-per-node": requested.tasks_per_node_max,
         "--reservation": platform.reservation,
+        "--switches": platform.switches,
     }
     extra = [f"{option}={value}" for option, value in options.items() if value is not None]
     extra += ["--exclusive"] if platform.exclusive else []
