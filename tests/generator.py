@@ -159,7 +159,8 @@ def record(
         reports,
         durations,
         Environment(dataset=data or prepared(spec.dataset), **where),
-        run_results.validity(passed, divergence),
+        passed,
+        divergence,
     )
 
 

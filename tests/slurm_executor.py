@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import snakemake_executor_plugin_slurm as upstream
-from snakemake_executor_plugin_slurm_sweep import Executor, ExecutorSettings, NoSweep, queue
+from snakemake_executor_plugin_slurm_sweep import Executor, ExecutorSettings, queue
+from snakemake_executor_plugin_slurm_sweep import Sweep as PluginSweep
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 
@@ -55,7 +56,7 @@ class Job:
 
 
 @dataclass
-class Sweep(NoSweep):
+class Sweep(PluginSweep):
     """A sweep that knows what its fields have, by number or output."""
 
     finished: set[str] = field(default_factory=set)

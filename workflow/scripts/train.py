@@ -126,8 +126,9 @@ def finish(
     durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, environment.slurm_job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
-    validity = run_results.validity(passed, divergence)
-    record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
+    record = run_results.build(
+        spec, attempt.number, reports, durations, environment, passed, divergence
+    )
     record = replace(record, metrics=run_results.with_moments(record.metrics, *timed))
     record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write_json(attempt.scratch / attempts.RECORD, record)

@@ -1,9 +1,8 @@
 """Executor plugin of Snakemake: a sweep inside one Slurm allocation, each job a step of it.
 
 It extends the executor `slurm-sweep`. The first job submits an allocation as large as the largest
-job. Each job runs on its part of the
-nodes, several on disjoint parts at the same time. A job starts only if its `runtime` ends before
-the allocation does: what is left continues in the next allocation.
+job. Each job runs on its part of the nodes, several on disjoint parts at the same time. A job
+starts only if its `runtime` ends before the allocation does; the next allocation has the others.
 """
 
 import hashlib
@@ -85,7 +84,6 @@ class Step:
 
     @property
     def info(self) -> SubmittedJobInfo:
-        """The job as Snakemake follows it."""
         return SubmittedJobInfo(self.job, external_jobid=self.name, aux={"slurm_logfile": self.log})
 
     @property
@@ -95,12 +93,10 @@ class Step:
 
     @property
     def size(self) -> int:
-        """The number of nodes."""
         return int(self.job.resources.get("nodes", 1))
 
     @property
     def runtime_s(self) -> float:
-        """The longest time that the job may take."""
         return 60.0 * float(self.job.resources.get("runtime", 60))
 
 
@@ -125,13 +121,10 @@ class Allocation:
             return
         self.state, nodes, end, self.reason = (done.stdout.strip() or f"{_FAILED}|||").split("|", 3)
         if self.state == _RUNNING:
-            self.nodes = _expanded(nodes) or self.nodes
+            call = ["scontrol", "show", "hostnames", nodes]  # in Slurm's order
+            shown = subprocess.run(call, capture_output=True, text=True).stdout
+            self.nodes = tuple(shown.split()) or self.nodes
             self.end_s = float(end) if end.isdecimal() else math.inf
-
-    @property
-    def remaining_s(self) -> float:
-        """The time until Slurm ends it, less a margin."""
-        return self.end_s - time.time() - _MARGIN_S
 
     def is_idle(self) -> bool:
         """Whether it has had no job since it was first asked, and for a while."""
@@ -142,7 +135,6 @@ class Allocation:
         return not any(name.startswith("tfscaling-") for name in _names_of_steps(self.number))
 
     def release(self) -> None:
-        """Return the nodes to Slurm."""
         subprocess.run(["scancel", self.number], capture_output=True)
 
 
@@ -212,15 +204,14 @@ class Executor(sweep.Executor):
         for request, steps in due.items():
             self._advance(request, steps)
         self.next_seconds_between_status_checks = _PERIOD_S
-        found = {step.name: f"{step.state} {self._reason(step)}" for step in self._steps.values()}
-        for name in [s.name for s in self._steps.values() if s.state in (_COMPLETED, _FAILED)]:
-            del self._steps[name]
+        found = {}
+        for step in [*self._steps.values()]:
+            allocation = self._allocations.get(_request(step.job))
+            is_waiting = allocation is not None and allocation.state == PENDING
+            found[step.name] = f"{step.state} {allocation.reason if is_waiting else 'None'}"
+            if step.state in (_COMPLETED, _FAILED):
+                del self._steps[step.name]
         return found
-
-    def _reason(self, step: Step) -> str:
-        allocation = self._allocations.get(_request(step.job))
-        is_waiting = allocation is not None and allocation.state == PENDING
-        return allocation.reason if allocation is not None and is_waiting else "None"
 
     def _advance(self, request: str, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -256,7 +247,8 @@ class Executor(sweep.Executor):
         busy = {node for each in running for node in each.nodes}
         unfit = set(self._sweep.unfit_nodes(output_of(step.job)))
         free = [node for node in allocation.nodes if node not in busy | unfit]
-        if step.size > len(free) or step.runtime_s > allocation.remaining_s:
+        remaining_s = allocation.end_s - time.time() - _MARGIN_S
+        if step.size > len(free) or step.runtime_s > remaining_s:
             return False
         step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
         step.record.write_text(" ".join(step.nodes))
@@ -298,7 +290,6 @@ class Executor(sweep.Executor):
         }
 
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation:
-        """A new allocation for these steps."""
         nodes = max(step.size for step in steps)
         cpus = max(_cpus_per_node(step.job) for step in steps)
         gres = [str(each.job.resources.get("gres") or "gpu:0").rpartition(":") for each in steps]
@@ -361,9 +352,3 @@ def _request(job: Any) -> str:
 def _cpus_per_node(job: Any) -> int:
     tasks = math.ceil(int(job.resources.get("tasks", 1)) / int(job.resources.get("nodes", 1)))
     return tasks * int(job.resources.get("cpus_per_task", 1))
-
-
-def _expanded(nodes: str) -> tuple[str, ...]:
-    """The nodes of Slurm's list, in Slurm's order."""
-    call = ["scontrol", "show", "hostnames", nodes]
-    return tuple(subprocess.run(call, capture_output=True, text=True).stdout.split())

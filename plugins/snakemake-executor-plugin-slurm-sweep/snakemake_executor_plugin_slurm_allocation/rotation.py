@@ -37,6 +37,5 @@ class Rotation:
         return chosen
 
     def add(self, nodes: Collection[str]) -> None:
-        """Count the nodes of a job."""
         self.of_size.update((len(nodes), node) for node in nodes)
         self.in_all.update(nodes)

@@ -18,10 +18,10 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import snakemake_executor_plugin_slurm as upstream
 from snakemake_executor_plugin_slurm import common_settings
@@ -51,11 +51,10 @@ PING_PERIOD_S = 5.0
 _GONE = "GONE"
 #: Reasons that pass by themselves. Slurm delays a requeued job for two minutes (BeginTime).
 _USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
-_NO_REASON = "None"
 
 
-class Sweep(Protocol):
-    """What the workflow knows of its jobs.
+class Sweep:
+    """What the workflow knows of its jobs; here of a workflow that knows nothing.
 
     `output` is the first output file of a job, `number` Slurm's number of the job.
     """
@@ -66,7 +65,6 @@ class Sweep(Protocol):
 
     def failed(self, output: Path, number: str, state: str) -> None:
         """Keep Slurm's final state of a failed job; the job may have finished by that."""
-        return
 
     def fails_again(self, output: Path) -> bool:
         """Whether another attempt would fail for the same cause."""
@@ -85,21 +83,15 @@ class Sweep(Protocol):
 
     def accept(self, output: Path) -> None:
         """Let the output of an adopted job count."""
-        return
 
     def refused(self, output: Path, words: str) -> None:
         """Keep why sbatch refused the job."""
-        return
-
-
-class NoSweep(Sweep):
-    """A workflow that knows nothing of its jobs: the answers of `Sweep` itself."""
 
 
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
     """Slurm's executor for the jobs of a `Sweep`, which `follow` sets before jobs are submitted."""
 
-    _sweep: Sweep = NoSweep()
+    _sweep = Sweep()
     #: Jobs of an earlier start by their comments, and the names by which Slurm lists them.
     _earlier: dict[str, queue.QueuedJob] = {}
     _names: tuple[str, ...] = ()
@@ -171,8 +163,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         try:
             if self._is_cancelled.is_set():
                 return
-            if self._is_made(job):
-                self._sweep.accept(output_of(job))
+            # a job of an earlier start may have ended since Snakemake planned its jobs
+            output = output_of(job)
+            was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
+            if was_missing and output.exists() and not self._sweep.has_other_settings(output):
+                self._sweep.accept(output)
                 self._report(super().report_job_success, SubmittedJobInfo(job))
                 return
             info = self._adopt(job) or self._submit(job)
@@ -202,22 +197,27 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """Submit a job; None if the sweep is cancelled. Raises CalledProcessError."""
         log = self._log(job, "%j")
         log.parent.mkdir(parents=True, exist_ok=True)
+        # without an account, Slurm uses the default
+        accounts = str(job.resources.get("slurm_account") or "").replace(",", " ").split()
         params = {
             "run_uuid": self.run_uuid,
             "slurm_logfile": log,
             "comment_str": comment_of(job),
-            "account": _account(job),
+            "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
             "partition": self.get_partition_arg(job),
             "workdir": self.workflow.workdir_init,
         }
-        call = sbatch_call(job, params, self.executor_settings)
+        settings = self.executor_settings
+        failed = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
+        call = get_submit_command(job, params, settings=settings, failed_nodes=failed)
+        call += set_gres_string(job)
         if hosts := self._sweep.unfit_nodes(output_of(job)):
             # sbatch uses the last one of several such options
             call += f" --exclude={shlex.quote(','.join([*_excluded(call), *hosts]))}"
         if number := self._after.get(params["comment_str"]):
             call += f" --dependency=afterany:{number}"
         command, script = self.format_job_exec(job), None
-        if self.executor_settings.pass_command_as_script:
+        if settings.pass_command_as_script:
             call, script = f"{call} /dev/stdin", f"#!/bin/sh\n{command}\n"
         else:
             call += f" --wrap={shlex.quote(command)}"
@@ -243,27 +243,14 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     # Jobs of an earlier start
 
-    def _is_made(self, job: Any) -> bool:
-        """Whether the planned output has appeared since Snakemake planned its jobs.
-
-        A job of an earlier start may have ended meanwhile.
-        """
-        output = output_of(job)
-        was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
-        return was_missing and output.exists() and not self._sweep.has_other_settings(output)
-
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
         """The job of an earlier start that makes the same output, or None."""
         comment, output = comment_of(job), output_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
-        if earlier is None:
+        if earlier is None or earlier.has_ended:
             return None
-        is_other = earlier.start_s is not None and self._sweep.has_other_settings(
-            output, earlier.start_s
-        )
-        if earlier.has_ended:
-            return None
-        if earlier.runs and is_other:
+        since_s = earlier.start_s
+        if earlier.runs and since_s and self._sweep.has_other_settings(output, since_s):
             self._after[comment] = earlier.number
             self.logger.warning(
                 f"{output}: job {earlier.number} of an earlier start runs with other settings; the "
@@ -275,34 +262,25 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self.logger.info(f"Job {job.jobid} continues as SLURM job {earlier.number} (log: {log}).")
         return SubmittedJobInfo(job, external_jobid=earlier.number, aux={"slurm_logfile": log})
 
-    def _is_as_planned(self, info: SubmittedJobInfo) -> bool:
-        """Whether an adopted job has made the planned output; else the output is removed.
-
-        A job that was pending reads the configuration files that its own start was given.
-        """
-        output = output_of(info.job)
-        self._sweep.accept(output)
-        if not self._sweep.has_other_settings(output):
-            return True
-        output.unlink(missing_ok=True)  # its attempt keeps it
-        return False
-
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
-        """Report a job whose output counts."""
         number = self._forget(job_info)
         if number in self._adopted:
             # Without an output, Snakemake would wait for it and follow no other job meanwhile. The
             # command of a pending job needs a folder that its own start removes when it ends.
             output = output_of(job_info.job)
-            is_made = output.exists()
-            why = f"it made {output} with other settings" if is_made else f"it left no {output}"
+            why = "" if output.exists() else f"it left no {output}"
             try:
-                is_as_planned = is_made and self._is_as_planned(job_info)
+                if not why:
+                    self._sweep.accept(output)
+                    # it has read the configuration files that its own start was given
+                    if self._sweep.has_other_settings(output):
+                        why = f"it made {output} with other settings"
+                        output.unlink(missing_ok=True)  # its attempt keeps it
             except OSError as error:
-                is_as_planned, why = False, str(error)
-            if not is_as_planned:
+                why = str(error)
+            if why:
                 text = f"SLURM job {number} of an earlier start does not count: {why}. "
                 super().report_job_error(job_info, msg=text)
                 return
@@ -326,17 +304,14 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return number
 
     def _end(self, info: SubmittedJobInfo, state: str) -> None:
-        """Report a job that Slurm has ended."""
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
-        counts = not has_failed or self._sweep.is_finished(output, number)
-        if not counts:
+        if has_failed and not self._sweep.is_finished(output, number):
             self._sweep.failed(output, number, state)
-            counts = self._sweep.is_finished(output, number)
-        if not counts:
-            text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
-            self.report_job_error(info, msg=text, aux_logs=[str(log)])
-            return
+            if not self._sweep.is_finished(output, number):
+                text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
+                self.report_job_error(info, msg=text, aux_logs=[str(log)])
+                return
         self.report_job_success(info)
         if not has_failed and state != _GONE and not self.executor_settings.keep_successful_logs:
             with contextlib.suppress(OSError):
@@ -358,7 +333,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 has_ended = True
                 self._end(info, state)
                 continue
-            if state == queue.PENDING and reason not in ("", _NO_REASON):
+            if state == queue.PENDING and reason not in ("", "None"):
                 waiting.append((reason, info))
             yield info
         if active_jobs and answer is not None:
@@ -420,10 +395,14 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         for reason, infos in groups.items():
             if reason not in self._told:
                 self._told.add(reason)
-                self.logger.warning(_waiting_text(reason, infos))
+                number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'}"
+                text, first = f"{number} in Slurm's queue: {reason}", infos[0]
+                if reason not in _USUAL:
+                    job = f"job {first.external_jobid}, {output_of(first.job)}"
+                    text += f"; the first is {job}"
+                self.logger.warning(text)
 
     async def sleep(self) -> None:
-        """Wait for the next query, or for the shutdown."""
         until_s = time.monotonic() + self.next_seconds_between_status_checks
         while self.wait and time.monotonic() < until_s:
             await asyncio.sleep(min(1.0, self.next_seconds_between_status_checks))
@@ -448,7 +427,6 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
 
 def output_of(job: Any) -> Path:
-    """The first output file of a job."""
     return Path(str(next(iter(job.output), "")))
 
 
@@ -458,22 +436,9 @@ def comment_of(job: Any) -> str:
     return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
 
 
-def _account(job: Any) -> str:
-    """sbatch's option with the first account of a job; without one, Slurm uses the default."""
-    accounts = str(job.resources.get("slurm_account") or "").replace(",", " ").split()
-    return f" -A {shlex.quote(accounts[0])}" if accounts else ""
-
-
 def _wildcards(job: Any) -> str:
     """The wildcards of a job as one word; "" for a group of jobs."""
     return "" if job.is_group() else "_".join(job.wildcards or ()).replace("/", "_")
-
-
-def sbatch_call(job: Any, params: Mapping[str, Any], settings: Any) -> str:
-    """The sbatch line of a job without its command. Raises WorkflowError for a wrong request."""
-    excluded = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
-    call = get_submit_command(job, dict(params), settings=settings, failed_nodes=excluded)
-    return str(call + set_gres_string(job))
 
 
 def _excluded(call: str) -> list[str]:
@@ -483,12 +448,3 @@ def _excluded(call: str) -> list[str]:
     found: list[str] = parser.parse_known_args(shlex.split(call))[0].exclude
     texts = (Path(text).read_text() if "/" in text else text for text in found[-1:])
     return [nodes for text in texts for nodes in text.split()]
-
-
-def _waiting_text(reason: str, infos: Sequence[SubmittedJobInfo]) -> str:
-    """One line about jobs that wait for the same reason; a lasting reason names the first job."""
-    number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'} in Slurm's queue"
-    if reason in _USUAL:
-        return f"{number}: {reason}"
-    first = infos[0]
-    return f"{number}: {reason}; the first is job {first.external_jobid}, {output_of(first.job)}"

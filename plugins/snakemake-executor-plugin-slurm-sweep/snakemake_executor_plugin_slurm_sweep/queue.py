@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -59,7 +60,6 @@ def sacct(names: str) -> list[str]:
 
 
 def answers() -> bool:
-    """Whether Slurm's controller answers a ping."""
     try:
         return run("scontrol", "ping", timeout_s=PING_TIMEOUT_S).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -71,15 +71,6 @@ def jobs_of(workdir: str, sleep: Callable[[float], None] = time.sleep) -> list[Q
 
     Raises WorkflowError if Slurm does not show its queue: unseen jobs would be submitted again.
     """
-    lines = (line.strip().split("|", 5) for line in _lines(sleep))
-    return [
-        QueuedJob(number, state, name, _epoch_s(start), comment)
-        for number, state, name, start, folder, comment in (w for w in lines if len(w) == 6)
-        if folder == workdir
-    ]
-
-
-def _lines(sleep: Callable[[float], None]) -> list[str]:
     options = ("--me", "--noheader", "--states=all", "--format=%i|%T|%j|%S|%Z|%k")
     why = ""
     for query in range(QUERIES):
@@ -91,7 +82,12 @@ def _lines(sleep: Callable[[float], None]) -> list[str]:
             why = str(error)
             continue
         if done.returncode == 0:
-            return done.stdout.splitlines()
+            lines = (line.strip().split("|", 5) for line in done.stdout.splitlines())
+            return [
+                QueuedJob(number, state, name, _epoch_s(start), comment)
+                for number, state, name, start, folder, comment in (w for w in lines if len(w) == 6)
+                if folder == workdir
+            ]
         why = done.stderr or f"exit status {done.returncode}"
     raise WorkflowError(
         f"Slurm does not show its queue, in which jobs of an earlier start may be: "
@@ -136,14 +132,10 @@ def _completing(jobs: Iterable[QueuedJob]) -> set[str]:
 
 def by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
     """The jobs that may be adopted, by comment: the last unfinished job, else the last one."""
-    ordered = sorted(jobs, key=lambda job: (not job.has_ended, _order(job.number)))
+    # by number, also of the array `17_[1-4]`
+    numbered = {job: int(re.split(r"\D", job.number)[0] or 0) for job in jobs}
+    ordered = sorted(numbered, key=lambda job: (not job.has_ended, numbered[job]))
     return {job.comment: job for job in ordered if not job.has_ended or job.state == COMPLETED}
-
-
-def _order(number: str) -> int:
-    """The number of a job, or of the array `17_[1-4]`."""
-    digits = number.partition("_")[0].partition("+")[0]
-    return int(digits) if digits.isdecimal() else 0
 
 
 def _epoch_s(text: str) -> float | None:

@@ -108,7 +108,6 @@ class LogHandler(LogHandlerBase):
             self._print([f"the logger plugin sweep failed ({said}); Snakemake's own lines follow"])
 
     def close(self) -> None:
-        """End the status line and its thread."""
         self._ended.set()
         self._live.stop()
         super().close()
@@ -185,7 +184,6 @@ class LogHandler(LogHandlerBase):
         return min(WIDTH, self._console.width) if self._console.is_terminal else WIDTH
 
     def _print_now(self, lines: Iterable[str]) -> None:
-        """Lines with the time of day."""
         for line in lines:
             self._print(
                 wrapped(f"{time.strftime('%H:%M:%S')} {line}", self._width),

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
-from tfscaling.launch import containers, launchers
+from tfscaling.launch import containers
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.config import Container, Measured
 from tfscaling.spec.geometry import Geometry
@@ -194,7 +195,8 @@ def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:
 def show_environment(setup: list[str]) -> list[str]:
     """A command that prints its process id, a variable, its arguments, after `setup`."""
     code = "import os, sys; print(os.getpid(), os.environ.get('A'), sys.argv[1:])"
-    return launchers.with_setup(setup, [sys.executable, "-c", code, "one two", "$A", "'"])
+    command = [sys.executable, "-c", code, "one two", "$A", "'"]
+    return replace(request(Geometry(1, 1, 0)), command=command, setup=setup).words
 
 
 def run(argv: list[str]) -> tuple[int, subprocess.Popen[str], str]:

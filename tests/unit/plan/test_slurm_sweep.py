@@ -127,7 +127,7 @@ def test_the_last_attempt_has_other_settings_than_planned(sweep: SlurmSweep, out
 
 def test_an_accepted_record_replaces_the_earlier_one(sweep: SlurmSweep, output: Path) -> None:
     output.touch()
-    attempts.keep_backup(output)
+    attempts.backup_of(output).touch()
     sweep.accept(output)
     assert not attempts.backup_of(output).exists()
 

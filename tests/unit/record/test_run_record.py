@@ -8,7 +8,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from builders import DIVERGENCE, a_record, manifest_of, record_of, valid_config
 from tfscaling.files.strict_json import NotFiniteError
@@ -22,7 +21,9 @@ WAITING = ("queue_time_s", "boot_time_s")
 
 def checked(content: dict[str, Any], where: str = "run.json") -> RunRecord:
     """The record with this content. Raises RecordError."""
-    return run_record.parse(json.dumps(content).encode(), where, msgspec.json.Decoder(RunRecord))
+    return run_record.parse(
+        json.dumps(content).encode(), where, RunRecord, run_record.SCHEMA_VERSION
+    )
 
 
 def test_records_from_before_the_boot_was_told_apart_are_valid() -> None:

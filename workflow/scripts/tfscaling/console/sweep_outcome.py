@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.console import text_lines
@@ -48,15 +47,11 @@ def _modified(path: Path) -> int:
         return 0
 
 
-@dataclass
 class SweepOutcome:
     """`study` is the folder of its results."""
 
-    study: Path
-    _files: NewFiles = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._files = NewFiles(self.study, "report.html", PLAN)
+    def __init__(self, study: Path) -> None:
+        self.study, self._files = study, NewFiles(study, "report.html", PLAN)
 
     def has_page(self) -> bool:
         """Whether this start wrote the study's page."""

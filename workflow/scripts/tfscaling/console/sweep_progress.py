@@ -114,22 +114,16 @@ class Job:
 
     @property
     def has_record(self) -> bool:
-        """Whether this job has written its record."""
         return self._files.has(self.record.name)
 
     @property
     def has_ended(self) -> bool:
-        """Whether this job has written its record or its failure."""
         return self.has_record or self._files.has(run_record.FAILURE)
 
     @property
     def cause(self) -> Cause | None:
         """Why this job has failed, if it has left that."""
-        try:
-            report = attempts.read_failure(self.record.parent) if self.spec else None
-        except run_record.RecordError:
-            return None
-        return report.cause if report and self.has_ended else None
+        return attempts.cause_of(self.record.parent) if self.spec and self.has_ended else None
 
 
 @dataclass
@@ -172,7 +166,6 @@ class SweepProgress:
         return f"study {self.study}: {at_most}{text_lines.count(len(due), 'run')} to do" * bool(due)
 
     def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
-        """Lines about an event of Snakemake's log."""
         if event == "job_info":
             self.jobs[fields["jobid"]] = self._job(fields, now_s)
             return []

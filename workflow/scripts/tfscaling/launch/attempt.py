@@ -19,19 +19,13 @@ from typing import NoReturn
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import job_id, restarts
 from tfscaling.files import atomic
-from tfscaling.launch import (
-    failures,
-    link,
-    slurm_job,
-    supervisor,
-    user_program,
-)
+from tfscaling.launch import failures, link, slurm_job, supervisor, user_program
 from tfscaling.launch.launchers import LAUNCHERS, Request
 from tfscaling.launch.signs import IncompleteError, Signs
 from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
-from tfscaling.record.run_record import DoesNotFit, RecordError, RunRecord
+from tfscaling.record.run_record import RecordError
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import RunSpec
 
@@ -121,7 +115,7 @@ class Attempt:
                 spec.jobs,
                 spec.cpus_per_task,
                 self.scratch,
-                gpus=geometry.gpus > 0 and settings.devices == "physical",
+                gpus=spec.on_gpus,
                 setup=settings.setup,
                 container=settings.container,
                 env={**own, **settings.env, link.VARIABLE: address},
@@ -132,7 +126,7 @@ class Attempt:
             try:
                 commands = LAUNCHERS[settings.launcher](request)
             except ClusterError as error:
-                return _not_started(error)
+                return Cause(kind="launch_failed", message=str(error))
             print("$", " ".join(commands[0].argv), flush=True)
             grace_s = supervisor.CHECKPOINT_GRACE_S if spec.recipe.writes_checkpoints else None
             cause = supervisor.Supervisor(
@@ -183,7 +177,7 @@ def run(folder: Path, spec: RunSpec, work: Callable[[Attempt], Cause | None]) ->
             cause = _cause(attempt, work)
             _ignore_signals()
         except _CancelledError as error:
-            cause = supervisor.cancelled(error.number)
+            cause = supervisor.cancelled(error.args[0])
         if cause is not None:
             attempt.fail(spec, cause)
     finally:
@@ -199,7 +193,7 @@ def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) ->
     for name in names:
         attempts.publish(attempt / name, path.with_name(name))
     attempts.publish(attempt / attempts.RECORD, path)
-    attempts.drop_backup(path)
+    attempts.backup_of(path).unlink(missing_ok=True)
     if names:  # else the record has no measurement: what is left shows why
         attempts.tidy(attempt)
 
@@ -222,9 +216,21 @@ def bring_back(
         record = run_record.outcome(attempt / attempts.RECORD)
     except RecordError:
         return None
-    if record is None or not (_is_of_this_job(record, environ) or _has_failed_since(attempt, path)):
+    if record is None:
         return None
-    if _is_stale(spec, record, dataset_file):
+    # by the job's own environment: the controller may be away, as after the fault that ended it
+    made_by, job = record.environment.slurm_job, job_id(environ)
+    is_of_this_job = made_by and made_by.id == job and restarts(environ) > made_by.restarts
+    # after it had finished the run, which nobody has requested again
+    has_failed = (attempt / run_record.FAILURE).exists() and not attempts.backup_of(path).exists()
+    if not (is_of_this_job or has_failed):
+        return None
+    data = [record.environment.dataset]
+    if (
+        run_states.other_parameters(spec, record)
+        or run_states.other_code(spec, record)
+        or (dataset_file is not None and any(run_states.other_data(data, dataset_file.parent)))
+    ):
         return None
     attempts.reopen(attempt)
     # an attempt that was tidied has its files in the run's folder already
@@ -232,29 +238,6 @@ def bring_back(
     for folder in (attempt, path.parent):
         (folder / run_record.FAILURE).unlink(missing_ok=True)
     return begun[-1]
-
-
-def _is_of_this_job(record: RunRecord | DoesNotFit, environ: Mapping[str, str]) -> bool:
-    """Whether an earlier start of the Slurm job that we are in has made the record.
-
-    By the job's own environment: the controller may be away, as after the fault that ended it.
-    """
-    made_by = record.environment.slurm_job
-    if made_by is None or made_by.id != job_id(environ):
-        return False
-    return restarts(environ) > made_by.restarts
-
-
-def _has_failed_since(attempt: Path, path: Path) -> bool:
-    """Whether the job failed after it had finished the run, and the run is not requested again."""
-    return (attempt / run_record.FAILURE).exists() and not attempts.backup_of(path).exists()
-
-
-def _is_stale(spec: RunSpec, record: RunRecord | DoesNotFit, dataset_file: Path | None) -> bool:
-    if run_states.other_parameters(spec, record) or run_states.other_code(spec, record):
-        return True
-    data = [record.environment.dataset]
-    return dataset_file is not None and any(run_states.other_data(data, dataset_file.parent))
 
 
 def _tell_of_restart(attempt: Attempt, spec: RunSpec) -> None:
@@ -286,21 +269,17 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
     try:
         return work(attempt)
     except PreparedDataError as error:
-        return _not_started(error)
+        return Cause(kind="launch_failed", message=str(error))
     except attempts.SupersededError as error:
         return Cause(kind="cancelled", message=str(error))
     except IncompleteError as error:
-        return failures.incomplete(attempt.scratch, str(error), error.ranks[0])
+        return failures.of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
     except Exception as error:
         return failures.of_exception(error)
 
 
 class _CancelledError(BaseException):
     """A signal asked the launcher to end: no fault of the work, so no Exception."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 def _cancel(number: int, _: object) -> NoReturn:
@@ -312,7 +291,3 @@ def _ignore_signals() -> None:
     """A further signal must not keep the cause from being written."""
     for number in supervisor.SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _not_started(error: Exception) -> Cause:
-    return Cause(kind="launch_failed", message=str(error))

@@ -65,9 +65,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     first_attempt: int
 
 
-_STATE, _IDENTITY = msgspec.json.Decoder(State), msgspec.json.Decoder(Identity)
-
-
 def checkpoint_name(steps: int) -> str:
     """The folder of a checkpoint after this many steps of the training."""
     return f"steps={steps}"
@@ -91,14 +88,16 @@ def of_program(beginning: Beginning) -> Path:
 def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Beginning:
     """Where an attempt begins: at the newest complete checkpoint of this training, or at its start.
 
-    `of` are the checksums of user code and data; checkpoints of another training are
-    deleted. A user's program finds what it wrote before. The attempt's folder gets the note.
+    `of` are the checksums of user code and data; checkpoints of another training are deleted. A
+    user's program finds what it wrote before. The attempt's folder gets the note.
     """
     folder = run / attempts.CHECKPOINTS
     sha256 = hashlib.sha256(
         msgspec.json.encode([spec.parameters_hash, dict(of)], order="deterministic")
     ).hexdigest()
-    identity = _identity(folder)
+    identity = None
+    with contextlib.suppress(run_record.RecordError):
+        identity = run_record.decoded(folder / IDENTITY, Identity)
     if identity is None or identity.sha256 != sha256:
         attempts.remove_checkpoints(run)
         folder.mkdir()
@@ -137,7 +136,7 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 def read_state(checkpoint: Path) -> State | None:
     """The state of a checkpoint, None if there is none. Raises RecordError."""
-    return run_record.decoded(checkpoint / STATE, _STATE, 0)
+    return run_record.decoded(checkpoint / STATE, State)
 
 
 def read_whole(checkpoint: Path, ranks: int) -> State | None:
@@ -168,10 +167,3 @@ def publish(temporary: Path, state: State) -> Path:
     for _, old in checkpoints(path.parent)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return path
-
-
-def _identity(folder: Path) -> Identity | None:
-    try:
-        return run_record.decoded(folder / IDENTITY, _IDENTITY, 0)
-    except run_record.RecordError:
-        return None

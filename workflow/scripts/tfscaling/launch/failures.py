@@ -98,21 +98,25 @@ def find_cause(
         silent = silent | _called_silent(seen, failed[complaint]["message"])
     # a stopped rank may continue when it is to be ended, and then complain last
     stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
-    about_a_peer = complaint is not None and _is_about_a_peer(failed[complaint])
+    about_a_peer = complaint is not None and (
+        failed[complaint]["error"] in _ABOUT_A_PEER
+        # the other ranks of a collective raise the error of the first, in these words
+        or "Collective ops is aborted" in failed[complaint]["message"]
+    )
     if complaint is not None and not about_a_peer:
         stopped = []
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
         text += _words(failed[complaint])
-        return _details(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
+        return of_rank(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
     if died:
-        return _details(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
+        return of_rank(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
     if complaint is not None:
         kind: Kind = "program_failed" if failed[complaint].get("of_program") else "rank_failed"
         if failed[complaint]["error"] == InterruptedTrainingError.__name__:
             kind = "cancelled"  # somebody has ended one rank, and it has told the others
         text = _words(failed[complaint])
-        cause = _details(folder, kind, complaint, text, exits.get(complaint))
+        cause = of_rank(folder, kind, complaint, text, exits.get(complaint))
         # the line of user code, if it raised the exception
         place = failed[complaint].get("place") if not about_a_peer else None
         line = None if place is None else msgspec.convert(place, UserLine)
@@ -120,11 +124,6 @@ def find_cause(
     lines = rank_files.last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a message"
     return Cause(kind="launch_failed", message=text, last_lines=lines)
-
-
-def _is_about_a_peer(failed: Event) -> bool:
-    # the other ranks of a collective raise the error of the first, in these words
-    return failed["error"] in _ABOUT_A_PEER or "Collective ops is aborted" in failed["message"]
 
 
 def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
@@ -154,16 +153,16 @@ def stalled(
     """
     seen = events.of_ranks(folder)
     if silent is not None:
-        return _details(folder, "stalled", silent, message)
+        return of_rank(folder, "stalled", silent, message)
     if not seen:
         lines = rank_files.last_lines(folder / "srun.log")
         return Cause(kind="stalled", message=message, last_lines=lines)
     if ranks is not None and (missing := _missing(seen, ranks)):
         rank, text = missing
-        return _details(folder, "stalled", rank, f"{message}; {text}")
+        return of_rank(folder, "stalled", rank, f"{message}; {text}")
     unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
-    return _details(folder, "stalled", rank, message)
+    return of_rank(folder, "stalled", rank, message)
 
 
 def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
@@ -222,13 +221,8 @@ def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
     """The cause with the first rank that ran on its host, if it names one."""
     for rank, lines in events.of_ranks(folder).items():
         if cause.host is not None and lines[0].get("host") == cause.host:
-            return _details(folder, cause.kind, rank, cause.message)
+            return of_rank(folder, cause.kind, rank, cause.message)
     return cause
-
-
-def incomplete(folder: Path, message: str, rank: int) -> Cause:
-    """The cause when ranks ended well, but files of them are missing."""
-    return _details(folder, "incomplete", rank, message)
 
 
 def of_exception(error: Exception) -> Cause:
@@ -239,13 +233,14 @@ def of_exception(error: Exception) -> Cause:
     return Cause(kind="launcher_failed", message=message, last_lines=tuple(lines[-30:]))
 
 
-def _details(
+def of_rank(
     folder: Path,
     kind: Kind,
     rank: int,
     message: str | None,
     exit_code: int | None = None,
 ) -> Cause:
+    """The cause with what the rank left; without a message its exit code in words."""
     lines = events.of_ranks(folder).get(rank, [{}])
     log = rank_files.rank_log(folder, rank)
     return Cause(
@@ -312,7 +307,8 @@ def memory(
     if is_local:
         peaks["rank_memory_gb"] = max(peaks["rank_memory_gb"] or 0.0, resource_use.memory_gb())
     if _NO_DEVICE_MEMORY.search(cause.message):
-        limit_gb = resource_use.gpu_memory_limit_gb(os.environ)
+        gpus, _ = resource_use.gpus_of_rank(os.environ)
+        limit_gb = min((gpu.memory_gb for gpu in gpus), default=None)
     else:
         limit_gb = slurm_job.memory_gb(job) or provenance.memory_limit_gb()
     return {**peaks, "memory_limit_gb": limit_gb}

@@ -1,11 +1,9 @@
 """Ranks as forks of one process, which has loaded what all of them need.
 
-To load TensorFlow takes seconds of a core: many ranks on few cores would spend most of their start
-on it. It can be forked until it starts threads, with its first operation; so the process only
-loads. Ranks that use GPUs are not forked: a loaded driver cannot be.
-
-`multiprocessing`'s forkserver is not used: its `start` blocks while it loads, its ranks outlive a
-launcher that is killed, and the time to load would not count for each rank.
+To load TensorFlow takes seconds of a core, most of the start of many ranks on few cores. It can be
+forked until its first operation starts threads; so the process only loads. Ranks that use GPUs are
+not forked: a loaded driver cannot be. `multiprocessing`'s forkserver is not used: its `start`
+blocks while it loads, and its ranks outlive a launcher that is killed.
 
 The process and its ranks are one process group, which gets the launcher's signals. Two files in the
 attempt's folder connect them with the launcher: the ranks to fork, and their exit codes.

@@ -29,7 +29,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -173,8 +172,7 @@ def _io_bytes(pid: int | str = "self") -> int:
         return 0
 
 
-@dataclass(frozen=True)
-class Stall:
+class Stall(NamedTuple):
     """Ranks that hang: a message, and the rank that is the cause if that is known."""
 
     message: str
@@ -234,11 +232,24 @@ class Watch:
                 if self._watched_s - at_s > 1.5 * self._beats[rank].interval_s:
                     self._missed_s[rank] = self._watched_s
         for rank, beat in beats.items():
-            self._hear(rank, beat)
+            if beat == self._beats.get(rank):
+                continue
+            self._beats[rank], self._beat_s[rank] = beat, self._watched_s
+            counted = self._counted.setdefault(rank, beat)
+            if (
+                beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self._idle_s
+                or beat.io_bytes - counted.io_bytes >= IO_BYTES_PER_S_MIN * self._idle_s
+            ):
+                self._counted[rank], self._worked_s = beat, self._watched_s
 
     def stall(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
         """The stall, or None; `doing` returns what the ranks do that have started."""
-        return self._silent(doing) or self._idle(doing) or self._busy()
+        if found := self._silent(doing) or self._idle(doing):
+            return found
+        limit_s = BUSY_FACTOR * self.timeout_s
+        if not self._is_past(self._moved_s, limit_s):
+            return None
+        return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
     def lately_silent(self, doing: Mapping[int, Doing]) -> set[int]:
         """Ranks that had missed heartbeats when an event of another came, in the last minute.
@@ -249,17 +260,6 @@ class Watch:
         """
         lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
         return {rank for rank in lately if doing.get(rank) in _BEATS}
-
-    def _hear(self, rank: int, beat: Beat) -> None:
-        if beat == self._beats.get(rank):
-            return
-        self._beats[rank], self._beat_s[rank] = beat, self._watched_s
-        counted = self._counted.setdefault(rank, beat)
-        if (
-            beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self._idle_s
-            or beat.io_bytes - counted.io_bytes >= IO_BYTES_PER_S_MIN * self._idle_s
-        ):
-            self._counted[rank], self._worked_s = beat, self._watched_s
 
     def _silent(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
         since_s = {
@@ -294,12 +294,6 @@ class Watch:
         ]
         rank = min(silent, key=self._beat_s.__getitem__, default=None)
         return Stall(f"no rank made progress for {limit_s:g} s", rank)
-
-    def _busy(self) -> Stall | None:
-        limit_s = BUSY_FACTOR * self.timeout_s
-        if self._watched_s - self._moved_s <= limit_s:
-            return None
-        return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
     def _is_past(self, at_s: float, limit_s: float) -> bool:
         return self._watched_s - at_s > limit_s

@@ -52,7 +52,10 @@ class Request:
     @property
     def words(self) -> list[str]:
         """What starts a rank: the command in its container, after the lines of `setup`."""
-        return with_setup(self.setup, containers.inside(self.container, self.command, self.gpus))
+        words = containers.inside(self.container, self.command, self.gpus)
+        # the shell is replaced, so signals reach the command
+        shell = ["bash", "-ec", "\n".join([*self.setup, 'exec "$@"']), "setup"]
+        return [*shell, *words] if self.setup else words
 
 
 @dataclass(frozen=True)
@@ -140,13 +143,6 @@ def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
             "expected fewer nodes or GPUs per node, or `devices: logical` in the platform"
         )
     return {("worker", n): given[n * each : (n + 1) * each] for n in range(workers)}
-
-
-def with_setup(setup: Sequence[str], command: Sequence[str]) -> list[str]:
-    """`command` after the shell lines of `setup`; the shell is replaced, so signals reach it."""
-    if not setup:
-        return list(command)
-    return ["bash", "-ec", "\n".join([*setup, 'exec "$@"']), "setup", *command]
 
 
 #: Every launcher, by name.

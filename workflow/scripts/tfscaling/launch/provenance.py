@@ -80,28 +80,26 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
         gpus = listed_gpus(os.environ) or ()
     except NvidiaSmiError:
         gpus = ()
+    cpu, memory_kb = proc / "cpuinfo", _found(proc / "meminfo", r"^MemTotal:\s*(\d+) kB$")
+    # of a custom training those that are installed
+    own = re.findall(r"^[A-Za-z0-9][\w.-]*", _text(_OWN_PACKAGES) or "", re.MULTILINE)
+    versions = {name: _version(name) for name in (*PACKAGES, *own)}
     return HostFacts(
         machine=_text(proc / "sys/kernel/random/boot_id"),
-        cpu_model=_cpu(proc, "model name") or platform.processor() or None,
-        cpu_mhz=_number(_cpu(proc, "cpu MHz")),
+        cpu_model=_found(cpu, r"^model name\s*:\s*(.+)$") or platform.processor() or None,
+        cpu_mhz=_number(_found(cpu, r"^cpu MHz\s*:\s*(.+)$")),
         cpus_online=os.cpu_count(),
         sockets=len(_sockets(sys, "[0-9]*")) or None,
-        memory_gb=_memory_gb(proc),
+        memory_gb=round(int(memory_kb) * 1024 / 1e9, 1) if memory_kb else None,
         network_mbit_per_s=_network(sys),
         gpus=tuple(gpu.name for gpu in gpus),
         gpu_uuids=tuple(gpu.uuid for gpu in gpus),
         gpu_driver=gpus[0].driver_version if gpus else None,
         kernel=platform.release(),
         python=platform.python_version(),
-        packages={name: _version(name) for name in (*PACKAGES, *_own_packages())},
+        packages={name: v for name, v in versions.items() if v or name in PACKAGES},
         modules=tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))),
     )
-
-
-def _own_packages() -> list[str]:
-    """The names in own/requirements.txt of the folder where snakemake runs."""
-    names = re.findall(r"^[A-Za-z0-9][\w.-]*", _text(_OWN_PACKAGES) or "", re.MULTILINE)
-    return [name for name in names if _version(name) is not None]
 
 
 class Placement(NamedTuple):
@@ -117,12 +115,10 @@ class Placement(NamedTuple):
 def placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
     """CPUs of this process, their NUMA nodes and sockets, and the node's place in the network."""
     cpus = os.sched_getaffinity(0)
-    status = _text(proc / "self/status") or ""
-    listed = re.search(r"^Cpus_allowed_list:\s*(\S+)$", status, re.MULTILINE)
     numa = {path.name for cpu in cpus for path in (sys / _CPUS).glob(f"cpu{cpu}/node[0-9]*")}
     return Placement(
         cpus=len(cpus),
-        cpu_list=listed[1] if listed else None,
+        cpu_list=_found(proc / "self/status", r"^Cpus_allowed_list:\s*(\S+)$"),
         numa_nodes=tuple(sorted(int(name.removeprefix("node")) for name in numa)),
         sockets=tuple(sorted({socket for cpu in cpus for socket in _sockets(sys, str(cpu))})),
         topology=os.environ.get("SLURM_TOPOLOGY_ADDR"),
@@ -149,14 +145,10 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _cpu(proc: Path, field: str) -> str | None:
-    found = re.search(rf"^{field}\s*:\s*(.+)$", _text(proc / "cpuinfo") or "", re.MULTILINE)
+def _found(file: Path, pattern: str) -> str | None:
+    """The group of the pattern in the first line of a file that matches it."""
+    found = re.search(pattern, _text(file) or "", re.MULTILINE)
     return found[1].strip() if found else None
-
-
-def _memory_gb(proc: Path) -> float | None:
-    found = re.search(r"^MemTotal:\s*(\d+) kB$", _text(proc / "meminfo") or "", re.MULTILINE)
-    return round(int(found[1]) * 1024 / 1e9, 1) if found else None
 
 
 def _network(sys: Path) -> dict[str, float | None]:
@@ -204,8 +196,7 @@ def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
 
 def oom_kills(counter: Path) -> int:
     """The number in such a file; 0 if it cannot be read."""
-    found = re.search(r"^oom_kill (\d+)$", _text(counter) or "", re.MULTILINE)
-    return int(found[1]) if found else 0
+    return int(_found(counter, r"^oom_kill (\d+)$") or 0)
 
 
 def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:

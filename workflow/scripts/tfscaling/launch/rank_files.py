@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from tfscaling.record import run_record
 from tfscaling.record.rank_report import RankReport
 
@@ -41,14 +39,14 @@ def observed_path(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.observed.jsonl"
 
 
-_REPORT: msgspec.json.Decoder[RankReport] = msgspec.json.Decoder(RankReport)
+_REPORT: type[RankReport] = RankReport  # type: ignore[assignment]  # a union is no class
 
 
 def reports(folder: Path) -> list[RankReport]:
     """The reports of all ranks, in their order. Raises RecordError if one is broken."""
     path = folder / REPORTS
     lines = path.read_bytes().splitlines() if path.exists() else []
-    found = [run_record.parse(line, path, _REPORT, 0) for line in lines]
-    alone = (run_record.decoded(path, _REPORT, 0) for path in folder.glob("rank-*.json"))
+    found = [run_record.parse(line, path, _REPORT) for line in lines]
+    alone = (run_record.decoded(path, _REPORT) for path in folder.glob("rank-*.json"))
     by_rank = {report.rank: report for report in (*found, *alone) if report is not None}
     return [by_rank[rank] for rank in sorted(by_rank)]

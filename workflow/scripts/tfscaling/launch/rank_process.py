@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -33,7 +32,6 @@ from tfscaling.launch import (
     resource_use,
 )
 from tfscaling.launch.heartbeat import Usage
-from tfscaling.launch.link import Link
 from tfscaling.record import clock, crashes
 from tfscaling.record import events as rank_events
 from tfscaling.record.events import EventLog
@@ -141,7 +139,7 @@ def process(
     called when the launcher takes it for hung.
     """
     launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
-    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=on_gpus(spec))
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.on_gpus)
     given = gpus_given(os.environ)
     os.environ.update(cluster.environment())
     own = link.connect(launcher, cluster.rank)
@@ -149,7 +147,7 @@ def process(
     path = rank_files.events_path(folder, cluster.rank)
     events = EventLog(path, cluster.rank, None if own is None else own.post)
     context = RankContext(cluster, folder, events, clock.at(started_s), given, launcher)
-    off = {} if offset is None else dataclasses.asdict(offset)
+    off = {} if offset is None else offset._asdict()
     details = {"host": context.host, "pid": os.getpid(), "job": cluster.job}
     counter = provenance.oom_counter()
     details |= {"oom_counter": str(counter), "oom_kills": provenance.oom_kills(counter)}
@@ -162,13 +160,13 @@ def process(
     tasks = cluster.jobs[cluster.job]
     place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
     print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
-    meter = resource_use.Meter(os.environ, on_gpus(spec))
+    meter = resource_use.Meter(os.environ, spec.on_gpus)
     try:
         report = work(context)
         use = meter.end()
         last = None if own is None else link.connect(launcher, cluster.rank)
         if offset is not None and last is not None:
-            off = dataclasses.asdict(offset.over(last.offset()))
+            off = offset.over(last.offset())._asdict()
         report = msgspec.structs.replace(report, clock=RankClock(**off), use=use)
     except WorkFailedError as error:
         _add_failure(events, meter, error.name, str(error), of_program=True)
@@ -183,22 +181,18 @@ def process(
             place = msgspec.to_builtins(blamed.place)
             _add_failure(events, meter, blamed.name, words, place=place)
         raise
-    _hand_in(report, last, rank_files.report_path(folder, cluster.rank))
+    content, is_sent = strict_json.encode(report), False
+    if last is not None:
+        with contextlib.closing(last), contextlib.suppress(OSError):
+            last.report(content)
+            is_sent = True
+    if not is_sent:
+        write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add("end")
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
     os._exit(0)
-
-
-def _hand_in(report: Rank, own: Link | None, path: Path) -> None:
-    """Give the report to the launcher, or else write it to a file."""
-    content = strict_json.encode(report)
-    if own is not None:
-        with contextlib.closing(own), contextlib.suppress(OSError):
-            own.report(content)
-            return
-    write_json(path, report)
 
 
 def _add_failure(
@@ -215,11 +209,6 @@ def _end_alone(events: EventLog) -> None:
     """End this process, whatever it does: a rank without a launcher would only take cores."""
     events.add("failed", error="LauncherEnded", message="the launcher ended before this rank")
     os._exit(1)
-
-
-def on_gpus(spec: RunSpec) -> bool:
-    """Whether ranks compute on GPUs, and not on parts of the CPU."""
-    return spec.point.gpus_per_node > 0 and spec.measured.devices == "physical"
 
 
 def let_others_tell(spec: RunSpec) -> None:

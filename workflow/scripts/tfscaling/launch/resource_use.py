@@ -36,7 +36,11 @@ class Processors:
     """
 
     def __init__(self, environ: Mapping[str, str], powercap: Path = _POWERCAP) -> None:
-        self.unknown = _shared_node(environ)
+        self.unknown = ""
+        given, online = environ.get("SLURM_CPUS_ON_NODE", ""), os.cpu_count() or 0
+        if given.isdecimal() and int(given) < online:
+            shared = f"the job has {given} of the node's {online} CPUs"
+            self.unknown = f"{shared} (platform key `exclusive`)"
         self._total_uj = 0
         self._last_uj: dict[Path, int] = {}
         self._wraps_at_uj: dict[Path, int] = {}
@@ -64,14 +68,6 @@ class Processors:
     def energy_j(self) -> float | None:
         """Joules since the start; None if unknown."""
         return None if self.unknown else self._total_uj / 1e6
-
-
-def _shared_node(environ: Mapping[str, str], cpus: int | None = None) -> str:
-    """Why the node's energy is not the job's: Slurm gave the job a part of its CPUs; or empty."""
-    given, online = environ.get("SLURM_CPUS_ON_NODE", ""), cpus or os.cpu_count() or 0
-    if given.isdecimal() and int(given) < online:
-        return f"the job has {given} of the node's {online} CPUs (platform key `exclusive`)"
-    return ""
 
 
 class Gpu:
@@ -187,11 +183,6 @@ class Meter:
             sampling_cpu_s=self._sampling_cpu_s,
             unknown=tuple(filter(None, unknown)),
         )
-
-
-def gpu_memory_limit_gb(environ: Mapping[str, str], nvml: Any = None) -> float | None:
-    """The memory of the smallest GPU that this process sees; None if the driver tells none."""
-    return min((gpu.memory_gb for gpu in gpus_of_rank(environ, nvml)[0]), default=None)
 
 
 def memory_gb() -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import os
 import resource
 import secrets
 import socket
@@ -42,10 +41,6 @@ class IncompleteError(RuntimeError):
     def __init__(self, message: str, ranks: list[int]) -> None:
         super().__init__(message)
         self.ranks = ranks
-
-
-class _RefusedError(Exception):
-    """A connection is closed without any effect; the message says why."""
 
 
 class Signs:
@@ -158,14 +153,11 @@ class Signs:
             self._loop.call_soon_threadsafe(writer.write, link.YES)
 
     def _save(self, path: Path, unsaved: bytearray) -> None:
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
+        with path.open("ab", buffering=0) as file:
             while content := bytes(unsaved):
-                written = os.write(file, content)
+                written = file.write(content)
                 with self._lock:
                     del unsaved[:written]
-        finally:
-            os.close(file)
 
     def _take(self, rank: int, event: Event, interval_s: float = INTERVAL_S) -> None:
         if event["event"] == BEAT:
@@ -193,10 +185,10 @@ class Signs:
             while True:
                 kind, size = link.HEAD.unpack(await reader.readexactly(link.HEAD.size))
                 if size > _MESSAGE_BYTES_MAX:
-                    raise _RefusedError(f"a message of {size} bytes")
+                    raise ValueError(f"a message of {size} bytes")
                 content = await reader.readexactly(size)
                 writer.write(await self._answer(rank, kind, content, writer))
-        except (_RefusedError, ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             self._refuse(writer, str(error))
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError, TimeoutError):
             if writer in self._strangers:
@@ -213,9 +205,9 @@ class Signs:
         writer.write(challenge)
         magic, rank, shown = link.HELLO.unpack(await reader.readexactly(link.HELLO.size))
         if magic != link.MAGIC:
-            raise _RefusedError("it is no rank")
+            raise ValueError("it is no rank")
         if not hmac.compare_digest(shown, link.proof(self._secret, challenge, rank)):
-            raise _RefusedError("wrong secret")
+            raise ValueError("wrong secret")
         del self._strangers[writer]
         return int(rank)
 
@@ -224,7 +216,7 @@ class Signs:
     ) -> bytes:
         if kind == link.EVENT:
             if (event := events.parsed(content)) is None or event.get("rank") != rank:
-                raise _RefusedError(f"rank {rank} sent no event")
+                raise ValueError(f"rank {rank} sent no event")
             self._ranks.add(writer)
             self._take(rank, event)
             if event["event"] != BEAT:
@@ -240,7 +232,7 @@ class Signs:
             while (last := self.events.get(0, [{}])[-1].get("event")) not in ("end", "failed"):
                 await asyncio.sleep(_POLL_S)
             return link.YES if last == "end" else link.NO
-        raise _RefusedError(f"rank {rank} sent an unknown message")
+        raise ValueError(f"rank {rank} sent an unknown message")
 
     def _keep(self, name: str, content: bytes) -> None:
         with self._lock:

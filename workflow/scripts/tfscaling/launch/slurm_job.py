@@ -90,8 +90,7 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
 
 def memory_gb(job: SlurmJob | None) -> float | None:
     """The memory that Slurm gave a job on each node, by its `tres`; None if that is not known."""
-    found = re.search(r"\bmem=([\d.]+)([KMGT])", job.tres or "") if job else None
-    if found is None or job is None:
+    if job is None or (found := re.search(r"\bmem=([\d.]+)([KMGT])", job.tres or "")) is None:
         return None
     return float(found[1]) * 1024 ** "_KMGT".index(found[2]) / int(job.nodes_allocated or 1) / 1e9
 
@@ -153,7 +152,7 @@ def start_again(environ: Mapping[str, str]) -> None:
     fields = {} if part_of_allocation(environ) else _own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
         return
-    if _answer("scontrol", "requeue", fields["JobId"], is_silent=True) is not None:
+    if _answer("scontrol", "requeue", fields["JobId"]) is not None:
         time.sleep(_REQUEUED_S)
 
 
@@ -185,11 +184,10 @@ def parse(text: str) -> SlurmJob:
     in_utc = {name: f"{text}+00:00" for name, text in times.items()}
     job = msgspec.convert({**facts, **in_utc}, SlurmJob)
     waited_s = _seconds(facts.get("submit"), facts.get("start"))
-    if waited_s is None:
+    if waited_s is None or waited_s < 0:
         reason = "Slurm does not tell when the job was submitted or started"
-        return replace(job, queue_time_reason=reason)
-    if waited_s < 0:
-        reason = f"Slurm's start is {-waited_s:g} s before the submission"
+        if waited_s is not None:
+            reason = f"Slurm's start is {-waited_s:g} s before the submission"
         return replace(job, queue_time_reason=reason)
     boot_s = _seconds(fields.get("LastSchedEval"), fields.get("StartTime"))
     if boot_s is None:
@@ -210,18 +208,14 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _config() -> dict[str, str] | None:
-    shown = _answer("scontrol", "show", "config")
-    if shown is None:
+    if not (shown := _answer("scontrol", "show", "config")):
         return None
     pairs = (line.split("=", 1) for line in shown.splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def _answer(*command: str, is_silent: bool = False) -> str | None:
-    """What one of Slurm's programs prints; None if it is missing, fails, or prints nothing.
-
-    `is_silent`: it prints nothing where it succeeds.
-    """
+def _answer(*command: str) -> str | None:
+    """What one of Slurm's programs prints; None if it is missing or fails."""
     environ = {**os.environ, **_IN_UTC}
     try:
         done = subprocess.run(
@@ -229,7 +223,7 @@ def _answer(*command: str, is_silent: bool = False) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or ("" if is_silent else None)
+    return done.stdout.strip()
 
 
 def _seconds(begin: str | None, end: str | None) -> float | None:
@@ -251,15 +245,13 @@ def words(log: Path | None) -> tuple[str, ...]:
     """
     if log is None:
         return ()
-    of_ranks = (line for path in sorted(log.parent.glob("rank-*.log")) for line in _end(path))
-    return (*last_lines(log, 500), *(line for line in of_ranks if line.startswith(_OF_STEP)))
-
-
-def _end(log: Path) -> list[str]:
-    """The last lines of a log that may be long."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _END_BYTES))
-        return file.read().decode(errors="replace").splitlines()
+    found = [*last_lines(log, 500)]
+    for path in sorted(log.parent.glob("rank-*.log")):  # which may be long
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _END_BYTES))
+            end = file.read().decode(errors="replace")
+        found += [line for line in end.splitlines() if line.startswith(_OF_STEP)]
+    return tuple(found)
 
 
 def ended_by(log: Path | None) -> Cause | None:

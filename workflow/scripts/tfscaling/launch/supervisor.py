@@ -14,13 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tfscaling.launch import (
-    failures,
-    forked_ranks,
-    heartbeat,
-    launchers,
-    slurm_job,
-)
+from tfscaling.launch import failures, forked_ranks, heartbeat, launchers, slurm_job
 from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.signs import Signs
@@ -47,9 +41,8 @@ _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 class Supervisor:
     """Runs the commands of one launch until all ended, one failed, or nothing moves.
 
-    `signs` has the ranks' events and heartbeats, `ranks` is their number, `stall_timeout_s` the
-    limit for `heartbeat.Watch`; `grace_s` is how long ranks may take to end when a signal ends the
-    launch.
+    `ranks` is the number of ranks, `stall_timeout_s` the limit for `heartbeat.Watch`; `grace_s` is
+    how long ranks may take to end when a signal ends the launch.
     """
 
     def __init__(
@@ -77,7 +70,11 @@ class Supervisor:
         previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
         previous[WARNING] = signal.signal(WARNING, self._pass_on)
         try:
-            self._start()
+            if self.commands[0].is_fork:
+                self._processes.append(forked_ranks.start(self.commands, self.folder))
+            else:
+                for command in self.commands:
+                    self._processes.append(launchers.start(command))
             cause = self._watch()
         except OSError as error:
             cause = Cause(kind="launch_failed", message=str(error))
@@ -85,7 +82,12 @@ class Supervisor:
             self._end_all()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        if self._signal is not None and _may_be_of_a_signal(cause):  # the ranks get it, too
+        # the ranks get the signal, too
+        if self._signal is not None and (
+            cause is None
+            or cause.kind in ("rank_died", "cancelled")
+            or cause.error == "killed by SIGTERM"
+        ):
             return slurm_job.ended_by(self._srun_log) or cancelled(self._signal)
         if cause is None:
             return None
@@ -94,13 +96,6 @@ class Supervisor:
             said = "Slurm ended the job: preemption"
             return Cause(kind="preempted", message=said, last_lines=cause.last_lines)
         return failures.of_a_lost_node(cause, self._srun_log)
-
-    def _start(self) -> None:
-        if self.commands[0].is_fork:
-            self._processes.append(forked_ranks.start(self.commands, self.folder))
-            return
-        for command in self.commands:
-            self._processes.append(launchers.start(command))
 
     def _exits(self) -> dict[int, int | None]:
         """Rank → exit code, None while it runs, of the ranks that this process has started."""
@@ -228,11 +223,6 @@ class Supervisor:
         words = slurm_job.words(self._srun_log)
         own = [] if cause.rank is None else self.signs.events.get(cause.rank, [])
         return failures.without_memory(cause, own, words)
-
-
-def _may_be_of_a_signal(cause: Cause | None) -> bool:
-    of_ranks = ("rank_died", "cancelled")
-    return cause is None or cause.kind in of_ranks or cause.error == "killed by SIGTERM"
 
 
 def cancelled(number: int) -> Cause:

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -26,18 +25,12 @@ from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
 from tfscaling.launch import checkpoint_folder, failures, heartbeat, rank_files
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import ending_with_parent
-from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell, on_gpus
+from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell
 from tfscaling.record import attempts, crashes, prepared_data
 from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, WORKING, EventLog
 from tfscaling.record.observers import OBSERVERS, ObservationError
-from tfscaling.record.rank_report import (
-    PROGRAM_PACKAGES,
-    HostFacts,
-    Observed,
-    ProgramReport,
-    Rank,
-)
-from tfscaling.spec import recipes
+from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
+from tfscaling.spec import recipes, user_code
 from tfscaling.spec.run_spec import RunSpec
 
 #: The file to which the program writes its events, if the recipe observes them.
@@ -75,7 +68,9 @@ class UserProgram:
         self._spec = spec
         self._dataset: Path | None = None
         if dataset_file is not None and spec.dataset is not None:
-            self._dataset = prepared_data.given_to_program(spec.dataset, dataset_file)
+            if user_code.is_pipeline(spec.dataset):
+                dataset_file = prepared_data.files_folder(dataset_file)
+            self._dataset = dataset_file.absolute()
         self._child: subprocess.Popen[bytes] | None = None
         self._output_bytes = 0
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
@@ -98,11 +93,16 @@ class UserProgram:
         if any(str(own) in word for word in words):
             own.mkdir(exist_ok=True)
         os.environ.update(environment(context, self._spec))
-        self._report = _report_path(context.folder, rank, self._spec)
+        if _source(self._spec) == "events":
+            self._report = rank_files.observed_path(context.folder, rank)
+        elif _source(self._spec) == "output":
+            self._report = context.folder / f"rank-{rank}.output"
         print("$", subprocess.list2cmdline(words), flush=True)
         passes_on = bool(os.environ.pop(PASSES_ON, ""))
+        # otherwise the program gets the signal as well, and its end is this process's end
+        handler = self._pass_on if passes_on else lambda *_: None
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
-            signal.signal(number, self._pass_on if passes_on else _left_to_the_program)
+            signal.signal(number, handler)
         started_s = events.add(PROGRAM_STARTED)
         child = self._child = _start(words, context.host, own_group=passes_on)
         done = threading.Event()
@@ -135,7 +135,11 @@ class UserProgram:
     def _place(self, context: RankContext) -> Rank:
         """What the rank got, with the versions of the program's environment if it names one."""
         place = context.place()
-        names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
+        names: tuple[str, ...] = ()
+        # the driver's names of the GPUs that this process may use, where they are numbers
+        here, on_host = gpus_here(os.environ) or (), place.host_facts.gpus
+        if self._spec.on_gpus and all(e.isdecimal() and int(e) < len(on_host) for e in here):
+            names = tuple(on_host[int(entry)] for entry in here)
         facts, environment = place.host_facts, self._spec.recipe.environment
         if environment is not None:
             facts = _with_versions(facts, environment)
@@ -163,7 +167,9 @@ class UserProgram:
         """
         seen: object = None
         while not done.wait(_SIGNS_INTERVAL_S):
-            used, report = self.usage(), self._report_bytes()
+            used, report = self.usage(), 0
+            with contextlib.suppress(OSError):  # nothing is written yet
+                report = self._report.stat().st_size if self._report else 0
             silent = self._spec.recipe.observe == "nothing"
             working = used.cpu_s // (heartbeat.CPU_SHARE_MIN * _SIGNS_INTERVAL_S) if silent else 0
             if (now := (self._output_bytes, report, working)) != seen:
@@ -178,12 +184,6 @@ class UserProgram:
             for pid in (*reversed(others), child):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGABRT)
-
-    def _report_bytes(self) -> int:
-        try:
-            return self._report.stat().st_size if self._report else 0
-        except OSError:  # nothing is written yet
-            return 0
 
     def _observed(self, rank: int, log: Path) -> Observed | None:
         """What the program reported. Raises WorkFailedError if that is missing or broken.
@@ -228,18 +228,15 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     """
     rank, cluster = context.cluster.rank, context.cluster
     host, _, port = cluster.jobs["worker"][0].rpartition(":")
-    before = 0
-    for tasks in spec.geometry.tasks_on_nodes:
-        if rank < before + tasks:
-            break
-        before += tasks
+    # only the last node may have fewer tasks
+    node, local_rank = divmod(rank, spec.geometry.tasks_per_node_max)
     paths = [str(OBSERVE_FIT)] if spec.recipe.observe == "fit" else []
     paths.append(str(OBSERVE))
     variables = {
         "RANK": str(rank),
         "WORLD_SIZE": str(cluster.num_tasks),
-        "LOCAL_RANK": str(rank - before),
-        "LOCAL_WORLD_SIZE": str(tasks),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(spec.geometry.tasks_on_nodes[node]),
         "MASTER_ADDR": host,
         # reserved for rank 0 as its port in TF_CONFIG: free where TensorFlow starts no server
         "MASTER_PORT": port,
@@ -248,13 +245,18 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
         "PYTHONFAULTHANDLER": os.environ.get("PYTHONFAULTHANDLER", "1"),
     }
-    if spec.recipe.environment is not None:
-        variables |= _activated(spec.recipe.environment, os.environ, context.host)
+    if (own := spec.recipe.environment) is not None:
+        python = recipes.python_of(own)
+        if not recipes.is_environment(own):  # another Python would run instead
+            text = f"environment {own}: {context.host} has no program {python}"
+            raise WorkFailedError("EnvironmentError", text, 127)
+        path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
+        variables |= {"VIRTUAL_ENV": str(python.parents[1]), "PATH": path}
     if (beginning := attempts.read_beginning(context.folder)) is not None:
         variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
     if _source(spec) == "events":
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
-    if not on_gpus(spec):
+    if not spec.on_gpus:
         return {**variables, VISIBLE_GPUS: ""}
     here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
     if here is not None and len(here) != asked:
@@ -262,19 +264,6 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         let_others_tell(spec)
         raise WorkFailedError(failures.DEVICE_ERROR, text, 1)
     return variables
-
-
-def _activated(environment: str, environ: Mapping[str, str], host: str) -> dict[str, str]:
-    """The variables that activating the recipe's environment sets.
-
-    Raises WorkFailedError if this host does not have it: another Python would run instead.
-    """
-    python = recipes.python_of(environment)
-    if not recipes.is_environment(environment):
-        text = f"environment {environment}: {host} has no program {python}"
-        raise WorkFailedError("EnvironmentError", text, 127)
-    path = os.pathsep.join((str(python.parent), environ.get("PATH", os.defpath)))
-    return {"VIRTUAL_ENV": str(python.parents[1]), "PATH": path}
 
 
 def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
@@ -310,22 +299,3 @@ def _source(spec: RunSpec) -> str:
     """Where the program's report is: see `Observer.source`."""
     observer = OBSERVERS.get(spec.recipe.observe)
     return observer.source if observer else ""
-
-
-def _report_path(folder: Path, rank: int, spec: RunSpec) -> Path | None:
-    """The file of the program's report, if this process reads or writes one."""
-    if _source(spec) == "events":
-        return rank_files.observed_path(folder, rank)
-    return folder / f"rank-{rank}.output" if _source(spec) == "output" else None
-
-
-def _left_to_the_program(number: int, _: object) -> None:
-    """The program has got the signal as well: its end is this process's end."""
-
-
-def _gpu_names(host: HostFacts) -> tuple[str | None, ...]:
-    """The driver's names of the GPUs that this process may use, where they are numbers."""
-    here = gpus_here(os.environ) or ()
-    if not all(entry.isdecimal() and int(entry) < len(host.gpus) for entry in here):
-        return ()
-    return tuple(host.gpus[int(entry)] for entry in here)

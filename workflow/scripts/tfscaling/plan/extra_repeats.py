@@ -35,7 +35,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(path: Path) -> Round | None:
     """The round in a file, or None if there is none. Raises RecordError."""
-    return run_record.decoded(path, msgspec.json.Decoder(Round), 0)
+    return run_record.decoded(path, Round)
 
 
 def next_round(

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfscaling.files import atomic
 from tfscaling.record import attempts, prepared_data, run_record, run_states
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.config import Config
@@ -44,7 +45,9 @@ class Reruns:
         """
         specs = [run.spec for run in self.runs.values()]
         for path in run_states.to_bring_back(specs, self.results / "runs"):
-            attempts.restore_backup(self.results / "runs" / path / run_record.RECORD)
+            record = self.results / "runs" / path / run_record.RECORD
+            # the backup stays, as a job may be about to remove the file again
+            atomic.link(attempts.backup_of(record), record)
 
     def keep_earlier(self, to_do: Collection[str]) -> None:
         """Keep the records that jobs with these outputs replace, and no others.
@@ -54,9 +57,10 @@ class Reruns:
         for path, run in self.runs.items():
             record = self.results / "runs" / path / run_record.RECORD
             if (run.is_conditional and to_do) or str(record) in to_do:
-                attempts.keep_backup(record)
+                if record.exists():  # else an earlier backup stays
+                    atomic.link(record, attempts.backup_of(record))
             elif record.exists():
-                attempts.drop_backup(record)
+                attempts.backup_of(record).unlink(missing_ok=True)
 
     @functools.cached_property
     def runs_of_changed_data(self) -> frozenset[str]:

@@ -42,22 +42,11 @@ _MAY_PASS_WORDS = re.compile(
 
 def is_lasting(record: Path) -> bool:
     """Whether the run that was to leave this record failed for what will be there again."""
-    if record.name != run_record.RECORD:
-        return False
-    if (cause := _cause(record.parent)) is None:
+    cause = attempts.cause_of(record.parent) if record.name == run_record.RECORD else None
+    if cause is None:
         return False
     has_checkpoint = any((record.parent / attempts.CHECKPOINTS).glob("steps=*"))
-    is_out_of_time = cause.kind == "time_limit" and not has_checkpoint
-    return is_out_of_time or lasts(cause)
-
-
-def _cause(folder: Path) -> Cause | None:
-    """Why the run or attempt of this folder failed; None without a report that can be read."""
-    try:
-        failure = attempts.read_failure(folder)
-    except run_record.RecordError:
-        return None
-    return failure.cause if failure else None
+    return (cause.kind == "time_limit" and not has_checkpoint) or lasts(cause)
 
 
 def lasts(cause: Cause) -> bool:
@@ -111,7 +100,7 @@ _CLOCKS_S = 60.0
 
 @dataclass(frozen=True)
 class SlurmSweep:
-    """Records, failures and attempts of a study: the plugin's protocol `Sweep`.
+    """Records, failures and attempts of a study: as the plugin's `Sweep`.
 
     `specs` are runs by the files of their records.
     """
@@ -161,7 +150,7 @@ class SlurmSweep:
         """The hosts that lacked GPUs in an attempt at this run."""
         folder = output.parent
         numbers = attempts.numbers(folder) if output.name == run_record.RECORD else ()
-        causes = (_cause(attempts.path(folder, number)) for number in numbers)
+        causes = (attempts.cause_of(attempts.path(folder, number)) for number in numbers)
         return sorted({c.host for c in causes if c and c.kind == "missing_gpus" and c.host})
 
     def has_other_settings(self, output: Path, since_s: float | None = None) -> bool:
@@ -175,7 +164,7 @@ class SlurmSweep:
 
     def accept(self, output: Path) -> None:
         """Drop the record that the output replaces."""
-        attempts.drop_backup(output)
+        attempts.backup_of(output).unlink(missing_ok=True)
 
 
 def _write(cause: Cause, spec: RunSpec, *folders: Path) -> None:

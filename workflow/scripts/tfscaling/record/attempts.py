@@ -40,8 +40,6 @@ CHECKPOINTS = "checkpoints"
 BEGINNING, POSITION = "beginning.json", "steps"
 #: A run of a search that failed in this many attempts is not tried again.
 ATTEMPTS_MAX = 3
-#: Prefix of the backup of a record that is being replaced.
-BACKUP_PREFIX = "earlier."
 
 
 class SupersededError(FileNotFoundError):
@@ -104,30 +102,10 @@ def tidy(attempt: Path) -> None:
 def backup_of(path: Path) -> Path:
     """The backup of an output while it is regenerated.
 
-    Snakemake removes a job's output before the job begins, and after it failed. A second name of
-    the file outlives both, and the end of Snakemake. It exists only while the output is
-    regenerated: a record that its user deletes does not come back.
+    Snakemake removes a job's output before the job begins, and after it failed. This second name
+    exists only meanwhile: a record that its user deletes does not come back.
     """
-    return path.with_name(f"{BACKUP_PREFIX}{path.name}")
-
-
-def keep_backup(path: Path) -> None:
-    """Back the file up if it exists; otherwise an earlier backup stays."""
-    if path.exists():
-        atomic.link(path, backup_of(path))
-
-
-def restore_backup(path: Path) -> None:
-    """Put the backup in its place; it stays, as a job may be about to remove the file again.
-
-    Raises FileNotFoundError without a backup.
-    """
-    atomic.link(backup_of(path), path)
-
-
-def drop_backup(path: Path) -> None:
-    """Remove the backup: the file in its place is the one that counts."""
-    backup_of(path).unlink(missing_ok=True)
+    return path.with_name(f"earlier.{path.name}")
 
 
 def path(folder: Path, number: int) -> Path:
@@ -221,12 +199,16 @@ def write_failure(folder: Path, failure: FailureReport) -> None:
     run_record.write_json(folder / run_record.FAILURE, failure)
 
 
-_FAILURE = msgspec.json.Decoder(FailureReport)
-
-
 def read_failure(folder: Path) -> FailureReport | None:
     """The failure in the folder of a job or an attempt, or None. Raises RecordError."""
-    return run_record.decoded(folder / run_record.FAILURE, _FAILURE, 0)
+    return run_record.decoded(folder / run_record.FAILURE, FailureReport)
+
+
+def cause_of(folder: Path) -> Cause | None:
+    """Why the job or attempt failed; None without a report that can be read."""
+    with contextlib.suppress(RecordError):
+        return failure.cause if (failure := read_failure(folder)) else None
+    return None
 
 
 class FailedAttempts(NamedTuple):
@@ -255,13 +237,11 @@ def _failures(folder: Path) -> Iterator[FailureReport | None]:
 def failed_attempts(folder: Path, parameters_hash: str = "") -> FailedAttempts:
     """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
     found = list(_failures(folder))
-    times_s = [(each, each.wall_time_s or 0.0) for each in found if each is not None]
-    own_s = [
-        time_s
-        for each, time_s in times_s
-        if each.parameters_hash in ("", parameters_hash) and each.cause.kind != "cancelled"
-    ]
-    return FailedAttempts(len(found), sum(time_s for _, time_s in times_s), sum(own_s))
+    known = [each for each in found if each is not None]
+    own = [each for each in known if each.parameters_hash in ("", parameters_hash)]
+    own = [each for each in own if each.cause.kind != "cancelled"]
+    all_s, own_s = (sum(each.wall_time_s or 0.0 for each in some) for some in (known, own))
+    return FailedAttempts(len(found), all_s, own_s)
 
 
 def failed_too_often(folder: Path, parameters_hash: str) -> bool:
@@ -313,28 +293,9 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that the training had then."""
 
 
-_BEGINNING = msgspec.json.Decoder(Beginning)
-
-
 def read_beginning(attempt: Path) -> Beginning | None:
     """What was noted in an attempt's folder, or None. Raises RecordError."""
-    return run_record.decoded(attempt / BEGINNING, _BEGINNING, 0)
-
-
-def earlier_attempts(run: Path, beginning: Beginning) -> tuple[EarlierAttempt, ...]:
-    """The attempts before this one whose training it continues."""
-    numbers = range(beginning.first_attempt, beginning.attempt)
-    folders = [path(run, number) for number in numbers]
-    return tuple(
-        EarlierAttempt(
-            attempt=number,
-            duration_s=_duration_s(folder),
-            steps=_steps(folder),
-            cause=_cause(folder),
-        )
-        for number, folder in zip(numbers, folders, strict=True)
-        if folder.is_dir()
-    )
+    return run_record.decoded(attempt / BEGINNING, Beginning)
 
 
 def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
@@ -342,11 +303,19 @@ def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport])
     beginning = read_beginning(path(run, record.attempt))
     if beginning is None or beginning.checkpoint is None:
         return record
-    earlier = earlier_attempts(run, beginning)
+    earlier = tuple(
+        EarlierAttempt(
+            attempt=number,
+            duration_s=_duration_s(folder),
+            steps=_steps(folder),
+            cause=cause.sentence if (cause := cause_of(folder)) else "ended without a word",
+        )
+        for number in range(beginning.first_attempt, beginning.attempt)
+        if (folder := path(run, number)).is_dir()
+    )
     since = next((r.went_on for r in reports if isinstance(r, TrainingReport)), None)
-    steps = [each.steps for each in earlier]
-    known = [each for each in steps if each is not None]
-    is_known = since is not None and len(known) == len(steps)
+    known = [each.steps for each in earlier if each.steps is not None]
+    is_known = since is not None and len(known) == len(earlier)
     resumed = Resumed(
         epoch=since.epoch if since else None,
         step=since.step if since else None,
@@ -379,12 +348,3 @@ def _duration_s(attempt: Path) -> float | None:
     """From the first event of its ranks to the last; None if there is none."""
     found = [event["time_s"] for lines in events.of_ranks(attempt).values() for event in lines]
     return max(found) - min(found) if found else None
-
-
-def _cause(attempt: Path) -> str:
-    """Why the attempt ended, if its launcher recorded a reason."""
-    try:
-        failure = read_failure(attempt)
-    except RecordError:
-        failure = None
-    return failure.cause.sentence if failure else "ended without a word"

@@ -93,7 +93,7 @@ def _jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 def _devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """What TensorFlow computes on; of workers of a coordinator as the coordinator sees them."""
-    kind = "GPU" if _on_gpus(spec) else "CPU"
+    kind = "GPU" if spec.on_gpus else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
     devices = {r.rank: r.devices for r in reports if r.job == "worker"}
     for coordinator in reports:
@@ -107,19 +107,15 @@ def _devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     return f"requested devices {list(expected)} on each worker, got {wrong}" if wrong else None
 
 
-def _on_gpus(spec: RunSpec) -> bool:
-    return spec.geometry.gpus_per_task > 0 and spec.measured.devices == "physical"
-
-
 def _gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     gpu_type = spec.measured.gpu_type
-    if not _on_gpus(spec) or not gpu_type:
+    if not spec.on_gpus or not gpu_type:
         return None
-    others = {
-        rank: [name for name in names if is_gpu_model(gpu_type, name) is False]
+    wrong = {
+        rank: others
         for rank, names in _gpu_models(reports).items()
+        if (others := [name for name in names if is_gpu_model(gpu_type, name) is False])
     }
-    wrong = {rank: names for rank, names in others.items() if names}
     if not wrong:
         return None
     way_out = "if that is the same model: `gpu_type: null` compares nothing"
@@ -139,7 +135,7 @@ def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
 
 def _gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Each physical GPU is used by one rank only, wherever its ranks run."""
-    if not _on_gpus(spec):
+    if not spec.on_gpus:
         return None
     users: dict[str, list[int]] = {}
     for report in reports:
@@ -245,16 +241,11 @@ def _epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -
     if _finite(spec, reports):
         return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
     epochs = spec.recipe.epochs
-    if spec.recipe.stop_after_steps is not None:
-        epochs = min(epochs, _epochs_begun(spec.recipe.stop_after_steps, reports[0], spec))
+    if (stop := spec.recipe.stop_after_steps) is not None:
+        by_data = -(-reports[0].train_examples // reports[0].examples_per_step)
+        epochs = min(epochs, -(-stop // (spec.recipe.steps_per_epoch or by_data)))
     few = {r.rank: len(r.epochs) for r in reports if len(r.epochs) != epochs}
     return f"requested {epochs} epochs, finished {few}" if few else None
-
-
-def _epochs_begun(steps: int, report: TrainingReport, spec: RunSpec) -> int:
-    """The number of epochs that this many steps begin."""
-    by_data = -(-report.train_examples // report.examples_per_step)
-    return -(-steps // (spec.recipe.steps_per_epoch or by_data))
 
 
 def _finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) -> str | None:
@@ -476,7 +467,7 @@ def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
 def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
     """What the checks could not compare with the request."""
     texts, gpu_type = [], spec.measured.gpu_type
-    if _on_gpus(spec) and gpu_type:
+    if spec.on_gpus and gpu_type:
         models = _gpu_models(reports)
         nameless = [rank for rank, names in models.items() if not names]
         if nameless:
@@ -486,7 +477,7 @@ def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
             text = f"{gpu_type!r} cannot be compared with the GPUs' names {[*names]}"
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
-    if _on_gpus(spec) and len(workers) > 1 and not all(map(_gpus_of, workers)):
+    if spec.on_gpus and len(workers) > 1 and not all(map(_gpus_of, workers)):
         texts.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
     return tuple(texts)
 
@@ -517,7 +508,8 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
     """
     wanted, found = _words(asked), _words(name)
     joined = {"".join(found[i:j]) for i in range(len(found)) for j in range(i + 1, len(found) + 1)}
-    core = next(filter(_names_a_model, wanted), None)
+    sizes = {word for word in wanted if _MEMORY.fullmatch(word) or _FORM_FACTOR.fullmatch(word)}
+    core = next((w for w in wanted if any(map(str.isdigit, w)) and w not in sizes), None)
     if core is None:
         is_other = any(map(_VARIANT.fullmatch, found))
         return True if wanted and set(wanted) <= joined and not is_other else None
@@ -531,13 +523,8 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
     ):
         return False
     # a size is written in several ways: "80", "80g", "80gb"
-    sizes = {f"{size}{unit}" for size in on_gpu_gb for unit in ("", "g", "gb", "gib")}
-    return True if set(wanted) <= joined | sizes else None
-
-
-def _names_a_model(word: str) -> bool:
-    is_other = _MEMORY.fullmatch(word) or _FORM_FACTOR.fullmatch(word)
-    return any(character.isdigit() for character in word) and not is_other
+    written = {f"{size}{unit}" for size in on_gpu_gb for unit in ("", "g", "gb", "gib")}
+    return True if set(wanted) <= joined | written else None
 
 
 def _has_variant(words: list[str], others: list[str]) -> bool:

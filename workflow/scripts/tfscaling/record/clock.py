@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _EXCHANGES = 8
 #: An answer that is further off is not believed.
@@ -47,8 +47,7 @@ def at(monotonic_s: float) -> float:
     return _ORIGIN_S + monotonic_s
 
 
-@dataclass(frozen=True)
-class Offset:
+class Offset(NamedTuple):
     """`offset_s` added to this process's time gives the launcher's, within `uncertainty_s`."""
 
     offset_s: float
@@ -71,15 +70,9 @@ def measure(launcher_s: Callable[[], float]) -> Offset | None:
 
     None if no clock is that far off. A run is not lost for that: its times are then the host's own.
     """
-    found = min(
-        (_exchange(launcher_s) for _ in range(_EXCHANGES)),
-        key=lambda exchange: exchange.uncertainty_s,
-    )
-    return found if abs(found.offset_s) <= _OFFSET_MAX_S else None
-
-
-def _exchange(launcher_s: Callable[[], float]) -> Offset:
-    before_s = now()
-    asked_s = launcher_s()
-    after_s = now()
-    return Offset(asked_s - (before_s + after_s) / 2, (after_s - before_s) / 2)
+    found = []
+    for _ in range(_EXCHANGES):
+        before_s, asked_s, after_s = now(), launcher_s(), now()
+        found.append(Offset(asked_s - (before_s + after_s) / 2, (after_s - before_s) / 2))
+    best = min(found, key=lambda offset: offset.uncertainty_s)
+    return best if abs(best.offset_s) <= _OFFSET_MAX_S else None

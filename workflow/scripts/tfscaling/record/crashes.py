@@ -70,12 +70,6 @@ class Blame(NamedTuple):
     place: UserLine
 
 
-class _Frame(NamedTuple):
-    file: str
-    line: str
-    function: str | None
-
-
 def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     """The last traceback among the lines, or None.
 
@@ -88,9 +82,12 @@ def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     if not begins:
         return None
     block = plain[begins[-1] :]
-    frames = [(n, frame) for n, line in enumerate(block) if (frame := _frame(line))]
+    frames = [(n, frame) for n, line in enumerate(block) if (frame := _FRAME.search(line))]
     if block[0].startswith(_FATAL):
-        error, inner_first = block[0], _of_current_thread(block)
+        # of the thread that got the signal
+        begin = next((n for n, line in enumerate(block) if line.startswith("Current thread")), 0)
+        within = itertools.takewhile(str.strip, block[begin + 1 :])
+        error, inner_first = block[0], list(filter(None, map(_FRAME.search, within)))
     else:
         after = block[(frames[-1][0] if frames else 0) + 1 :]
         error = next((line for line in after if line and not line.startswith(" ")), "")
@@ -111,7 +108,7 @@ def of_exception(error: BaseException, folder: Path) -> Blame | None:
     text = "".join(traceback.format_exception(error))
     blocks = text.split(_BEGIN)  # of an exception and of those that it came from, it is the last
     for block in reversed(blocks[1:]):
-        frames = [frame for line in block.splitlines() if (frame := _frame(line))]
+        frames = list(filter(None, map(_FRAME.search, block.splitlines())))
         if found := _of_user(list(reversed(frames)), folder):
             name = type(error).__name__
             words = _in_one_line(str(error)).removeprefix(f"{name}: ")
@@ -131,31 +128,19 @@ def _in_one_line(message: str) -> str:
     """An exception's own words, without the frames and the arguments that libraries add."""
     plain = _APPENDIX.split(_COLOUR.sub("", message).strip())[0]
     plain = plain.rpartition(_INFERRED)[2]
-    if any(_frame(line) for line in plain.splitlines()):
+    if any(map(_FRAME.search, plain.splitlines())):
         plain = plain.strip().split("\n\n")[-1]  # the words stand after the last frame
     return " ".join(plain.split())[:500]
 
 
-def _of_current_thread(block: Sequence[str]) -> list[_Frame]:
-    """The frames of the thread that got the signal, the innermost first."""
-    begin = next((n for n, line in enumerate(block) if line.startswith("Current thread")), 0)
-    within = itertools.takewhile(str.strip, block[begin + 1 :])
-    return [frame for line in within if (frame := _frame(line))]
-
-
-def _frame(line: str) -> _Frame | None:
-    found = _FRAME.search(line)
-    return _Frame(found["file"], found["line"], found["function"]) if found else None
-
-
-def _of_user(inner_first: Sequence[_Frame], folder: Path) -> _Frame | None:
+def _of_user(inner_first: Sequence[re.Match[str]], folder: Path) -> re.Match[str] | None:
     library = sysconfig.get_path("stdlib")
     own = [
         frame
         for frame in inner_first
-        if not any(f"/{part}/" in frame.file for part in _INSTALLED)
-        and not frame.file.startswith(("<", f"{library}/"))
-        and _GENERATED not in frame.file
+        if not any(f"/{part}/" in frame["file"] for part in _INSTALLED)
+        and not frame["file"].startswith(("<", f"{library}/"))
+        and _GENERATED not in frame["file"]
         and not _is_observer(_absolute(frame, folder))
         and not _absolute(frame, folder).is_relative_to(_OWN)
     ]
@@ -171,24 +156,22 @@ def _is_observer(file: Path) -> bool:
         return False
 
 
-def _absolute(frame: _Frame, folder: Path) -> Path:
-    return folder / frame.file  # a path that is absolute replaces the folder
+def _absolute(frame: re.Match[str], folder: Path) -> Path:
+    return folder / frame["file"]  # a path that is absolute replaces the folder
 
 
-def _place(frame: _Frame, folder: Path) -> UserLine:
+def _place(frame: re.Match[str], folder: Path) -> UserLine:
     path = _absolute(frame, folder)
     shown = path.relative_to(folder) if path.is_relative_to(folder) else path
-    function = frame.function if frame.function not in (None, "<module>") else None
-    return UserLine(file=str(shown), line=int(frame.line), function=function)
+    function = None if frame["function"] == "<module>" else frame["function"]
+    return UserLine(file=str(shown), line=int(frame["line"]), function=function)
 
 
 def is_abort(error: str | None) -> bool:
-    """Whether an error of this name is an abort."""
     return error in _ABORTS
 
 
 def has_lost_connection(lines: Iterable[str]) -> bool:
-    """Whether a line reports a lost connection."""
     return any(_LOST_CONNECTION.search(line) for line in lines)
 
 

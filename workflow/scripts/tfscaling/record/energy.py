@@ -42,11 +42,12 @@ def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) 
     if all(cpus_online.values()):  # processes as nodes share the CPUs of their machine
         cpus = min(cpus, sum(filter(None, cpus_online.values())))
     duration_s = max(use.duration_s for use in uses)
+    busy = _sum([gpu.busy_share for gpu in gpus.values()])
     return Use(
         energy_kwh=sum(known_j.values()) / JOULES_PER_KWH if known_j else None,
         energy_of=" and ".join(known_j),
         energy_unknown=tuple(dict.fromkeys(text for use in uses for text in use.unknown)),
-        gpu_busy_share=_mean([gpu.busy_share for gpu in gpus.values()]),
+        gpu_busy_share=None if busy is None else busy / len(gpus),
         gpu_memory_gb=max((gpu.memory_gb or 0.0 for gpu in gpus.values()), default=0.0) or None,
         rank_memory_gb=max((use.memory_gb or 0.0 for use in uses), default=0.0) or None,
         cpu_busy_share=min(1.0, sum(use.cpu_s for use in uses) / duration_s / cpus),
@@ -57,8 +58,3 @@ def _sum(values: Sequence[float | None]) -> float | None:
     """None if one is unknown, or there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    total = _sum(values)
-    return None if total is None else total / len(values)

@@ -131,10 +131,7 @@ def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
 
 def times(events: Iterable[Event]) -> dict[str, float]:
     """Event → time of its first occurrence, in seconds since the epoch."""
-    result: dict[str, float] = {}
-    for event in events:
-        result.setdefault(event["event"], event["time_s"])
-    return result
+    return {event["event"]: event["time_s"] for event in reversed([*events])}
 
 
 def write(path: Path, events: Iterable[Event]) -> None:

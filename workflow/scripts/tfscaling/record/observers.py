@@ -5,11 +5,10 @@ docs/programs.md has the ways and their formats.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -117,8 +116,6 @@ def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
 
 
 class _Events:
-    """The events so far."""
-
     def __init__(self) -> None:
         self._time_s = 0.0
         self._highest: dict[str, float] = {}
@@ -141,7 +138,17 @@ class _Events:
         if line.time_s < self._time_s:
             raise ValueError(f"time_s goes back from {self._time_s} to {line.time_s}")
         if isinstance(line, _Steps):
-            self._add_totals(line)
+            totals = summary(line, Totals)
+            for name in ("steps", "examples", "input_wait_s"):
+                value, highest = getattr(totals, name), self._highest.get(name, 0)
+                if value is not None and value < highest:
+                    raise ValueError(
+                        f"{name} goes back from {highest} to {value}, but is a total since the "
+                        "program's start; do two processes write this file?"
+                    )
+                self._highest[name] = highest if value is None else value
+            if line.steps and (not self._windows or self._windows[-1] != totals):
+                self._windows.append(totals)
         if isinstance(line, _Imported) and not self._windows:
             self._imported_s = line.time_s
         if isinstance(line, _Epoch):
@@ -156,19 +163,6 @@ class _Events:
             whole = msgspec.structs.replace(line, begin_s=begin_s)
             self._evaluations.append(summary(whole, ObservedEvaluation))
         self._time_s = line.time_s
-
-    def _add_totals(self, line: _Steps) -> None:
-        totals = summary(line, Totals)
-        for name in ("steps", "examples", "input_wait_s"):
-            value, highest = getattr(totals, name), self._highest.get(name, 0)
-            if value is not None and value < highest:
-                raise ValueError(
-                    f"{name} goes back from {highest} to {value}, but is a total since the "
-                    "program's start; do two processes write this file?"
-                )
-            self._highest[name] = highest if value is None else value
-        if line.steps and (not self._windows or self._windows[-1] != totals):
-            self._windows.append(totals)
 
     def observed(self, warnings: tuple[str, ...]) -> Observed:
         if not self._windows:
@@ -245,14 +239,12 @@ def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
         steps=steps,
         examples=examples,
         epochs=tuple(
-            ObservedEpoch(epoch=number, time_s=None, metrics=epoch.metrics)
+            ObservedEpoch(epoch=number, metrics=epoch.metrics)
             for number, epoch in enumerate(epochs, 1)
         ),
         evaluations=tuple(
             ObservedEvaluation(
                 epoch=number,
-                begin_s=None,
-                time_s=None,
                 metrics={held_out_name(name) or name: v for name, v in each.metrics.items()},
             )
             for number, each in zip(numbers, evaluations, strict=True)
@@ -262,7 +254,10 @@ def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
 
 
 def _matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_Match]:
-    """The numbers that a pattern gives, in the order of the lines."""
+    """The numbers that a pattern gives, in the order of the lines.
+
+    Raises ValueError after _PATTERN_S seconds: nested repetitions can take for ever.
+    """
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -270,21 +265,14 @@ def _matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_Mat
     if compiled.groups != 1:
         text = f"pattern {pattern!r} has {compiled.groups} groups, expected one: the value"
         raise ValueError(text)
-    with _limited(f"{name}: pattern {pattern!r} takes longer than {_PATTERN_S:g} s"):
-        return _found(path, lines, name, compiled)
-
-
-@contextlib.contextmanager
-def _limited(message: str) -> Iterator[None]:
-    """Raise ValueError after _PATTERN_S seconds: nested repetitions can take for ever."""
 
     def stop(*_: object) -> None:
-        raise ValueError(message)
+        raise ValueError(f"{name}: pattern {pattern!r} takes longer than {_PATTERN_S:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, _PATTERN_S)
     try:
-        yield
+        return _found(path, lines, name, compiled)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
@@ -349,9 +337,9 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
         )
     together = []
     for n in range(count):
-        every = {name: v[n] for name, v in found.items() if len(v) == count}
-        last = {name: found[name][-1] for name in once} if n == count - 1 else {}
-        of_n = {name: {**every, **last}[name] for name in found if name in every or name in last}
+        is_last = n == count - 1
+        have = {name: v for name, v in found.items() if is_last or len(v) == count}
+        of_n = {name: v[-1 if is_last else n] for name, v in have.items()}
         metrics = {name: match.value for name, match in of_n.items()}
         together.append(_Together(min(match.line for match in of_n.values()), metrics))
     return together

@@ -19,8 +19,8 @@ class Phase:
     """A duration in seconds: `label` in legends, `digits` in tables.
 
     `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: one of those
-    that sum to the wall time of the run. `of_execution_time`: to the execution time. `of_programs`:
-    only runs of users' programs have it. `of_checkpoints`: only runs that write checkpoints do.
+    that sum to the wall time of the run. `of_execution_time`: to the execution time. `of_all_runs`:
+    not only runs of users' programs, or runs that write checkpoints, have it.
     """
 
     label: str
@@ -28,8 +28,7 @@ class Phase:
     digits: int = 2
     of_wall_time: bool = True
     of_execution_time: bool = False
-    of_programs: bool = False
-    of_checkpoints: bool = False
+    of_all_runs: bool = True
 
     unit = "s"
 
@@ -68,13 +67,11 @@ class Phases(Part, frozen=True, kw_only=True):
     """The first execution - tracing and compilation."""
     train_time_s: Annotated[Amount | None, _work("train", "trained", digits=3)]
     """All further steps - the steady state."""
-    program_time_s: Annotated[
-        Amount | None, Phase("program", digits=3, of_execution_time=True, of_programs=True)
-    ] = None
+    program_time_s: Annotated[Amount | None, _work("program", digits=3, of_all_runs=False)] = None
     """A user's program from its start on the last rank to its end on the last, without the phases
     above and evaluations that were observed; null for the workflow's own trainer."""
     checkpoint_time_s: Annotated[
-        Amount | None, Phase("checkpoints", digits=3, of_execution_time=True, of_checkpoints=True)
+        Amount | None, _work("checkpoints", digits=3, of_all_runs=False)
     ] = None
     """Writing checkpoints and, if the run resumed from one, reading it and finding its place in the
     data; null for runs that write none."""
@@ -108,8 +105,6 @@ PHASES: dict[str, Phase] = _listed()
 #: Phases that sum to the wall time of a run.
 WALL_PHASES = tuple(name for name, phase in PHASES.items() if phase.of_wall_time)
 #: Phases that every run of the workflow's own trainer has.
-TRAINER_PHASES = tuple(
-    name for name in WALL_PHASES if not PHASES[name].of_programs and not PHASES[name].of_checkpoints
-)
+TRAINER_PHASES = tuple(name for name in WALL_PHASES if PHASES[name].of_all_runs)
 #: The events that end a phase, in the order in which a rank passes them.
 EVENTS = tuple(phase.event for phase in PHASES.values() if phase.event)

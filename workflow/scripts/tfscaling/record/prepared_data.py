@@ -45,9 +45,6 @@ class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
     user_code: UserCode = {}
 
 
-_DECODER = msgspec.json.Decoder(DatasetFacts)
-
-
 class PreparedDataError(RuntimeError):
     """The prepared file is missing, or an earlier version made it, without a checksum."""
 
@@ -57,7 +54,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
     found = facts(dataset_file)
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
-            f"{dataset_file} or {_beside(dataset_file).name} is missing, or was made by an earlier "
+            f"{dataset_file} or {dataset_file.stem}.json is missing, or was made by an earlier "
             f"version, without a checksum: delete both, and rule `prepare_dataset` makes them"
         )
     if found.pipeline is not None:
@@ -86,7 +83,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
 def facts(dataset_file: Path) -> DatasetFacts | None:
     """The facts next to a prepared file; None if they are missing, broken or too old."""
     try:
-        return run_record.decoded(_beside(dataset_file), _DECODER, 0)
+        return run_record.decoded(dataset_file.with_suffix(".json"), DatasetFacts)
     except run_record.RecordError:
         return None
 
@@ -94,8 +91,7 @@ def facts(dataset_file: Path) -> DatasetFacts | None:
 def pipeline_sha256(function: str, folder: Path) -> str:
     """SHA-256 of the code of the function, and of the names and sizes of its files.
 
-    Contents are not read: files may be larger than a checksum is
-    worth. The files are those in `folder`, which `prepare` made; none if it is not there.
+    Contents are not read: files may be large. The folder may be missing: then it has no files.
     """
     digest = hashlib.sha256()
     for name, checksum in sorted(user_code.of_names(function).checksums().items()):
@@ -110,17 +106,13 @@ def files_folder(dataset_file: Path) -> Path:
     return dataset_file.with_suffix(".files")
 
 
-def given_to_program(dataset: str, dataset_file: Path) -> Path:
-    """The path that a program gets: the file of the dataset's arrays, or a pipeline's folder."""
-    is_pipeline = user_code.is_pipeline(dataset)
-    return (files_folder(dataset_file) if is_pipeline else dataset_file).absolute()
-
-
 def checksum_here(dataset_file: Path) -> str | None:
     """The checksum of what is prepared here; of a pipeline as its code is now."""
     found = facts(dataset_file)
-    if found is None or found.pipeline is None:
-        return found.sha256 if found else None
+    if found is None:
+        return None
+    if found.pipeline is None:
+        return found.sha256
     try:
         user_code.check(found.pipeline)
     except user_code.UserCodeError:  # code that is not here cannot be compared
@@ -131,7 +123,3 @@ def checksum_here(dataset_file: Path) -> str | None:
 def folder_beside(runs_dir: Path) -> Path:
     """Where the prepared datasets lie, given where the runs do."""
     return runs_dir.with_name("datasets")
-
-
-def _beside(dataset_file: Path) -> Path:
-    return dataset_file.with_suffix(".json")

@@ -20,7 +20,6 @@ Amount = Annotated[float, Meta(ge=0)]
 Above0 = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-_K = TypeVar("_K")
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 #: Packages whose version can change a measurement.
@@ -286,7 +285,7 @@ class ObservedEpoch(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch: int
     #: When its last step had ended; None where the way has no times (patterns on the output).
-    time_s: float | None
+    time_s: float | None = None
     #: By the names that the program gives them; None where not finite.
     metrics: dict[str, float | None]
     #: Totals at its end; None if the program does not say.
@@ -299,9 +298,9 @@ class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The epoch after which it took place; 0 before the first.
     epoch: int
-    begin_s: float | None
+    begin_s: float | None = None
     #: When it had ended; None as for an epoch.
-    time_s: float | None
+    time_s: float | None = None
     #: By the program's names, without a prefix such as `val_`; None where not finite.
     metrics: dict[str, float | None]
 

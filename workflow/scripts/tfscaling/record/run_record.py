@@ -444,18 +444,14 @@ def read(path: Path) -> RunRecord | None:
 def outcome(path: Path) -> RunRecord | DoesNotFit | None:
     """What the run left as its record, or None if there is no file. Raises RecordError."""
     try:
-        return decoded(path, _DECODER, SCHEMA_VERSION)
+        return decoded(path, RunRecord, SCHEMA_VERSION)
     except RecordError:
         with contextlib.suppress(RecordError):
-            return decoded(path, _DOES_NOT_FIT, SCHEMA_VERSION)
+            return decoded(path, DoesNotFit, SCHEMA_VERSION)
         raise
 
 
-_DECODER = msgspec.json.Decoder(RunRecord)
-_DOES_NOT_FIT = msgspec.json.Decoder(DoesNotFit)
-
-
-def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T | None:
+def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
     """The record in a file, or None if there is no file.
 
     Raises RecordError with the file, the key and what is wrong.
@@ -466,18 +462,16 @@ def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T |
         return None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
-    return parse(content, path, decoder, version)
+    return parse(content, path, kind, version)
 
 
-def parse(
-    content: bytes, where: object, decoder: msgspec.json.Decoder[_T], version: int = SCHEMA_VERSION
-) -> _T:
+def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
     """The record in the content of a file, which errors call `where`. Raises RecordError."""
     try:
         try:
-            return decoder.decode(content)
+            return msgspec.json.decode(content, type=kind)
         except msgspec.ValidationError:
-            return decoder.decode(_without_removed(content))
+            return msgspec.json.decode(_without_removed(content), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{where}: {_problem(content, version, error)}") from error
 

@@ -83,7 +83,6 @@ def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
 
 
 def of_programs(reports: Sequence[RankReport]) -> list[ProgramReport]:
-    """The reports of ranks on which a program ran."""
     return [report for report in reports if isinstance(report, ProgramReport)]
 
 
@@ -102,10 +101,8 @@ def measured_phases(
 ) -> Phases:
     """Durations in seconds from the events of all ranks, by the launcher's clock.
 
-    A boundary between two phases is when the last rank passes it, so the phases of the trainer
-    follow one another without gap and their sum from launch to teardown is the wall time. Phases of
-    a program that nobody observed are None, and are a part of `program_time_s`. Evaluations between
-    epochs belong to `evaluation_time_s` and not to the training.
+    Phases of a program that nobody observed are None, and are a part of `program_time_s`.
+    Evaluations between epochs belong to `evaluation_time_s` and not to the training.
 
     `launch_s` is when the launcher began, `end_s` when all but the record was checked and written.
     Clocks that were wrong give impossible durations: see `impossible`.
@@ -126,8 +123,7 @@ def measured_phases(
         durations["execution_time_s"] = last[PROGRAM_ENDED] - first_line_s
         durations["execution_time_s"] -= durations["evaluation_time_s"] or 0.0
     else:
-        # evaluations between epochs, with the same boundaries: from the last rank's end of the
-        # epoch
+        # evaluations between epochs, with the same boundaries: from the last rank's end
         trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
         between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
         durations["train_time_s"] -= between_s
@@ -160,7 +156,6 @@ def _shift_s(events: Sequence[Event]) -> float:
 
 
 def _first_shift_s(rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]) -> float:
-    """The shift of the first program that was observed."""
     pairs = zip(rank_events, of_programs(reports), strict=True)
     return next((_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
@@ -229,11 +224,9 @@ def with_moments(
             if each.epoch > 0 and each is not evaluated[each.epoch]:
                 at_s = None if each.time_s is None else max(0.0, each.time_s + shift_s - begin_s)
                 within.append(HeldOut(epoch=each.epoch, ended_s=at_s, metrics=each.metrics))
-    found = []
-    for epoch in measured.epochs:
-        end_s = ends_s.get(epoch.epoch)
-        found.append(replace(epoch, ended_s=None if end_s is None else end_s - begin_s))
-    return replace(measured, epochs=tuple(found), evaluations=tuple(within))
+    ended_s = {epoch: end_s - begin_s for epoch, end_s in ends_s.items()}
+    epochs = tuple(replace(epoch, ended_s=ended_s.get(epoch.epoch)) for epoch in measured.epochs)
+    return replace(measured, epochs=epochs, evaluations=tuple(within))
 
 
 def on_one_clock(
@@ -253,25 +246,11 @@ def on_one_clock(
     return list(events), list(of_ranks)
 
 
-def without_clock(reports: Sequence[RankReport]) -> str | None:
-    """A warning of the ranks that could not ask for the launcher's time; None if all could."""
-    off = [f"{r.rank} ({r.host})" for r in reports if r.clock.offset_s is UNSET]
-    if not off:
-        return None
-    text = f"the launcher's clock did not answer rank {', '.join(off)}: the times of the run "
-    if reports[0].clock.offset_s is UNSET:
-        return text + "are right only as far as the clocks of the hosts agree"
-    return text + "are from the other ranks"
-
-
 def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
     """Epoch → when the last rank passed the event `name` of that epoch."""
-    last: dict[int, float] = {}
-    for events in rank_events:
-        for event in events:
-            if event["event"] == name and "epoch" in event:
-                last[event["epoch"]] = max(last.get(event["epoch"], -math.inf), event["time_s"])
-    return last
+    every = itertools.chain.from_iterable(rank_events)
+    passed = [e for e in every if e["event"] == name and "epoch" in e]
+    return {e["epoch"]: e["time_s"] for e in sorted(passed, key=lambda e: e["time_s"])}
 
 
 def missing_phases(
@@ -328,10 +307,7 @@ def waits(reports: Sequence[RankReport]) -> list[float]:
 def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
-    `fed_step_time_s` is the duration of a step without the wait for input. `compute_time_s` is from
-    the median rank, for an even number of ranks the faster one in the middle; the rest of a step is
-    `synchronisation_time_s`: communication, waiting for slower ranks, the update. `straggler_ratio`
-    is the slowest rank's computation over the median rank's.
+    `fed_step_time_s` is the duration of a step in seconds without the wait for input.
     """
     medians = {
         (report.rank, report.host): statistics.median(report.compute_steps)
@@ -399,29 +375,25 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
     final = epochs[-1] if epochs else Epoch(epoch=1, loss=None, accuracy=None, duration_s=None)
     last = seen.evaluations[-1] if seen.evaluations else None
     held_out = last.metrics if last else {}
+    # a rank's mean wait for input in a step, as far as it reports that
+    waits_s = [
+        report.seen.input_wait_s / report.seen.steps
+        for report in of_programs(reports)
+        if report.seen.steps and report.seen.input_wait_s is not None
+    ]
     return Metrics(
         loss=final.loss,
         accuracy=_fraction(final.accuracy),
         test_loss=held_out.get("loss"),
         test_accuracy=_fraction(_accuracy(held_out)),
         step_time_s=_step_time_s(seen),
-        input_wait_s=_input_wait_s(reports),
+        input_wait_s=max(waits_s, default=None),
         throughput_examples_per_s=_examples_per_s(reports),
         flops_per_example=next(filter(None, (e.metrics.get(_FLOPS) for e in epochs)), None),
         examples_trained=program_examples(reports) or None,
         epochs=epochs,
         **_NO_COMPUTATION,
     )
-
-
-def _input_wait_s(reports: Sequence[RankReport]) -> float | None:
-    """Mean wait for input in a step of the rank that waits longest, as far as ranks report it."""
-    found = [
-        report.seen.input_wait_s / report.seen.steps
-        for report in of_programs(reports)
-        if report.seen.steps and report.seen.input_wait_s is not None
-    ]
-    return max(found, default=None)
 
 
 def program_examples(reports: Sequence[RankReport]) -> int | None:
@@ -433,58 +405,34 @@ def _epochs(seen: Observed) -> Iterator[Epoch]:
     """The epochs with the evaluation after each; a program may report evaluations only."""
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
     # an epoch that did not end, because its evaluation ended the training, is known by that
-    ended = {each.epoch for each in seen.epochs}
-    trained = (
-        *seen.epochs,
-        *(
-            ObservedEpoch(epoch=number, time_s=None, metrics={})
-            for number in evaluated
-            if number > max(ended, default=0)
-        ),
-    )
+    last = max((each.epoch for each in seen.epochs), default=0)
+    others = (ObservedEpoch(epoch=n, metrics={}) for n in evaluated if n > last)
+    none = ObservedEvaluation(epoch=0, metrics={})
     before_s = seen.first_step_s
-    for epoch in trained:
-        evaluation = evaluated.get(epoch.epoch)
-        duration_s, ended_s = None, _ended_s(epoch, evaluation)
-        if ended_s is not None and before_s is not None:
-            duration_s = max(0.0, ended_s - before_s)
-        yield _epoch(epoch, duration_s, evaluation)
-        ends_s = (ended_s, evaluation.time_s if evaluation else None)
-        before_s = max((each for each in ends_s if each is not None), default=None)
+    for epoch in (*seen.epochs, *others):
+        evaluation = evaluated.get(epoch.epoch, none)
+        # all until the evaluation began belongs to the epoch: no time between them is left out
+        begin_s = evaluation.time_s if evaluation.begin_s is None else evaluation.begin_s
+        ended_s = _latest(epoch.time_s, begin_s)
+        span_s = evaluation.span_s
+        yield Epoch(
+            epoch=epoch.epoch,
+            loss=epoch.metrics.get("loss"),
+            accuracy=_accuracy(epoch.metrics),
+            duration_s=None
+            if ended_s is None or before_s is None
+            else max(0.0, ended_s - before_s),
+            metrics=epoch.metrics,
+            test_metrics=evaluation.metrics,
+            test_loss=evaluation.metrics.get("loss", UNSET),
+            test_accuracy=_fraction(_accuracy(evaluation.metrics)),
+            evaluation_time_s=None if span_s is None else span_s[1] - span_s[0],
+        )
+        before_s = _latest(ended_s, evaluation.time_s)
 
 
-def _ended_s(epoch: ObservedEpoch, evaluation: ObservedEvaluation | None) -> float | None:
-    """When an epoch had ended, with all until its evaluation began; if nobody saw that, with it.
-
-    So the durations of epochs and evaluations leave no time out between the first and the last.
-    """
-    known = [] if epoch.time_s is None else [epoch.time_s]
-    if evaluation is not None:
-        times_s = (evaluation.begin_s, evaluation.time_s)
-        known += [time_s for time_s in times_s if time_s is not None][:1]
-    return max(known, default=None)
-
-
-def _epoch(
-    seen: ObservedEpoch, duration_s: float | None, evaluation: ObservedEvaluation | None
-) -> Epoch:
-    epoch = Epoch(
-        epoch=seen.epoch,
-        loss=seen.metrics.get("loss"),
-        accuracy=_accuracy(seen.metrics),
-        duration_s=duration_s,
-        metrics=seen.metrics,
-    )
-    if evaluation is None:
-        return epoch
-    span_s = evaluation.span_s
-    return replace(
-        epoch,
-        test_metrics=evaluation.metrics,
-        test_loss=evaluation.metrics.get("loss", UNSET),
-        test_accuracy=_fraction(_accuracy(evaluation.metrics)),
-        evaluation_time_s=None if span_s is None else span_s[1] - span_s[0],
-    )
+def _latest(*times_s: float | None) -> float | None:
+    return max((time_s for time_s in times_s if time_s is not None), default=None)
 
 
 def _accuracy(values: dict[str, float | None]) -> float | None:
@@ -528,7 +476,7 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
 def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
     """The data with the numbers of examples; a pipeline's are those that the ranks found."""
     chief = trained(reports)[0]
-    return msgspec.structs.replace(
+    return replace(
         data,
         train_examples=data.train_examples or chief.train_examples or None,
         test_examples=data.test_examples or chief.test_examples or None,
@@ -541,11 +489,13 @@ def build(
     reports: Sequence[RankReport],
     durations: Phases,
     environment: Environment,
-    validity: Validity,
+    checks: Sequence[str],
+    divergence: str,
 ) -> RunRecord:
     """The record of a run whose ranks left these reports. Raises RecordError if it is none.
 
-    The caller adds whether the run resumed from a checkpoint.
+    The run passed `checks`; `divergence` is empty or how it diverged. The caller adds whether it
+    resumed from a checkpoint.
     """
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,
@@ -569,7 +519,12 @@ def build(
         environment=environment,
         trained_by=next((report.trained_by for report in trained(reports)), ""),
         warnings=warnings(spec, reports),
-        validity=validity,
+        validity=Validity(
+            valid=not divergence,
+            status="diverged" if divergence else "ok",
+            reason=divergence,
+            checks=tuple(checks),
+        ),
         short_run=step_estimates.short_run(spec, trained(reports)),
         use=energy.use_of_run(reports, spec.geometry, spec.cpus_per_task),
     )
@@ -592,26 +547,20 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
     return max(e.first_step + e.steps for e in chief.steps if e.epoch == 1)
 
 
-def validity(checks: Sequence[str], divergence: str = "") -> Validity:
-    """The validity of a run that passed `checks`; `divergence` is empty or how it diverged.
-
-    A run that diverged is a result, but counts in no median.
-    """
-    return Validity(
-        valid=not divergence,
-        status="diverged" if divergence else "ok",
-        reason=divergence,
-        checks=tuple(checks),
-    )
-
-
 def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     """Warnings of the ranks for readers of the numbers, each sentence once, in order of ranks."""
     said = [w for report in trained(reports) for w in report.warnings]
     if of_programs(reports):
         said = _program_warnings(spec, reports)
-    clock, spanning = without_clock(reports), spanning_sockets(reports)
-    return (*dict.fromkeys(said), *filter(None, (clock, spanning)))
+    if off := [f"{r.rank} ({r.host})" for r in reports if r.clock.offset_s is UNSET]:
+        times = "from the other ranks"
+        if reports[0].clock.offset_s is UNSET:
+            times = "right only as far as the clocks of the hosts agree"
+        text = f"the launcher's clock did not answer rank {', '.join(off)}"
+        said.append(f"{text}: the times of the run are {times}")
+    if spanning := spanning_sockets(reports):
+        said.append(spanning)
+    return tuple(dict.fromkeys(said))
 
 
 def spanning_sockets(reports: Sequence[RankReport]) -> str | None:

@@ -19,7 +19,7 @@ from tfscaling.spec import run_spec, user_code
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.spec.user_code import Checksums, Code
 
-_EARLIER = f"{attempts.BACKUP_PREFIX}{run_record.RECORD}"
+_EARLIER = attempts.backup_of(Path(run_record.RECORD)).name
 #: Hexadecimal digits of a checksum that a message shows.
 _SHOWN = 12
 
@@ -93,17 +93,14 @@ def now(code: Code, folder: Path) -> Checksums:
 
 def stale(specs: Iterable[RunSpec], runs_dir: Path, name: str = run_record.RECORD) -> set[str]:
     """The folders below `runs_dir` of the runs whose record, the file `name`, is stale."""
-    found, paths = set(), []
-    data: list[PreparedData | None] = []
+    found, data = set(), {}
     for spec, record in _records(specs, runs_dir, name):
-        paths.append(spec.path)
         if record and (other_parameters(spec, record) or other_code(spec, record)):
             found.add(spec.path)
-            data.append(None)
-        else:
-            data.append(record.environment.dataset if record else None)
-    others = other_data(data, prepared_data.folder_beside(runs_dir))
-    return found | {path for path, other in zip(paths, others, strict=True) if other}
+        elif record:
+            data[spec.path] = record.environment.dataset
+    others = other_data([*data.values()], prepared_data.folder_beside(runs_dir))
+    return found | {path for path, other in zip(data, others, strict=True) if other}
 
 
 def to_bring_back(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
@@ -118,8 +115,6 @@ def to_bring_back(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
         if os.path.exists(f"{runs_dir}/{spec.path}/{_EARLIER}")
         and not os.path.exists(f"{runs_dir}/{spec.path}/{run_record.RECORD}")
     ]
-    if not lost:
-        return set()
     readable = {spec.path for spec, record in _records(lost, runs_dir, _EARLIER) if record}
     return readable - stale(lost, runs_dir, _EARLIER)
 

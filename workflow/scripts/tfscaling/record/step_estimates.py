@@ -2,10 +2,9 @@
 
 A short run has `stop_after_steps`, or fewer epochs than `question.whole_training`. The whole
 training takes what the short run took, the remaining steps at the mean of those after the first
-execution, and the remaining turns of epochs and evaluations. Later changes, such as a machine that
-gets hot, are not in these steps. Where the steps change along the short run itself (a warm-up, a
-cache that fills), those after the change are projected, and the effect of the change on the mean is
-an error of the time. Where the steps still change after it, nothing is projected.
+execution, and the remaining turns of epochs and evaluations. Where the steps change along the short
+run (a warm-up, a cache that fills), those after the change are projected, and the effect of the
+change on the mean is an error of the time. Where they still change after it, nothing is projected.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import msgspec
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Execution, TrainingReport
 from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
-from tfscaling.spec.config import WHOLE_FROM_EPOCHS, Recipe
+from tfscaling.spec.config import WHOLE_FROM_EPOCHS
 from tfscaling.spec.run_spec import RunSpec
 
 #: Blocks into which the steps of a run are put. Their times scatter independently: a wait of some
@@ -75,6 +74,7 @@ def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | No
     last = chief.steps[-1]
     steps, whole = of_first + last.first_step + last.steps, stopped.steps_per_epoch * epochs
     examples = chief.train_examples * epochs or round(chief.examples_trained / steps * whole)
+    interval = spec.recipe.evaluation_interval_epochs or epochs
     return ShortRun(
         steps=steps,
         steps_of_whole=whole,
@@ -82,17 +82,11 @@ def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | No
         epochs_of_whole=epochs,
         examples_of_whole=examples,
         evaluations=stopped.evaluations,
-        evaluations_of_whole=_evaluations(spec.recipe),
+        evaluations_of_whole=(epochs - 1) // interval + 1,
         evaluation_time_s=chief.epochs[-1].evaluation_time_s or 0.0,
         epoch_turn_s=max(r.stopped.epoch_turn_s for r in reports if r.stopped is not None),
         steady=blocks(chief.steps[1:]),
     )
-
-
-def _evaluations(recipe: Recipe) -> int:
-    """Evaluations of the whole training: between epochs if the recipe requests it, and the last."""
-    interval = recipe.evaluation_interval_epochs or recipe.epochs
-    return (recipe.epochs - 1) // interval + 1
 
 
 def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
@@ -148,12 +142,14 @@ def projected(record: RunRecord) -> Projected | None:
     short = record.short_run
     if short is None:
         return None
-    trend = _trend(short.steady)
-    steady = short.steady[trend.place :]
+    values = [block.duration_s / block.steps for block in short.steady]
+    change, place = _change(values)
+    later = values[place:]
+    is_over = not change or (len(later) > _BLOCKS_MIN and not _change(later)[0])
+    steady = short.steady[place:]
     step_s = _step_s(steady)
     left = short.steps_of_whole - short.steps
-    turns_s = (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
-    later_s = left * step_s + turns_s
+    later_s = left * step_s + (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
     evaluations = short.evaluations_of_whole - short.evaluations
     found = record.phases
     phases = msgspec.structs.replace(
@@ -164,25 +160,13 @@ def projected(record: RunRecord) -> Projected | None:
             0.0, (found.evaluation_time_s or 0.0) + evaluations * short.evaluation_time_s
         ),
     )
-    scatter_s = statistics.stdev(_per_step(steady)) / math.sqrt(len(steady))
+    scatter_s = statistics.stdev(later) / math.sqrt(len(later))
     error_s = math.hypot(scatter_s, _step_s(short.steady) - step_s)
-    return Projected(phases, left * error_s, trend)
-
-
-def _per_step(blocks: Sequence[StepBlock]) -> list[float]:
-    return [block.duration_s / block.steps for block in blocks]
+    return Projected(phases, left * error_s, Trend(change, place, is_over))
 
 
 def _step_s(blocks: Sequence[StepBlock]) -> float:
-    """The mean duration of a step."""
     return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
-
-
-def _trend(steady: Sequence[StepBlock]) -> Trend:
-    values = _per_step(steady)
-    change, place = _change(values)
-    later = values[place:]
-    return Trend(change, place, not change or (len(later) > _BLOCKS_MIN and not _change(later)[0]))
 
 
 def _change(values: Sequence[float]) -> tuple[float, int]:

@@ -126,6 +126,11 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return min(self.cpus_per_task, max(1, cpus // self.geometry.tasks))
 
     @property
+    def on_gpus(self) -> bool:
+        """Whether ranks compute on GPUs, and not on parts of the CPU."""
+        return self.point.gpus_per_node > 0 and self.measured.devices == "physical"
+
+    @property
     def by_mpi(self) -> bool:
         """Whether the ranks are started as an MPI job."""
         return self.point.strategy == MPI_STRATEGY

@@ -54,17 +54,14 @@ class StudyFolder:
         return self.details / "conclusions"
 
     @contextlib.contextmanager
-    def renewed(self, name: str, is_needed: bool = True) -> Iterator[Path]:
-        """An empty folder, which replaces the one in `details` after the block.
-
-        If it is not needed, the earlier one is only removed.
-        """
+    def renewed(self, name: str) -> Iterator[Path]:
+        """An empty folder, which replaces the one in `details` after the block."""
         folder, made = self.details / name, self.details / f".{name}"
         for each in (folder, made):
             shutil.rmtree(each, ignore_errors=True)
         made.mkdir()
         yield made
-        made.rename(folder) if is_needed else made.rmdir()
+        made.rename(folder)
 
     def table(self, name: str) -> Path:
         """The CSV file of a table or conclusion."""

@@ -81,10 +81,11 @@ def page(study: StudyFolder) -> None:
     text = study.config.comparison
     html = render(results, text.title, text.columns, study.folder)
     atomic.write_text(study.folder / "report.html", html)
-    is_needed = "svg" in study.config.export
-    with study.renewed("plots", is_needed) as folder:
-        for plot in results.plots if is_needed else ():
-            atomic.write_text(folder / f"{plot.name}.svg", plot.svg)
+    shutil.rmtree(study.details / "plots", ignore_errors=True)
+    if "svg" in study.config.export:
+        with study.renewed("plots") as folder:
+            for plot in results.plots:
+                atomic.write_text(folder / f"{plot.name}.svg", plot.svg)
     shutil.rmtree(study.folder / "partial", ignore_errors=True)
 
 

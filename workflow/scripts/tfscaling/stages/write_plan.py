@@ -66,19 +66,17 @@ def run(study: StudyFolder) -> None:
         specs = [run.spec for run in planned.runs if run.spec.point in due]
         problem = local_checks.cuda_problem(specs, config)
         without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
-        points = [refused(row) if row.point in without else row for row in points]
+        marks = dict.fromkeys(("feasibility", "starts"), costed_plan.REFUSED)
+        points = [
+            replace(row, reason="no CUDA libraries", **marks) if row.point in without else row
+            for row in points
+        ]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table_rows.write_csv(table, study.details / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
     atomic.write_text(study.details / "plan.md", text + "\n")
     print(text)
-
-
-def refused(row: PlanRow) -> PlanRow:
-    """The row of a point whose GPUs would not be used."""
-    reason = "no CUDA libraries"
-    return replace(row, feasibility=costed_plan.REFUSED, reason=reason, starts=costed_plan.REFUSED)
 
 
 def answered(

@@ -32,9 +32,6 @@ from tfscaling.tables import (
 )
 from tfscaling.tables.table_rows import rows_of
 
-#: The value of `export` that adds tables to read as text.
-MARKDOWN = "markdown"
-
 
 def collect(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
@@ -94,7 +91,7 @@ def analyse(study: StudyFolder) -> None:
             if table.empty:
                 continue
             table_rows.write_csv(table, folder / f"{name}.csv")
-            if name == "headline" or MARKDOWN in study.config.export:
+            if name == "headline" or "markdown" in study.config.export:
                 page = CONCLUSIONS[name].page(table, evidence, warnings)
                 atomic.write_text(folder / f"{name}.md", page)
 

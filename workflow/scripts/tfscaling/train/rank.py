@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays, PipelineContext
-from tfscaling.launch.rank_process import RankContext, let_others_tell, on_gpus
+from tfscaling.launch.rank_process import RankContext, let_others_tell
 from tfscaling.record import attempts, clock, crashes, prepared_data
 from tfscaling.record.rank_report import (
     Rank,
@@ -50,7 +50,7 @@ def prepare(context: RankContext, spec: RunSpec) -> list[str]:
     """Load TensorFlow and take this rank's devices; returns their names."""
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
-    if gpus == 0 or not on_gpus(spec):
+    if gpus == 0 or not spec.on_gpus:
         strategies.hide_gpus(os.environ)
     load_tensorflow()
     imported_s = clock.now()
@@ -106,7 +106,7 @@ def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
     """
     import tensorflow as tf
 
-    takes_gpus = context.cluster.job == "worker" and on_gpus(spec)
+    takes_gpus = context.cluster.job == "worker" and spec.on_gpus
     return replace(
         context.place(),
         devices=tuple(used),
