@@ -42,7 +42,6 @@ HEADER = (
     "steps: PyTorch / this",
     "steps: this / floor+update",
     "execution_time_s",
-    "execution: published / this",
 )
 _STRATEGY = "own"  # of programs, which are told apart by their recipes
 _PRECISIONS = ("float32", "bfloat16")
@@ -128,7 +127,6 @@ def rows(found: Trainings) -> Iterator[tuple[str, ...]]:
             times(pytorch and pytorch.step_ms, training.step_ms),
             times(training.step_ms, update and update.step_ms),
             measured(training.execution_s, 1) if trains else "",
-            times(published and published.execution_s, training.execution_s) if trains else "",
         )
 
 
