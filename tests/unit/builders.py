@@ -17,6 +17,7 @@ import generator
 import msgspec
 import pandas as pd
 import psutil
+import pytest
 from generator import phases, training_report
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.launch.launchers import LAUNCHERS
@@ -27,6 +28,7 @@ from tfscaling.record.rank_report import Epoch
 from tfscaling.spec import configuration, grid
 from tfscaling.spec import manifest as manifests
 from tfscaling.spec.config import Config
+from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.registries import Registries
 from tfscaling.spec.run_spec import RunSpec
@@ -94,6 +96,14 @@ def raw_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
 def valid_config(*changes: tuple[Sequence[str | int], Any]) -> Config:
     """The same, validated, with defaults."""
     return configuration.validate(raw_config(*changes))
+
+
+def refused(call: Callable[..., object], *arguments: Any, **keys: Any) -> str:
+    """The one line with which this call refuses a configuration."""
+    with pytest.raises(ConfigError) as caught:
+        call(*arguments, **keys)
+    (line,) = str(caught.value).splitlines()
+    return line
 
 
 def study_folder(

@@ -15,6 +15,8 @@ RUNS = 6
 NOISES = (
     ("normal", 0.02), ("normal", 0.2), ("skewed", 0.1), ("outliers", 0.05), ("mixed", 0.2),
 )  # fmt: skip
+#: Columns that are read although nothing has a value of them.
+EMPTY = ("target", "quality_unit", "quality_best")
 _SKEWED_MEDIAN = 1.67834699  # of a gamma distribution of shape 2
 
 
@@ -41,17 +43,15 @@ class Sweeps:
         places = {point: number for number, point in enumerate(points)}
 
         def copied(table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+            # what nothing has a value of takes time in every sweep
+            table = table.loc[:, table.notna().any() | table.columns.isin(EMPTY)]
             pairs = zip(table["platform"].tolist(), table["nodes"].tolist(), strict=True)
             own = np.array([places[pair] for pair in pairs])
             names = [f"recipe{number}" for number in range(recipes)]
             copies = pd.concat([table.assign(recipe=name) for name in names], ignore_index=True)
             return copies, np.concatenate([own + n * len(points) for n in range(recipes)])
 
-        # what nothing has a value of takes time in every sweep
-        needed = comparison.notna().any() | comparison.columns.isin(
-            ["target", "quality_unit", "quality_best"]
-        )
-        self.comparison, self.places = copied(comparison.loc[:, needed])
+        self.comparison, self.places = copied(comparison)
         self.runs, self.run_places = copied(runs)
         self.repeats = (self.runs["repeat"] - 1).to_numpy()
         self.usd_per_s = self.runs["cost_usd"].to_numpy(float)

@@ -57,7 +57,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
             rank["host_facts"] |= {"cpu_model": HOSTILE, "kernel": HOSTILE, "modules": [HOSTILE]}
         record["environment"] |= {"git_commit": HOSTILE, "unchecked": [HOSTILE]}
         record |= {"warnings": [HOSTILE], "trained_by": HOSTILE}
-    write_failure(folder, planned.runs[1], message=HOSTILE)
+    write_failure(folder, planned.runs[1], message=f"{HOSTILE}\n{HOSTILE}")
     runs, _ = runs_table.run_tables(planned.runs, folder)
     assert list(runs["status"]) == ["ok", "failed"], list(runs["reason"])
     return Study(planned, runs, comparison_table(runs, planned))
@@ -79,6 +79,8 @@ def test_the_comparison_as_markdown_has_no_element_of_theirs(study: Study) -> No
     shown = comparison.as_text(study.comparison, HOSTILE, ["execution_time_s"])
     cells = [line for line in display.markdown(shown).splitlines() if line.startswith("|")]
     assert not re.search(r"(?<!\\)<(img|/?script)", "\n".join(cells))
+    bars = {len(re.findall(r"(?<!\\)\|", line)) for line in cells}
+    assert len(cells) == 4 and len(bars) == 1  # head, line and two rows of as many cells
 
 
 def test_no_text_of_theirs_is_a_formula_of_a_spreadsheet(study: Study, tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ without any strategy; and one replica with whole batches is still compared with 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import oracle_rank
 import pytest
 from oracle_rank import ALONE, PRECISIONS, SETTINGS, STEPS, UNEVEN, WHOLE
-from ranks import Found, ranks_of
+from ranks import Found, Ranks, ranks_of
 from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES
@@ -34,16 +36,16 @@ SAME_EPOCHS = {"float32": 5, "mixed_bfloat16": 5, "mixed_float16": 3}
 
 
 @pytest.fixture(scope="module")
-def references(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def referring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """The process of the references, while the first trainings run."""
     with ranks_of(oracle_rank) as ranks:
         ranks.start(tmp_path_factory.mktemp("references") / "found.json", "references", "0")
-        (found,) = ranks.found()
-    return found
+        yield ranks
 
 
 @pytest.fixture(scope="module", params=TRAININGS)
 def training(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, referring: Ranks, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[int, list[Found]]:
     """Number of replicas, what each rank that trains found; one training at a time."""
     strategy, geometry, replicas = TRAININGS[request.param]
@@ -53,6 +55,12 @@ def training(
         ranks.start_job(folder, geometry, jobs, strategy, str(geometry.gpus_per_task))
         found = ranks.found()
     return replicas, [of_rank for of_rank in found if of_rank]
+
+
+@pytest.fixture(scope="module")
+def references(training: tuple[int, list[Found]], referring: Ranks) -> Found:
+    (found,) = referring.found()
+    return found
 
 
 def test_strategies_train_as_keras_does(

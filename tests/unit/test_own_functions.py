@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import REGISTRIES, raw_config
+from builders import REGISTRIES, raw_config, refused
 from tfscaling.datasets import catalogue
 from tfscaling.record import prepared_data, run_states
 from tfscaling.record.run_record import PreparedData
@@ -142,13 +142,6 @@ def test_an_optimizer_needs_a_learning_rate(model: str) -> None:
     )
     with pytest.raises(ConfigError, match="recipes.weak.learning_rate: null"):
         grid.expand(configuration.validate(raw), REGISTRIES)
-
-
-def test_an_unknown_dataset_is_one_line_with_its_key() -> None:
-    with pytest.raises(ConfigError) as caught:
-        expand("mnist_cnn", "coco")
-    assert str(caught.value).startswith("config.yaml: recipes.weak.dataset: ")
-    assert "package.module:function" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def fetch(name: str) -> tuple[catalogue.Arrays, dict[str, Any]]:
@@ -322,11 +315,10 @@ def test_resnet50_trains_on_files() -> None:
 )
 def test_what_the_files_of_resnet50_cannot_do_names_them(changes: dict[str, Any], key: str) -> None:
     asked = {"strategy": "multi_worker_mirrored", "steps_per_execution": 1, "dataset": None}
-    with pytest.raises(ConfigError) as caught:
-        resnet50(**{**asked, **changes})
-    assert f"recipes.weak.{key}" in str(caught.value)
-    assert FILES in str(caught.value)
-    assert ("mnist" in str(caught.value)) is ("depth" not in key)
+    message = refused(resnet50, **{**asked, **changes})
+    assert f"recipes.weak.{key}" in message
+    assert FILES in message
+    assert ("mnist" in message) is ("depth" not in key)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +347,6 @@ def test_what_a_pipeline_cannot_do_is_refused(
         runs = grid.expand(configuration.validate(raw), REGISTRIES).runs
         assert runs[0].spec.parameters["steps_per_epoch"] == 3
         return
-    with pytest.raises(ConfigError) as caught:
-        grid.expand(configuration.validate(raw), REGISTRIES)
-    assert f"recipes.weak.{key}" in str(caught.value)
-    assert str(reason) in str(caught.value)
+    message = refused(lambda: grid.expand(configuration.validate(raw), REGISTRIES))
+    assert f"recipes.weak.{key}" in message
+    assert str(reason) in message

@@ -19,7 +19,6 @@ from tfscaling.page import plot_quality
 from tfscaling.page.plot_figure import Tables
 from tfscaling.record.rank_report import Epoch
 from tfscaling.spec import configuration, run_spec
-from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
@@ -300,31 +299,6 @@ def test_a_change_of_the_quality_reruns_nothing() -> None:
     for a, b in zip(one.runs, other.runs, strict=True):
         assert a.spec.parameters_hash == b.spec.parameters_hash
         assert run_spec.encode(a.spec) == run_spec.encode(b.spec)
-
-
-@pytest.mark.parametrize(
-    ("quality", "targets", "key"),
-    [
-        ({"metric": "test_error"}, {}, 'recipes.weak.quality.direction: "auto"'),
-        ({"metric": "test_acuracy", "direction": "higher"}, {}, "recipes.weak.quality.metric"),
-        ({"metric": "test_loss"}, {"test_accuracy": 0.9}, "question.limits.test_accuracy"),
-        ({"unit": "%"}, {}, "recipes.other.quality.unit"),
-        ({"direction": "lower"}, {}, "recipes.other.quality.direction"),
-    ],
-)
-def test_a_quality_that_cannot_be_meant_is_an_error(
-    quality: dict[str, Any], targets: dict[str, float], key: str
-) -> None:
-    limits = {metric: {"at_least": target} for metric, target in targets.items()}
-    raw = raw_config((("question",), {"limits": limits}))
-    other = raw["recipes"]["weak"]
-    raw["recipes"] = {"weak": {**other, "quality": quality}}
-    if not targets:
-        raw["recipes"]["other"] = other
-        raw["grid"][0]["recipe"] = ["weak", "other"]
-    with pytest.raises(ConfigError) as caught:
-        manifest_of(configuration.validate(raw))
-    assert str(caught.value).startswith(f"configuration: {key}")
 
 
 def test_recipes_that_no_block_names_may_compare_a_metric_in_another_way() -> None:

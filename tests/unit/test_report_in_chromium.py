@@ -7,21 +7,22 @@ import hashlib
 import html
 import json
 import re
-import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import REPOSITORY
 from report_inputs import COLUMNS, TITLE, results, study
 from tfscaling.page.html_page import render
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-sync", "--disable-background-networking", "--disable-component-update",
-    "--virtual-time-budget=8000", "--window-size=1280,900",
-]  # fmt: skip
+sys.path.insert(0, str(REPOSITORY / "docs" / "screenshots"))
+
+import make as screenshots
+
+pytestmark = pytest.mark.skipif(screenshots.CHROMIUM is None, reason="there is no chromium")
+
 WATCH = """<script>
 window.blocked = [];
 addEventListener("securitypolicyviolation", (event) => blocked.push(event.blockedURI));
@@ -82,7 +83,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 @pytest.mark.parametrize(("name", "width"), [("report", 1280), ("phone", 390)])
 def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, width: int) -> None:
     found = seen(folder, name)
@@ -97,7 +97,6 @@ def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, wid
     assert found["failed"] == 1
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 def test_a_page_links_records_only_in_the_folder_of_its_study(folder: Path) -> None:
     found = {name: seen(folder, name)["records"] for name in ("report", "sent")}
     assert found == {"report": 7, "sent": 0}
@@ -105,8 +104,8 @@ def test_a_page_links_records_only_in_the_folder_of_its_study(folder: Path) -> N
 
 def seen(folder: Path, name: str) -> dict[str, Any]:
     command = [
-        str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / name}", "--dump-dom",
-        (folder / f"{name}.html").as_uri(),
+        str(screenshots.CHROMIUM), *screenshots.FLAGS, "--window-size=1280,900",
+        f"--user-data-dir={folder / name}", "--dump-dom", (folder / f"{name}.html").as_uri(),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,6 @@ CONTENT: dict[str, Any] = {
     "recipes": {"tiny": TINY},
     "platforms": {"cpu": PRICE, "gpu": {"runtime_min": 30, "qos": "low", "setup": ["true"]}},
 }  # fmt: skip
-
-
-def content(**changes: Any) -> dict[str, Any]:
-    return {**copy.deepcopy(CONTENT), **changes}
 
 
 @pytest.fixture
@@ -125,18 +119,6 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
     assert all(row["reason"].endswith("QOSMaxSubmitJobPerUserLimit") for row in tables)
 
 
-def test_the_plan_on_this_machine(project: Project) -> None:
-    laptop = {"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2}
-    project.overlay(content(grid=[laptop]))
-    project.snakemake("plan")
-    (row,) = project.table("results/main/details/plan.csv")
-    assert row["submission"] == "runs on this machine"
-    assert (
-        "Only Slurm enforces runtime_min"
-        in (project.folder / "results/main/details/plan.md").read_text()
-    )
-
-
 def test_without_sbatch_the_slurm_profile_says_where_it_belongs(
     project: Project, tmp_path: Path
 ) -> None:
@@ -153,31 +135,14 @@ def test_without_sbatch_the_slurm_profile_says_where_it_belongs(
     assert preflight.NO_SBATCH in out
 
 
-def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line with which Snakemake ended."""
-    assert done.returncode == 1
-    assert "Traceback" not in done.stdout and "Exception" not in done.stdout
-    (line,) = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
-    return line
-
-
 def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
     project: Project, slurm: dict[str, str]
 ) -> None:
-    project.overlay(content(budget={"node_hours": 3.5}))
+    project.overlay({**CONTENT, "budget": {"node_hours": 3.5}})
     done = project.snakemake(profile="slurm", environ=slurm, check=False)
-    line = refused(done)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout and "Exception" not in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
     assert line.startswith("overlay.yaml: budget.node_hours: 3.5 ") and "5.00 or more" in line
     assert not submitted(slurm)
     assert not list(project.folder.glob("results/runs"))
-
-
-def test_a_sweep_within_the_budget_starts(project: Project) -> None:
-    project.overlay(content(budget={"node_hours": 5}))
-    assert "train mnist_cnn" in project.snakemake("--dry-run").stdout
-    chosen = content(budget={"usd": 11})
-    chosen["platforms"]["cpu"] = {**PRICE, "cluster": "mine"}
-    project.overlay(chosen)
-    assert project.snakemake("--dry-run", check=False).returncode == 1
-    done = project.snakemake("--dry-run", "--config", "cluster=mine")
-    assert "on cpu" in done.stdout and "on gpu" not in done.stdout

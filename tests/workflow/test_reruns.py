@@ -53,32 +53,6 @@ def test_new_nodes_and_repeats_run_and_a_changed_recipe_reruns_its_runs(copied: 
     assert sorted(recipes) == ["other"] * 3 + ["tiny"] * 2
 
 
-def test_cosmetic_changes_rerun_no_training(copied: Project) -> None:
-    laptop = {
-        "nodes_max": 8, "title": "Another title", "partition": "other", "runtime_min": 5,
-        "account": "mine", **PRICE,
-    }  # fmt: skip
-    copied.overlay(
-        changed(
-            comparison={
-                "title": "Another title",
-                "columns": ["loss", "execution_time_s"],
-                "baseline": {"nodes": 2},
-            },
-            published={"path": "resources/published_results.csv"},
-            budget={"node_hours": 1000},
-            plots={"speedup": {"title": "Another title"}},
-            platforms={"laptop": laptop},
-        )
-    )
-    assert copied.planned() == set()
-
-
-def test_what_can_change_a_measurement_reruns_the_platform(copied: Project) -> None:
-    copied.overlay(changed(platforms={"laptop": {"nodes_max": 8, "env": {"OMP_NUM_THREADS": "1"}}}))
-    assert len(copied.planned()) == 6
-
-
 def test_what_may_be_deleted_is_made_again_without_training(copied: Project) -> None:
     """The folders that docs/how-to.md names; they have the tables, page and logs."""
 

@@ -1,8 +1,7 @@
-"""The studies plan exactly the published points, with the geometry of each."""
+"""What the configurations of the repository plan, with the geometry of each point."""
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from typing import Any
 
@@ -10,16 +9,6 @@ import pytest
 import yaml
 from project import REPOSITORY, Project, axis
 
-with (REPOSITORY / "resources/published_results.csv").open() as file:
-    PUBLISHED = {
-        (row["platform"], int(row["nodes"]), int(row["gpus_per_node"]))
-        for row in csv.DictReader(file)
-    }
-VIRTUAL = {
-    "gcp-n1-standard-2": "virtual-n1-standard-2", "gcp-n1-v100": "virtual-v100",
-    "aws-m4-large": "virtual-m4-large", "aws-c4-2xlarge": "virtual-c4-2xlarge",
-    "aws-p3-2xlarge": "virtual-p3-2xlarge",
-}  # fmt: skip
 AXES = ("strategy", "platform", "nodes", "gpus_per_node", "recipe")
 
 
@@ -28,29 +17,6 @@ def planned(project: Project, name: str) -> Counter[tuple[str, str, int, int, st
     runs = project.planned(config=[f"config/{name}.yaml"])
     points = [[axis(path, name) for name in AXES] for path in runs]
     return Counter((strategy, p, int(n), int(g), recipe) for strategy, p, n, g, recipe in points)
-
-
-def test_the_published_study_is_the_41_points_six_times_each(project: Project) -> None:
-    runs = planned(project, "published")
-    assert len(PUBLISHED) == 41
-    assert runs == {
-        ("multi_worker_mirrored", platform, nodes, gpus, "published"): 6
-        for platform, nodes, gpus in PUBLISHED
-    }
-
-
-def test_the_virtual_study_is_the_same_41_points(project: Project) -> None:
-    assert planned(project, "virtual-study") == {
-        ("multi_worker_mirrored", VIRTUAL[platform], nodes, gpus, "shrunk"): 1
-        for platform, nodes, gpus in PUBLISHED
-    }
-
-
-def test_the_accuracy_study_has_a_recipe_for_each_number_of_workers(project: Project) -> None:
-    workers = {nodes for _, nodes, _ in PUBLISHED}
-    assert planned(project, "accuracy-study") == {
-        ("single", "one-worker", 1, 0, f"batch-{64 * number}"): 6 for number in workers
-    }
 
 
 def test_the_large_batch_study_reports_a_recipe_that_was_a_candidate(project: Project) -> None:
@@ -113,24 +79,15 @@ def test_the_repeats_study_has_enough_runs_for_intervals(project: Project) -> No
     }
 
 
-@pytest.mark.parametrize(
-    ("nodes", "gpus", "options"),
-    [
-        (8, 1, ["-p v100", "--nodes=8", "--gres=gpu:1", "--ntasks-per-node=1"]),
-        (2, 4, ["-p v100", "--nodes=2", "--gres=gpu:4", "--cpus-per-task=2"]),
-    ],
-)
-def test_the_plan_has_the_geometry_of_each_point(
-    nodes: int, gpus: int, options: list[str], project: Project
-) -> None:
+def test_the_plan_has_the_geometry_of_each_point(project: Project) -> None:
     """Among them: eight GPUs, the quota, as 8 x 1 and as 2 x 4; CUDA need not be installed."""
     project.snakemake("plan", config=["config/published.yaml"], profile="slurm", check=False)
     rows = project.table("results/published/details/plan.csv")
-    assert len(rows) == 41
-    (row,) = [
-        row for row in rows
-        if (row["platform"], row["nodes"], row["gpus_per_node"])
-        == ("gcp-n1-v100", str(nodes), str(gpus))
-    ]  # fmt: skip
-    assert row["runs"] == "6"
-    assert all(option in row["submission"] for option in options), row["submission"]
+    assert len(rows) == 41 and {row["runs"] for row in rows} == {"6"}
+    points = {(row["platform"], row["nodes"], row["gpus_per_node"]): row for row in rows}
+    for nodes, gpus, options in (
+        ("8", "1", ["--nodes=8", "--gres=gpu:1", "--ntasks-per-node=1"]),
+        ("2", "4", ["--nodes=2", "--gres=gpu:4", "--cpus-per-task=2"]),
+    ):
+        line = points["gcp-n1-v100", nodes, gpus]["submission"]
+        assert all(option in line for option in ["-p v100", *options]), line

@@ -172,24 +172,6 @@ def diverging(tables: Tables, count: int, nodes: int, status: str = "diverged") 
     return comparison, runs
 
 
-@pytest.mark.parametrize("count", [3, 4, 6])
-def test_a_point_of_which_half_the_runs_diverged_is_not_taken(count: int) -> None:
-    times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
-    found = choice(diverging(tables_of(times), count, 2))
-    assert taken(found) == ("east", 1)
-    assert uncovered(found) == [(2, f"{count} of 6 runs diverged", False)]
-
-
-def test_a_point_that_does_other_work_is_no_choice_and_named_with_the_reason() -> None:
-    comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
-    comparison["same_work"] = comparison["nodes"] == 1
-    comparison.loc[~comparison["same_work"], "examples_trained"] = 576
-    found = choice((comparison, runs))
-    assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
-    ((nodes, reason, is_open),) = uncovered(found)
-    assert (nodes, is_open) == (2, True) and "576" in reason and "60,000" in reason
-
-
 def test_costs_of_zero_are_decided_without_a_ratio() -> None:
     """A machine of one's own has no price per hour."""
     tables = tables_of({("east", 1): around(30.0), ("west", 1): around(10.0)})
@@ -270,15 +252,6 @@ def test_points_alike_at_the_target_are_decided_by_the_cost_to_the_target() -> N
     found = choice(to_target(times, reached), "time_to_target_s")
     assert taken(found) == ("east", 1)  # 30 s at one dollar cost more than 10 s at two
     assert how(found) == "the lowest cost"
-
-
-def test_a_point_of_which_only_some_runs_reach_the_target_is_no_choice_and_named() -> None:
-    times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
-    some = {("east", 1): around(25.0), ("east", 2): [5.0] * 5 + [None]}
-    found = choice(to_target(times, some), "time_to_target_s")
-    assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
-    ((nodes, reason, is_open),) = uncovered(found)
-    assert (nodes, is_open) == (2, True) and "5 of 6" in reason
 
 
 def test_a_configuration_that_never_reaches_the_target_leaves_the_choice_supported() -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
-from builders import DIVERGENCE, REPOSITORY, manifest_of, raw_config, write_failure, write_record
+from builders import (
+    DIVERGENCE,
+    REPOSITORY,
+    manifest_of,
+    raw_config,
+    refused,
+    write_failure,
+    write_record,
+)
 from msgspec.structs import replace
 from rows import published_result, published_row
 from snakemake.utils import update_config
@@ -19,7 +26,6 @@ from tfscaling.conclusions import published_values
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Recipe
-from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -39,13 +45,6 @@ def write_csv(path: Path, *rows: dict[str, Any], columns: tuple[str, ...] = ()) 
     return path
 
 
-def error_of(call: Callable[..., Any], *arguments: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        call(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_rows_are_read_with_numbers_as_numbers(tmp_path: Path) -> None:
     rows = [published_row(), published_row(nodes=2, tasks_per_node="2+1")]
     assert published_results.read(write_csv(tmp_path / "p.csv", *rows)) == [
@@ -63,16 +62,16 @@ def test_a_file_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
 def test_a_missing_file_is_named_with_the_configuration_that_names_it(tmp_path: Path) -> None:
     path = str(tmp_path / "nowhere.csv")
     sources = [("config.yaml", {}), ("overlay.yaml", {"published": {"path": path}})]
-    message = error_of(published_results.check, path, sources)
+    message = refused(published_results.check, path, sources)
     assert message.startswith(f'overlay.yaml: published.path: "{path}" ')
-    assert error_of(published_results.read, path).startswith(f"{path}: ")
+    assert refused(published_results.read, path).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("missing", ["nodes", "source"])
 def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     columns = tuple(name for name in published_results.COLUMNS if name != missing)
     path = write_csv(tmp_path / "p.csv", published_row(), columns=columns)
-    assert missing in error_of(published_results.check, str(path))
+    assert missing in refused(published_results.check, str(path))
 
 
 @pytest.mark.parametrize(
@@ -87,14 +86,14 @@ def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
 ) -> None:
     rows = [published_row(), published_row(nodes=2) | {column: value}]
     path = write_csv(tmp_path / "p.csv", *rows)
-    message = error_of(published_results.check, str(path))
+    message = refused(published_results.check, str(path))
     assert message.startswith(f"{path}: line 3: {column}: {value!r} ")
 
 
 def test_the_same_point_twice_is_named_with_its_line_and_values(tmp_path: Path) -> None:
     rows = [published_row(), published_row(nodes=2), published_row(execution_time_s=1.0)]
     path = write_csv(tmp_path / "p.csv", *rows)
-    assert error_of(published_results.check, str(path)).startswith(f"{path}: line 4: ")
+    assert refused(published_results.check, str(path)).startswith(f"{path}: line 4: ")
 
 
 def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:

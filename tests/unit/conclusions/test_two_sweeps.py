@@ -61,13 +61,6 @@ def test_slower_faster_and_the_same(tmp_path: Path) -> None:
     assert [row["reference_execution_time_s"] for row in rows] == [40.0, 20.0, 10.0]
 
 
-def test_too_few_runs_tell_nothing(tmp_path: Path) -> None:
-    few = {point: times[:3] for point, times in USUAL.items()}
-    rows = against(study_of(few, day=2), study_of(USUAL), tmp_path)
-    assert verdicts(rows) == ["cannot be told"] * 3
-    assert all("3 here, 6 there" in row["reason"] for row in rows)
-
-
 def test_other_work_is_not_compared(tmp_path: Path) -> None:
     now = study_of(USUAL, day=2)
     comparison = now.comparison.assign(
@@ -86,13 +79,6 @@ def test_points_of_one_study_alone_are_rows(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_point_whose_runs_fail_now_is_lost(tmp_path: Path) -> None:
-    now = {**USUAL, ("east", 4): []}
-    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
-    assert verdicts(rows) == ["same", "same", "lost"]
-    assert "6 failed" in rows[2]["reason"]
-
-
 def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:
     study = study_of({**USUAL, ("east", 4): []}, day=2)
     left = (study.runs["nodes"] == 4) & (study.runs["repeat"] > 1)
@@ -100,19 +86,24 @@ def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:
     assert verdicts(against(rest, study_of(USUAL), tmp_path)) == ["same", "same", "not compared"]
 
 
-def test_a_point_of_which_most_runs_fail_now_is_failing(tmp_path: Path) -> None:
-    now = {**USUAL, ("east", 1): around(40.0)[:1], ("east", 2): around(20.0)[:2]}
-    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
-    assert verdicts(rows) == ["failing", "failing", "same"]
-    assert "5 of 6 runs" in rows[0]["reason"] and "0 of 6 there" in rows[0]["reason"]
-    assert stages.refusal(pd.DataFrame(rows))
-
-
-def test_a_point_that_failed_as_often_before_is_not_failing(tmp_path: Path) -> None:
-    now, before = ({**USUAL, ("east", 1): around(40.0)[:ok]} for ok in (2, 4))
+@pytest.mark.parametrize(
+    ("valid", "valid_there", "verdict", "reasons"),
+    [
+        (3, 6, "cannot be told", ("3 here, 6 there",)),
+        (0, 6, "lost", ("6 failed",)),
+        (1, 6, "failing", ("5 of 6 runs", "0 of 6 there")),
+        (2, 6, "failing", ("4 of 6 runs", "0 of 6 there")),
+        (2, 4, "cannot be told", ("4 of 6 runs", "2 of 6 there")),
+    ],
+)
+def test_a_point_of_which_runs_fail(
+    valid: int, valid_there: int, verdict: str, reasons: tuple[str, ...], tmp_path: Path
+) -> None:
+    now, before = ({**USUAL, ("east", 1): around(40.0)[:n]} for n in (valid, valid_there))
     rows = against(study_of(now, day=2), study_of(before), tmp_path)
-    assert verdicts(rows) == ["cannot be told", "same", "same"]
-    assert "4 of 6 runs" in rows[0]["reason"] and "2 of 6 there" in rows[0]["reason"]
+    assert verdicts(rows) == [verdict, "same", "same"]
+    assert all(reason in rows[0]["reason"] for reason in reasons)
+    assert bool(stages.refusal(pd.DataFrame(rows))) == (verdict in ("lost", "failing"))
 
 
 @pytest.mark.parametrize(

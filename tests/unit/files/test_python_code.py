@@ -30,12 +30,12 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("text", SAME.values(), ids=list(SAME))
+@pytest.mark.parametrize("text", SAME.values(), ids=SAME)
 def test_what_is_no_code_changes_nothing(text: str) -> None:
     assert python_code.sha256(text.encode()) == python_code.sha256(CODE.encode())
 
 
-@pytest.mark.parametrize("text", OTHER.values(), ids=list(OTHER))
+@pytest.mark.parametrize("text", OTHER.values(), ids=OTHER)
 def test_a_change_of_code_is_another_checksum(text: str) -> None:
     assert text != CODE
     assert python_code.sha256(text.encode()) != python_code.sha256(CODE.encode())

@@ -102,7 +102,7 @@ CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[in
 
 
 @pytest.mark.parametrize(("ranks", "exits", "said", "silent", "expected"), CAUSES.values(),
-                         ids=list(CAUSES))  # fmt: skip
+                         ids=CAUSES)  # fmt: skip
 def test_the_first_cause_is_found(
     ranks: list[Any], exits: dict[int, int | None], said: dict[int, str], silent: set[int],
     expected: tuple[str, int, str | None], tmp_path: Path,

@@ -109,10 +109,16 @@ def test_by_default_a_rank_that_hangs_is_found_within_a_minute() -> None:
     assert run.go(60, {0: IDLE_S, 1: IDLE_S}) is not None
 
 
-@pytest.mark.parametrize("doing", [Doing.LOADING, Doing.WAITING])
-def test_code_of_others_may_wait_until_the_platforms_limit(doing: Doing) -> None:
+@pytest.mark.parametrize(
+    ("doing", "blocked"),
+    [(Doing.LOADING, set()), (Doing.WAITING, set()), (Doing.TRAINING, {1})],
+    ids=["loads", "waits", "waits for its disk"],
+)
+def test_code_of_others_and_disks_may_take_until_the_platforms_limit(
+    doing: Doing, blocked: set[int]
+) -> None:
     run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.doing[1] = doing
+    run.doing[1], run.blocked = doing, blocked
     assert run.go(590, {0: IDLE_S, 1: IDLE_S}) is None
     assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
 
@@ -135,13 +141,6 @@ def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> No
     assert run.go(1200, {1: BUSY_S}) is None
     found = run.go(1200, {1: IDLE_S})
     assert found is not None and found.rank is None
-
-
-def test_a_rank_that_waits_for_its_disk_is_not_taken_for_hung() -> None:
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.blocked = {1}
-    assert run.go(590, {0: IDLE_S, 1: IDLE_S}) is None
-    assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
 
 
 def test_a_rank_that_was_silent_when_others_complained_is_known() -> None:

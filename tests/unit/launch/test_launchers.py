@@ -95,38 +95,32 @@ def gpus_of(geometry: Geometry, given: Sequence[str] | None, **changes: Any) -> 
         return [command.env["CUDA_VISIBLE_DEVICES"] for command in LAUNCHERS["local"](wanted)]
 
 
+FIVE, MIG = ["0", "1", "2", "3", "4"], ["MIG-GPU-1/1/0", "MIG-GPU-1/2/0"]
+
+
 @pytest.mark.parametrize(
-    ("geometry", "visible"),
+    ("geometry", "given", "visible"),
     [
-        (Geometry(1, 1, 2), ["0,1"]),
-        (Geometry(2, 1, 2), ["0,1", "2,3"]),
-        (Geometry(1, 2, 4), ["0,1", "2,3"]),
-        (Geometry(2, 2, 2), ["0", "1", "2", "3"]),
-        (Geometry(2, "2+1", 2), ["0", "1", "2"]),
+        *((geometry, given, visible)
+          for given in (None, FIVE)
+          for geometry, visible in (
+              (Geometry(1, 1, 2), ["0,1"]),
+              (Geometry(2, 1, 2), ["0,1", "2,3"]),
+              (Geometry(1, 2, 4), ["0,1", "2,3"]),
+              (Geometry(2, 2, 2), ["0", "1", "2", "3"]),
+              (Geometry(2, "2+1", 2), ["0", "1", "2"]),
+          )),
+        # others of the machine are somebody else's
+        (Geometry(2, 1, 1), ["2", "3"], ["2", "3"]),
+        (Geometry(2, 1, 1), ["3", "1", "0"], ["3", "1"]),
+        (Geometry(2, 1, 1), ["GPU-8932f937", "GPU-a1"], ["GPU-8932f937", "GPU-a1"]),
+        (Geometry(2, 1, 1), MIG, MIG),
     ],
-)
-def test_local_ranks_share_out_the_gpus_without_overlap(
-    geometry: Geometry, visible: list[str]
+)  # fmt: skip
+def test_local_ranks_share_out_the_gpus_that_are_given_without_overlap(
+    geometry: Geometry, given: list[str] | None, visible: list[str]
 ) -> None:
-    assert gpus_of(geometry, None) == visible
-    assert gpus_of(geometry, ["0", "1", "2", "3", "4"]) == visible
-
-
-MIG = ["MIG-GPU-1/1/0", "MIG-GPU-1/2/0"]
-
-
-@pytest.mark.parametrize(
-    ("given", "visible"),
-    [
-        (["2", "3"], ["2", "3"]),
-        (["3", "1", "0"], ["3", "1"]),
-        (["GPU-8932f937", "GPU-a1"], ["GPU-8932f937", "GPU-a1"]),
-        (MIG, MIG),
-    ],
-)
-def test_local_ranks_use_only_the_gpus_that_are_given(given: list[str], visible: list[str]) -> None:
-    """Others of the machine are somebody else's."""
-    assert gpus_of(Geometry(2, 1, 1), given) == visible
+    assert gpus_of(geometry, given) == visible
 
 
 def test_engines_get_the_image_its_python_and_all_folders(

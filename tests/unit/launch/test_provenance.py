@@ -142,7 +142,7 @@ CGROUPS: dict[str, tuple[dict[str, str], float | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("files", "quota"), CGROUPS.values(), ids=list(CGROUPS))
+@pytest.mark.parametrize(("files", "quota"), CGROUPS.values(), ids=CGROUPS)
 def test_a_limit_of_cpu_time_is_found(
     files: dict[str, str], quota: float | None, tmp_path: Path
 ) -> None:

@@ -255,7 +255,7 @@ SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "expected"), SRUN_LINES.values(), ids=list(SRUN_LINES))
+@pytest.mark.parametrize(("text", "expected"), SRUN_LINES.values(), ids=SRUN_LINES)
 def test_ranks_and_words_of_srun(text: str, expected: dict[int, str], tmp_path: Path) -> None:
     log = tmp_path / "srun.log"
     log.write_text(text)

@@ -216,7 +216,7 @@ BROKEN_REPORTS = {
 
 
 @pytest.mark.parametrize(
-    ("code", "recipe", "kind", "words"), BROKEN_REPORTS.values(), ids=list(BROKEN_REPORTS)
+    ("code", "recipe", "kind", "words"), BROKEN_REPORTS.values(), ids=BROKEN_REPORTS
 )
 def test_a_report_that_cannot_be_fails_the_run(
     tmp_path: Path, code: str, recipe: dict[str, Any], kind: str, words: str
@@ -235,7 +235,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize(("code", "words"), FAILURES.values(), ids=list(FAILURES))
+@pytest.mark.parametrize(("code", "words"), FAILURES.values(), ids=FAILURES)
 def test_a_failure_is_one_sentence(tmp_path: Path, code: str, words: list[str]) -> None:
     cause = cause_of(tmp_path, code)
     assert (cause["kind"], cause["rank"]) == ("program_failed", 0)

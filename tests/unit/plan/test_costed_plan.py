@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import generator
 import pytest
 import searched
-from builders import REGISTRIES, manifest_of, raw_config, write_failure, write_record
+from builders import REGISTRIES, changed, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
 from tfscaling.plan import costed_plan, sweep_jobs
@@ -27,10 +26,8 @@ WALL_S = generator.phases().wall_time_s
 
 
 def record_with(folder: Path, entry: PlannedRun, **phases: float) -> None:
-    path = write_record(folder, entry)
-    record = json.loads(path.read_text())
-    record["phases"].update(phases)
-    path.write_text(json.dumps(record))
+    with changed(write_record(folder, entry)) as record:
+        record["phases"].update(phases)
 
 
 # --- what is still to do ---
@@ -126,12 +123,10 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
     (entry, _) = planned_runs(config)
     assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
     longer = replace(config.recipes["weak"], epochs=3)
-    changed = replace(config, recipes={"weak": longer})
-    assert costed_plan.measured_s(planned_runs(changed)[0].spec, tmp_path) == []
-    record = tmp_path / planned_runs(old)[1].spec.path / "run.json"
-    content = json.loads(record.read_text())
-    content["axes"]["nodes"] = 2
-    record.write_text(json.dumps(content))
+    other = replace(config, recipes={"weak": longer})
+    assert costed_plan.measured_s(planned_runs(other)[0].spec, tmp_path) == []
+    with changed(tmp_path / planned_runs(old)[1].spec.path / "run.json") as record:
+        record["axes"]["nodes"] = 2
     assert costed_plan.measured_s(entry.spec, tmp_path) == []
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from builders import manifest_of, valid_config, write_failure
+from builders import changed, manifest_of, valid_config, write_failure
 from tfscaling.plan.retries import given_up, is_lasting, lasts
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, Kind
 from tfscaling.record.run_record import FAILURE
@@ -55,71 +54,59 @@ def test_outputs_that_are_no_records_and_broken_reports_last_not(tmp_path: Path)
     assert not is_lasting(folder / "run.json")
 
 
-@pytest.mark.parametrize(
-    "kind", ["node_failed", "preempted", "requeued", "time_limit", "cancelled", "rank_died"]
-)
-def test_what_happened_to_a_job_is_tried_again(kind: Kind) -> None:
-    assert not lasts(Cause(kind=kind, message="Slurm ended the job"))
-
-
-@pytest.mark.parametrize("kind", ["rank_failed", "program_failed", "missing_gpus"])
-def test_missing_gpus_last_unless_another_host_has_its_own(kind: Kind) -> None:
-    cause = Cause(kind=kind, message="GPUs requested for this task: 4", error="DeviceError")
-    assert lasts(cause) is (kind != "missing_gpus")
-
-
-def test_what_a_job_was_given_is_not() -> None:
-    assert lasts(Cause(kind="invalid", message="requested 2 CPUs per task, got {1: 1}"))
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "last"),
-    [
-        ("exit code 3", "the program ended with exit code 3", True),
-        ("ValueError", "the program ended with exit code 1, a.py:1: ValueError: x", True),
-        ("killed by SIGSEGV", "the program was killed by SIGSEGV", True),
-        ("killed by SIGKILL", "the program was killed by SIGKILL", False),
-        ("RuntimeError", "RuntimeError: [gloo/pair.cc:598] Connection closed by peer", False),
-        ("ConnectionResetError", "the program ended with exit code 1", False),
-    ],
-)
-def test_a_crash_of_a_program_lasts_and_a_lost_connection_does_not(
-    error: str, message: str, last: bool
-) -> None:
-    assert lasts(Cause(kind="program_failed", message=message, error=error)) is last
-
-
 _NCCL = (
     "terminate called after throwing an instance of 'c10::DistBackendError' what():  [Rank 1] "
     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE)"
 )
 _ABORTED = "the program was killed by SIGABRT, a.py:8 in step: Fatal Python error: Aborted"
+_ENDED, _KILLED = "the program ended with exit code", "the program was killed by"
 
 
 @pytest.mark.parametrize(
-    ("error", "message", "last_lines", "last"),
+    ("kind", "error", "message", "last"),
     [
-        ("Aborted", f"{_ABORTED}; {_NCCL}", (), False),
-        ("killed by SIGABRT", f"the program was killed by SIGABRT; {_NCCL}", (), False),
-        ("killed by SIGABRT", "the program was killed by SIGABRT", (_NCCL, "frame #7"), False),
-        ("exit code 134", "the program ended with exit code 134", (_NCCL, "Aborted"), False),
-        ("ChildFailedError", f"the program ended with exit code 1; {_NCCL}", (), False),
-        ("Aborted", _ABORTED, ("epoch 1: loss 0.3",), True),
-        ("Aborted", f"{_ABORTED}; what():  CUDA error: an illegal memory access was encountered",
-         ("frame #1: c10d::ProcessGroupNCCL::ncclCommWatchdog() + 0x14d",), True),
-        ("killed by SIGBUS", "the program was killed by SIGBUS", (), False),
-        ("Bus error", "the program was killed by SIGBUS, a.py:8: Fatal Python error: Bus error", (),
-         False),
-        ("exit code 135", "the program ended with exit code 135; its last line: x", (), False),
-        ("RuntimeError", "a.py:8: RuntimeError: DataLoader worker (pid 421) is killed by signal: "
-         "Bus error. It is possible that dataloader's workers are out of shared memory.", (),
-         False),
+        # what happened to a job is tried again, but not what it was given
+        *((kind, "", "Slurm ended the job", False) for kind in (
+            "node_failed", "preempted", "requeued", "time_limit", "cancelled", "rank_died")),
+        ("invalid", "", "requested 2 CPUs per task, got {1: 1}", True),
+        # GPUs are missing everywhere, or another host has its own
+        ("rank_failed", "DeviceError", "GPUs requested for this task: 4", True),
+        ("program_failed", "DeviceError", "GPUs requested for this task: 4", True),
+        ("missing_gpus", "DeviceError", "GPUs requested for this task: 4", False),
+        # a crash of a program, or a lost connection
+        ("program_failed", "exit code 3", f"{_ENDED} 3", True),
+        ("program_failed", "ValueError", f"{_ENDED} 1, a.py:1: ValueError: x", True),
+        ("program_failed", "killed by SIGSEGV", f"{_KILLED} SIGSEGV", True),
+        ("program_failed", "killed by SIGKILL", f"{_KILLED} SIGKILL", False),
+        ("program_failed", "RuntimeError",
+         "RuntimeError: [gloo/pair.cc:598] Connection closed by peer", False),
+        ("program_failed", "ConnectionResetError", f"{_ENDED} 1", False),
+        # an abort for a lost connection, or for itself
+        ("program_failed", "Aborted", f"{_ABORTED}; {_NCCL}", False),
+        ("program_failed", "Aborted", f"{_ABORTED}\nepoch 1: loss 0.3", True),
+        ("program_failed", "Aborted",
+         f"{_ABORTED}; what():  CUDA error: an illegal memory access was encountered\n"
+         "frame #1: c10d::ProcessGroupNCCL::ncclCommWatchdog() + 0x14d", True),
+        ("program_failed", "killed by SIGABRT", f"{_KILLED} SIGABRT; {_NCCL}", False),
+        ("program_failed", "killed by SIGABRT", f"{_KILLED} SIGABRT\n{_NCCL}\nframe #7", False),
+        ("program_failed", "exit code 134", f"{_ENDED} 134\n{_NCCL}\nAborted", False),
+        ("program_failed", "ChildFailedError", f"{_ENDED} 1; {_NCCL}", False),
+        # memory that failed
+        ("program_failed", "killed by SIGBUS", f"{_KILLED} SIGBUS", False),
+        ("program_failed", "Bus error",
+         f"{_KILLED} SIGBUS, a.py:8: Fatal Python error: Bus error", False),
+        ("program_failed", "exit code 135", f"{_ENDED} 135; its last line: x", False),
+        ("program_failed", "RuntimeError",
+         "a.py:8: RuntimeError: DataLoader worker (pid 421) is killed by signal: Bus error. It is "
+         "possible that dataloader's workers are out of shared memory.", False),
     ],
 )  # fmt: skip
-def test_an_abort_for_a_lost_connection_and_a_failed_memory_do_not_last(
-    error: str, message: str, last_lines: tuple[str, ...], last: bool
+def test_causes_that_last_and_causes_that_pass(
+    kind: Kind, error: str, message: str, last: bool
 ) -> None:
-    cause = Cause(kind="program_failed", message=message, error=error, last_lines=last_lines)
+    """A message is followed by the last lines of the log."""
+    message, *lines = message.split("\n")
+    cause = Cause(kind=kind, message=message, error=error or None, last_lines=tuple(lines))
     assert lasts(cause) is last
 
 
@@ -137,9 +124,8 @@ def test_a_run_is_given_up_after_so_many_failures_of_its_own(
     folder = tmp_path / RUN.spec.path
     for number, kind in enumerate(causes, 1):
         write_failure(tmp_path, RUN, kind=kind)
-        report = json.loads((folder / FAILURE).read_text())
-        report["parameters_hash"] = parameters_hash
-        (folder / FAILURE).write_text(json.dumps(report))
+        with changed(folder / FAILURE) as report:
+            report["parameters_hash"] = parameters_hash
         (folder / f"attempt={number}").mkdir()
         shutil.copy(folder / FAILURE, folder / f"attempt={number}")
     search = SimpleNamespace(with_shorts=[RUN.spec.point])

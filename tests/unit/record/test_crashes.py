@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sysconfig
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -73,7 +72,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("output", "name", "where"), CASES.values(), ids=list(CASES))
+@pytest.mark.parametrize(("output", "name", "where"), CASES.values(), ids=CASES)
 def test_the_innermost_line_of_the_users_is_named(output: str, name: str, where: str) -> None:
     blamed = crashes.last_traceback(output.splitlines(), FOLDER)
     assert blamed is not None
@@ -141,7 +140,7 @@ def raised(source: str, folder: Path, **names: object) -> Exception:
     return caught.value
 
 
-@pytest.mark.parametrize(("message", "words", "place"), WORDS.values(), ids=list(WORDS))
+@pytest.mark.parametrize(("message", "words", "place"), WORDS.values(), ids=WORDS)
 def test_an_exception_is_one_line_with_its_place_in_the_users_files(
     message: str, words: str, place: str, tmp_path: Path
 ) -> None:
@@ -164,14 +163,8 @@ def test_the_line_that_called_a_library_is_blamed_and_a_library_alone_is_not(
     assert str(blamed.place) == "train.py:5 in main"
     with pytest.raises(strict_json.NotFiniteError) as caught:
         strict_json.loads("NaN")
-    of_ours = caught.value.with_traceback(traceback_after(caught.value))
+    of_ours = caught.value.with_traceback(caught.tb.tb_next)  # without this test's own line
     assert crashes.of_exception(of_ours, tmp_path) is None
-
-
-def traceback_after(error: BaseException) -> TracebackType | None:
-    """The traceback without this test's own line."""
-    assert error.__traceback__ is not None
-    return error.__traceback__.tb_next
 
 
 @pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])
@@ -241,7 +234,7 @@ OUTPUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("output", "words", "is_lost"), OUTPUTS.values(), ids=list(OUTPUTS))
+@pytest.mark.parametrize(("output", "words", "is_lost"), OUTPUTS.values(), ids=OUTPUTS)
 def test_the_words_before_the_dump_are_the_reason(output: str, words: str, is_lost: bool) -> None:
     lines = [*output.splitlines(), *_DUMP.splitlines()]
     said = crashes.abort_reason("killed by SIGABRT", lines)

@@ -41,17 +41,9 @@ def test_a_record_with_removed_keys_is_read_without_them() -> None:
     assert checked(record) == checked(a_record())
 
 
-@pytest.mark.parametrize("name", [*WALL_PHASES, "execution_time_s", *WAITING])
-def test_a_record_with_a_negative_time_is_refused(name: str) -> None:
-    record = a_record()
-    record["phases"][name] = -0.5
-    with pytest.raises(RecordError, match=name):
-        checked(record)
-
-
 def test_a_built_record_follows_the_schema_and_leaves_raw_steps_to_their_file() -> None:
     record = a_record()
-    checked(record)
+    assert checked(record).is_valid and record["validity"]["status"] == "ok"
     assert record["derived"]["steps_per_epoch"] == 3
     assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
     assert all("steps" not in rank and "epochs" not in rank for rank in record["ranks"])
@@ -82,6 +74,10 @@ def test_a_record_with_an_unknown_key_is_refused_and_the_key_named(path: tuple[s
         (("phases", "train_time_s"), None),
         (("validity", "valid"), None),
         (("ranks",), []),
+        (("environment", "dataset", "name"), "../../mine"),
+        *((("phases", name), -0.5) for name in (*WALL_PHASES, "execution_time_s", *WAITING)),
+        # what counts has numbers
+        *((("metrics", name), None) for name in ("loss", "test_loss", "test_accuracy")),
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else repr(value),
 )
@@ -104,7 +100,11 @@ def test_a_missing_file_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"a": 1', "not JSON"), ("", "not JSON"), ("[1]", "not a JSON object"), ("\x00", "not JSON")],
+    [
+        *((text, "not JSON") for text in ('{"a": 1', "", "\x00", "[" * 200_000)),
+        ("[1]", "not a JSON object"),
+    ],
+    ids=lambda text: text[:9],
 )
 def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "run.json"
@@ -114,20 +114,9 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None
     assert str(caught.value).startswith(f"{path}: {message}")
 
 
-def test_a_file_that_cannot_be_read_and_brackets_without_end_are_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="Is a directory"):
         run_record.read(tmp_path)
-    path = tmp_path / "run.json"
-    path.write_text("[" * 200_000)
-    with pytest.raises(RecordError, match="run.json: not JSON: "):
-        run_record.read(path)
-
-
-def test_a_record_that_names_a_dataset_in_another_folder_is_refused() -> None:
-    record = a_record()
-    record["environment"]["dataset"]["name"] = "../../mine"
-    with pytest.raises(RecordError, match="environment.dataset.name"):
-        checked(record)
 
 
 def test_what_is_no_number_is_not_written_and_leaves_the_old_file(tmp_path: Path) -> None:
@@ -174,15 +163,6 @@ def test_a_run_that_diverged_has_a_record_that_does_not_count() -> None:
     assert "finite" not in validity["checks"] and "learning" in validity["checks"]
     assert record["metrics"]["loss"] is None
     assert [epoch["loss"] for epoch in record["metrics"]["epochs"]] == [0.5, None]
-
-
-@pytest.mark.parametrize("name", ["loss", "test_loss", "test_accuracy"])
-def test_what_counts_has_numbers(name: str) -> None:
-    record = a_record()
-    assert checked(record).is_valid and record["validity"]["status"] == "ok"
-    record["metrics"][name] = None
-    with pytest.raises(RecordError, match=f"metrics.{name}: null"):
-        checked(record)
 
 
 @pytest.mark.parametrize(

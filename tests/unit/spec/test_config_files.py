@@ -40,7 +40,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("text", "start"), REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize(("text", "start"), REFUSED.values(), ids=REFUSED)
 def test_an_error_names_file_and_line(text: str, start: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
@@ -68,7 +68,7 @@ READ = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "content"), READ.values(), ids=list(READ))
+@pytest.mark.parametrize(("text", "content"), READ.values(), ids=READ)
 def test_what_is_as_it_looks_is_read(text: str, content: object, tmp_path: Path) -> None:
     assert read(tmp_path, text) == content
 

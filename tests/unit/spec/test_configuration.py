@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import REGISTRIES, raw_config, valid_config
+from builders import REGISTRIES, raw_config, refused, valid_config
 from jsonschema import Draft202012Validator
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.config import Config, DatasetCopy, Platform, PlotOptions, Recipe
-from tfscaling.spec.configuration import REMOVED, ConfigError
+from tfscaling.spec.configuration import REMOVED
 
 BLOCK: tuple[str | int, ...] = ("grid", 0)
 RECIPE = ("recipes", "weak")
@@ -25,9 +25,7 @@ def error_of(config: dict[str, Any], overlay: dict[str, Any] | None = None) -> s
     sources = [("config.yaml", config)]
     if overlay is not None:
         sources.append(("overlay.yaml", overlay))
-    with pytest.raises(ConfigError) as caught:
-        configuration.validate(config, sources)
-    return str(caught.value)
+    return refused(configuration.validate, config, sources)
 
 
 def path_of(key: str) -> list[str | int]:
@@ -75,7 +73,6 @@ def test_one_line_names_file_key_value_and_what_is_allowed(
 ) -> None:
     key = configuration.key_of(path_of(at)) + below
     message = error_of(raw_config((path_of(at), value)))
-    assert "\n" not in message
     assert message.startswith(f"config.yaml: {key}: {shown} is not allowed; allowed: ")
 
 
@@ -124,7 +121,6 @@ def test_an_unknown_key_is_called_that(path: Sequence[str | int], key: str, rule
     message = error_of(raw)
     assert message.startswith(f"config.yaml: {key}: 1 ")
     assert f"; unknown key; {rule}" in message
-    assert "\n" not in message
 
 
 @pytest.mark.parametrize("key", REMOVED)
@@ -161,52 +157,34 @@ def test_a_missing_key_is_named(path: tuple[str | int, ...], missing: str) -> No
     assert f"{missing}: missing; " in message
 
 
-def test_the_file_named_is_the_overlay_if_the_overlay_sets_the_key() -> None:
-    overlay = {"platforms": {"cluster": {"nodes_max": 0}}}
-    merged = raw_config(((*PLATFORM, "nodes_max"), 0))
-    assert error_of(merged, overlay).startswith("overlay.yaml: platforms.cluster.nodes_max: 0 ")
-
-
-def test_the_file_named_is_the_base_if_the_overlay_sets_other_keys() -> None:
-    overlay = {"platforms": {"cluster": {"partition": "p"}}}
+@pytest.mark.parametrize(
+    ("changed", "named"), [({"nodes_max": 0}, "overlay.yaml"), ({"partition": "p"}, "config.yaml")]
+)
+def test_the_file_named_is_the_one_that_sets_the_key(changed: dict[str, Any], named: str) -> None:
     merged = raw_config(((*PLATFORM, "nodes_max"), 0), ((*PLATFORM, "partition"), "p"))
-    assert error_of(merged, overlay).startswith("config.yaml: platforms.cluster.nodes_max: 0 ")
+    message = error_of(merged, {"platforms": {"cluster": changed}})
+    assert message.startswith(f"{named}: platforms.cluster.nodes_max: 0 ")
 
 
 def test_a_value_of_the_command_line_is_named() -> None:
     sources = [("config.yaml", raw_config()), ("--config", {"budget": "{usd: 5}"})]
-    with pytest.raises(ConfigError) as caught:
-        configuration.validate(raw_config((("budget",), "{usd: 5}")), sources)
-    assert str(caught.value).startswith('--config: budget: "{usd: 5}" ')
+    message = refused(configuration.validate, raw_config((("budget",), "{usd: 5}")), sources)
+    assert message.startswith('--config: budget: "{usd: 5}" ')
 
 
 def test_long_values_are_cut_and_stay_on_one_line() -> None:
     message = error_of(raw_config(((*RECIPE, "epochs"), "a\nb" * 1000)))
-    assert "\n" not in message
     assert len(message) < 500
 
 
+#: One for each depth and kind: test_generated_texts.py compares all with the schema.
 DEFAULTS = [
     (("seed",), 1),
-    (("cluster",), None),
-    (("datasets",), {}),
     (("plots",), {}),
-    (("comparison", "title"), "Comparison of distributed training runs"),
     (("comparison", "baseline"), {}),
     (("published",), {"path": None, "tolerance": 0.25}),
-    (("grid", 0, "strategy"), "multi_worker_mirrored"),
-    (("grid", 0, "gpus_per_node"), 0),
-    (("grid", 0, "tasks_per_node"), 1),
-    (("grid", 0, "repeats"), 1),
     (("grid", 0, "exclude"), ()),
     (("recipes", "weak", "optimizer"), "model"),
-    (("recipes", "weak", "global_batch_size"), None),
-    (("recipes", "weak", "steps_per_execution"), 1),
-    (("platforms", "cluster", "devices"), "physical"),
-    (("platforms", "cluster", "env"), {}),
-    (("platforms", "cluster", "cloud"), None),
-    (("platforms", "cluster", "published_as"), None),
-    (("platforms", "cluster", "usd_per_gpu_hour"), None),
     (("platforms", "laptop", "runtime_min"), 60),
 ]
 
@@ -247,10 +225,8 @@ def test_names_that_no_registry_has_are_refused(
     path: Sequence[str | int], value: Any, key: str, shown: str, near: str
 ) -> None:
     raw = raw_config((path, value))
-    with pytest.raises(ConfigError) as caught:
-        grid.accept(raw, REGISTRIES, [("config.yaml", raw)])
     start = f"config.yaml: {key}: {shown} is not allowed; did you mean {near}? allowed: "
-    assert str(caught.value).startswith(start)
+    assert refused(grid.accept, raw, REGISTRIES, [("config.yaml", raw)]).startswith(start)
 
 
 @pytest.mark.parametrize("kind", [Config, Platform, Recipe])

@@ -10,27 +10,19 @@ from tfscaling.spec.geometry import Geometry, batch_sizes
 
 
 @pytest.mark.parametrize(
-    ("nodes", "tasks_per_node", "gpus_per_node", "tasks", "gpus", "gpus_per_task"),
+    ("shape", "totals"),
     [
-        (1, 1, 0, 1, 0, 0),
-        (3, 1, 4, 3, 12, 4),
-        (3, 2, 4, 6, 12, 2),
-        (2, 4, 4, 8, 8, 1),
-        (2, 3, 0, 6, 0, 0),
-        (2, "2+1", 2, 3, 4, 1),
-        (3, "4+4+1", 0, 9, 0, 0),
+        (Geometry(1, 1, 0), (1, 0, 0)),
+        (Geometry(3, 1, 4), (3, 12, 4)),
+        (Geometry(3, 2, 4), (6, 12, 2)),
+        (Geometry(2, 4, 4), (8, 8, 1)),
+        (Geometry(2, 3, 0), (6, 0, 0)),
+        (Geometry(2, "2+1", 2), (3, 4, 1)),
+        (Geometry(3, "4+4+1", 0), (9, 0, 0)),
     ],
 )
-def test_totals_and_shares(
-    nodes: int,
-    tasks_per_node: int | str,
-    gpus_per_node: int,
-    tasks: int,
-    gpus: int,
-    gpus_per_task: int,
-) -> None:
-    shape = Geometry(nodes, tasks_per_node, gpus_per_node)
-    assert (shape.tasks, shape.gpus, shape.gpus_per_task) == (tasks, gpus, gpus_per_task)
+def test_totals_and_shares(shape: Geometry, totals: tuple[int, int, int]) -> None:
+    assert (shape.tasks, shape.gpus, shape.gpus_per_task) == totals
 
 
 def test_uneven_tasks_of_the_nodes() -> None:

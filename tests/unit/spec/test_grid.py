@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from builders import raw_config
+from builders import raw_config, refused
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.geometry import Geometry
@@ -46,11 +46,9 @@ NAMES = [
 def test_unknown_names_are_refused_with_those_that_exist(
     axis: str, name: str, allowed: str, as_list: bool
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
-        expand(blocks(block(), block(nodes=2, **{axis: [name] if as_list else name})))
+    wrong = block(nodes=2, **{axis: [name] if as_list else name})
     start = f'config.yaml: grid[1].{axis}: "{name}" is not allowed; {allowed}'
-    assert str(caught.value).startswith(start)
-    assert "\n" not in str(caught.value)
+    assert refused(expand, blocks(block(), wrong)).startswith(start)
 
 
 @pytest.mark.parametrize("axis", ["platform", "model", "strategy", "recipe"])
@@ -76,18 +74,14 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("axes", "key", "shown", "allowed"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE)
-)
+@pytest.mark.parametrize(("axes", "key", "shown", "allowed"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_geometry_that_no_cluster_could_give_is_an_error(
     axes: dict[str, Any], key: str, shown: str, allowed: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
-        expand(blocks(block(**axes)))
+    message = refused(expand, blocks(block(**axes)))
     value = f"{shown} is " * bool(shown)
-    assert str(caught.value).startswith(f"config.yaml: {key}: {value}not allowed; ")
-    assert allowed in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message.startswith(f"config.yaml: {key}: {value}not allowed; ")
+    assert allowed in message
 
 
 @pytest.mark.parametrize(
@@ -100,17 +94,13 @@ def test_a_geometry_that_no_cluster_could_give_is_an_error(
 )
 def test_exactly_one_batch_size_is_given(sizes: dict[str, int]) -> None:
     recipe = {"learning_rate": 0.1, "epochs": 1, **sizes}
-    with pytest.raises(ConfigError) as caught:
-        expand((("recipes", "weak"), recipe))
-    where, reason, allowed = str(caught.value).split("; ")
+    where, reason, allowed = refused(expand, (("recipes", "weak"), recipe)).split("; ")
     assert where == "config.yaml: recipes.weak: not allowed"
     assert all(key in reason for key in sizes) and "per_worker_batch_size" in allowed
 
 
 def test_a_point_in_two_blocks_is_an_error_that_shows_the_point_and_both_blocks() -> None:
-    with pytest.raises(ConfigError) as caught:
-        expand(blocks(block(nodes=[1, 2]), block(nodes=4), block(nodes=[3, 2])))
-    message = str(caught.value)
+    message = refused(expand, blocks(block(nodes=[1, 2]), block(nodes=4), block(nodes=[3, 2])))
     assert message.startswith("config.yaml: grid[2]: {")
     assert '"nodes": 2' in message and "grid[0]" in message
 
@@ -184,7 +174,7 @@ EXCLUDED: dict[str, tuple[list[Change], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "axes", "reason"), EXCLUDED.values(), ids=list(EXCLUDED))
+@pytest.mark.parametrize(("changes", "axes", "reason"), EXCLUDED.values(), ids=EXCLUDED)
 def test_a_point_beyond_a_limit_is_left_out_with_its_reason(
     changes: list[Change], axes: dict[str, Any], reason: str
 ) -> None:
@@ -201,11 +191,6 @@ def test_an_exclude_rule_may_say_why() -> None:
     expanded = expand(blocks(block(nodes=[1, 2, 3], exclude=rules)))
     reasons = {left_out.point.nodes: left_out.reason for left_out in expanded.excluded}
     assert reasons == {2: "no licence", 3: "excluded by the grid"}
-
-
-def test_a_reason_alone_excludes_nothing_and_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"grid\[0\]\.exclude\[0\].*at least one axis"):
-        expand(blocks(block(nodes=[1, 2], exclude=[{"reason": "no licence"}])))
 
 
 def test_an_excluded_geometry_may_be_one_that_no_cluster_could_give() -> None:
@@ -255,10 +240,8 @@ def test_a_baseline_that_the_grid_runs_is_taken(baseline: dict[str, Any]) -> Non
 def test_a_baseline_that_the_grid_does_not_run_is_refused(
     baseline: dict[str, Any], shown: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_baseline(baseline, GRID)
-    message = f"over.yaml: comparison.baseline: {shown} is not allowed; "
-    assert str(caught.value).startswith(message)
+    start = f"over.yaml: comparison.baseline: {shown} is not allowed; "
+    assert refused(check_baseline, baseline, GRID).startswith(start)
 
 
 def with_examples(examples: dict[str, int], *changes: Change) -> Manifest:
@@ -286,9 +269,7 @@ BATCHES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("examples", "recipe", "nodes", "reasons"), BATCHES.values(), ids=list(BATCHES)
-)
+@pytest.mark.parametrize(("examples", "recipe", "nodes", "reasons"), BATCHES.values(), ids=BATCHES)
 def test_a_global_batch_beyond_the_examples_is_excluded_with_the_reason(
     examples: dict[str, int], recipe: dict[str, Any], nodes: list[int], reasons: list[str]
 ) -> None:
@@ -310,9 +291,8 @@ def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
         (("recipes",), {names["recipe"]: recipe}),
     ]
     one = block(**names, repeats=1)
-    with pytest.raises(ConfigError, match=r"grid\[0\]: .*; allowed: 240") as caught:
-        expand(*changes, blocks(one))
-    assert "\n" not in str(caught.value)
+    message = refused(expand, *changes, blocks(one))
+    assert "grid[0]: " in message and "; allowed: 240" in message
     (run,) = expand(*changes, blocks({**one, "strategy": "single"})).runs
     assert max(map(len, run.spec.path.split("/"))) <= 255
 

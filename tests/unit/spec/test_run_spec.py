@@ -172,6 +172,8 @@ COSMETIC: list[Change] = [
     ((*PLATFORM, "title"), "My cluster"), ((*PLATFORM, "partition"), "other"),
     ((*PLATFORM, "usd_per_node_hour"), 2.5), ((*PLATFORM, "nodes_max"), 7),
     ((*PLATFORM, "runtime_min"), 7), ((*PLATFORM, "extra"), "--nice=3"),
+    ((*PLATFORM, "account"), "mine"), (("budget",), {"node_hours": 1000}),
+    (("plots",), {"speedup": {"title": "Other"}}), (("published",), {"path": "a.csv"}),
     (("comparison",), {"title": "Other", "columns": ["loss"]}),
     (("platforms", "laptop", "cpus_per_node"), 7), (("grid", 0, "repeats"), 1),
 ]  # fmt: skip

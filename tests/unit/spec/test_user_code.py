@@ -47,7 +47,7 @@ DEFINITIONS = {
 }
 
 
-@pytest.mark.parametrize("text", DEFINITIONS.values(), ids=list(DEFINITIONS))
+@pytest.mark.parametrize("text", DEFINITIONS.values(), ids=DEFINITIONS)
 def test_a_definition_is_seen_in_every_form(text: str) -> None:
     write("mine.py", text + TRAP)
     user_code.check("mine:model")
@@ -97,7 +97,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "files", "message"), WRONG.values(), ids=list(WRONG))
+@pytest.mark.parametrize(("name", "files", "message"), WRONG.values(), ids=WRONG)
 def test_what_is_missing_is_said(name: str, files: dict[str, str], message: str) -> None:
     for path, text in files.items():
         write(path, text)
@@ -151,7 +151,7 @@ ARGUMENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "expected"), ARGUMENTS.values(), ids=list(ARGUMENTS))
+@pytest.mark.parametrize(("text", "expected"), ARGUMENTS.values(), ids=ARGUMENTS)
 def test_arguments_are_known_by_the_source(
     text: str, expected: tuple[tuple[str, ...], tuple[str, ...], bool] | None
 ) -> None:

@@ -80,7 +80,7 @@ IMPORTS = {
 }
 
 
-@pytest.mark.parametrize("text", IMPORTS.values(), ids=list(IMPORTS))
+@pytest.mark.parametrize("text", IMPORTS.values(), ids=IMPORTS)
 def test_imported_modules_of_the_project_count(text: str) -> None:
     write(a__net=text, a__part="import a.net\n", between="import a.part\n", unused="")
     assert found("a.net:model") - {"between.py"} == {"a/net.py", "a/part.py"}

@@ -284,32 +284,11 @@ def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: P
     assert other["same_work"] is True
 
 
-def work(folder: Path, trained: dict[int, Sequence[int]], **block: Any) -> pd.DataFrame:
-    """Points of one run for each number of examples trained, 60 s over the nodes."""
-    planned = planned_of({"nodes": [*trained], "repeats": max(map(len, trained.values()))})
-    for run in planned.runs:
-        nodes, repeat = run.spec.point.nodes, run.spec.repeat
-        if repeat <= len(trained[nodes]):
-            count = trained[nodes][repeat - 1]
-            write_record(folder, run, 60.0 / nodes, examples_trained=count)
-    return compare(planned, folder, **block)
-
-
-def test_a_point_that_trains_fewer_examples_is_flagged_and_has_no_speedup(tmp_path: Path) -> None:
-    table = work(tmp_path, {1: [1024], 4: [1024], 6: [768], 8: [1025]})
-    assert table["examples_trained"].tolist() == [1024, 1024, 768, 1025]
-    assert table["same_work"].tolist() == [True, True, False, True]  # 1 in 1,000 is the same
-    row = point(table, nodes=6)
-    assert "768" in row["reason"] and "1,024" in row["reason"]
-    for name in ("speedup", "scaling_efficiency", "steady_state_speedup"):
-        for end in ("", "_low", "_high"):
-            assert pd.isna(row[name + end])
-    assert row["execution_time_s"] == 10.0  # what was measured is shown
-    assert point(table, nodes=8)["speedup"] == pytest.approx(8.0)
-
-
 def test_without_a_measured_baseline_the_most_of_the_line_is_the_work(tmp_path: Path) -> None:
-    table = work(tmp_path, {1: [], 4: [1024], 6: [576]})
+    planned = planned_of({"nodes": [1, 4, 6]})
+    for run, count in zip(planned.runs[1:], (1024, 576), strict=True):
+        write_record(tmp_path, run, examples_trained=count)
+    table = compare(planned, tmp_path)
     assert table["same_work"].tolist()[1:] == [True, False]
     assert pd.isna(table["same_work"].tolist()[0])
     reason = point(table, nodes=6)["reason"]

@@ -69,6 +69,16 @@ def with_uncertain_clocks(run: PlannedRun, record: dict[str, Any]) -> None:
         rank["clock"]["uncertainty_s"] = 30.0 if run.spec.point.nodes == 1 else 0.001
 
 
+def sharing_a_machine(run: PlannedRun, record: dict[str, Any]) -> None:
+    if run.spec.repeat <= 2 and run.spec.point.nodes == 1:
+        record["ranks"][0]["host_facts"]["machine"] = "m1"
+
+
+def on_unknown_machines(run: PlannedRun, record: dict[str, Any]) -> None:
+    for rank in record["ranks"]:
+        rank["host_facts"]["machine"] = None
+
+
 def frames(planned: Manifest, runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     runs, _ = runs_table.run_tables(planned.runs, runs_dir)
     return comparison_table(runs, planned), runs
@@ -102,10 +112,21 @@ def test_logical_devices_of_points_that_are_still_to_run_are_warned_of(tmp_path:
     assert found(manifest_of(config), tmp_path)["logical_devices"].runs == 0
 
 
-def test_nodes_on_one_machine_concern_the_runs_on_several_nodes(tmp_path: Path) -> None:
-    (only,) = found(written(config_of(), tmp_path, on_one_machine), tmp_path).values()
-    assert (only.kind, only.severity, only.runs) == ("one_machine", SERIOUS, 6)
-    assert nodes_of(only) == [2]
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (on_one_machine, [("one_machine", SERIOUS, 6, [2])]),
+        (on_unknown_machines, []),
+        (sharing_a_machine, [("shared_machine", SERIOUS, 2, [1])]),
+        (in_order_of_nodes, [("ordered_starts", SERIOUS, 12, [1, 2])]),
+        (with_uncertain_clocks, [("uncertain_clocks", LIMITED, 6, [1])]),
+    ],
+)
+def test_a_warning_concerns_the_runs_that_have_what_it_is_about(
+    change: Change, expected: list[Any], tmp_path: Path
+) -> None:
+    warnings = found(written(config_of(), tmp_path, change), tmp_path).values()
+    assert [(w.kind, w.severity, w.runs, nodes_of(w)) for w in warnings] == expected
 
 
 @pytest.mark.parametrize(("cpus", "is_warned_of"), [(1, False), (2, True)])
@@ -114,24 +135,6 @@ def test_nodes_with_a_core_each_share_none(cpus: int, is_warned_of: bool, tmp_pa
     read = frames(written(config_of(), tmp_path, on_one_machine), tmp_path)
     kinds = [w.kind for w in data_warnings.find(*read, dict.fromkeys(read[1]["platform"], cpus))]
     assert ("one_machine" in kinds) == is_warned_of
-
-
-def test_machines_that_the_ranks_cannot_tell_are_not_taken_for_one(tmp_path: Path) -> None:
-    def unknown(run: PlannedRun, record: dict[str, Any]) -> None:
-        for rank in record["ranks"]:
-            rank["host_facts"]["machine"] = None
-
-    assert found(written(config_of(), tmp_path, unknown), tmp_path) == {}
-
-
-def test_runs_that_shared_a_machine_at_the_same_time_are_counted(tmp_path: Path) -> None:
-    def share(run: PlannedRun, record: dict[str, Any]) -> None:
-        if run.spec.repeat <= 2 and run.spec.point.nodes == 1:
-            record["ranks"][0]["host_facts"]["machine"] = "m1"
-
-    (only,) = found(written(config_of(), tmp_path, share), tmp_path).values()
-    assert (only.kind, only.severity, only.runs) == ("shared_machine", SERIOUS, 2)
-    assert nodes_of(only) == [1]
 
 
 def test_points_that_did_other_work_than_their_baseline_are_warned_of(tmp_path: Path) -> None:
@@ -287,19 +290,10 @@ def test_every_output_has_every_warning_about_its_data(
             assert squeezed(planned) in said, f"{name}: {warning.kind}"
 
 
-def test_runs_in_the_order_of_their_nodes_are_a_serious_warning(tmp_path: Path) -> None:
-    planned = written(config_of(), tmp_path, in_order_of_nodes)
-    (only,) = found(planned, tmp_path).values()
-    assert (only.kind, only.severity, only.runs) == ("ordered_starts", SERIOUS, 12)
-    comparison, runs = frames(planned, tmp_path)
+def test_the_order_of_a_few_runs_is_no_warning(tmp_path: Path) -> None:
+    comparison, runs = frames(written(config_of(), tmp_path, in_order_of_nodes), tmp_path)
     few = runs[runs["repeat"] <= 3]
     assert "ordered_starts" not in {each.kind for each in data_warnings.find(comparison, few)}
-
-
-def test_clocks_that_are_not_sure_enough_are_warned_of(tmp_path: Path) -> None:
-    (only,) = found(written(config_of(), tmp_path, with_uncertain_clocks), tmp_path).values()
-    assert (only.kind, only.severity, only.runs) == ("uncertain_clocks", LIMITED, 6)
-    assert nodes_of(only) == [1]
 
 
 def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:

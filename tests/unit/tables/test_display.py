@@ -139,9 +139,6 @@ def test_the_table_is_the_same_after_the_comparison_went_through_a_file(tmp_path
     assert back.notes == shown_of(table).notes
 
 
-NASTY = "UnavailableError: first line\nsecond | line\n\nAdditional GRPC error"
-
-
 def test_a_single_time_has_no_range_though_more_runs_count() -> None:
     ends = {"execution_time_s_min": 10.0, "execution_time_s_max": 10.0, "loss_min": 0.1}
     row = {"runs": 3, "runs_timed": 1, "execution_time_s": 10.0, "loss": 0.2, "loss_max": 0.3}

@@ -27,7 +27,7 @@ from tfscaling.record import events
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Epoch
 from tfscaling.train import all_reduce, all_reduce_loop, optimizers
-from tfscaling.train.all_reduce import Trainer, order_of_epoch
+from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.train.loop import Result
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
@@ -69,50 +69,6 @@ def rows_of(result: Result) -> list[dict[str, Any]]:
 def executed(result: Result) -> list[tuple[int, int, int]]:
     """Epoch, first step and number of steps of each execution."""
     return [(row.epoch, row.first_step, row.steps) for row in result.steps]
-
-
-@pytest.mark.parametrize(
-    ("changes", "make_optimizer"),
-    [
-        ({}, lambda: keras.optimizers.SGD(0.1, momentum=0.9)),
-        ({"momentum": 0.0}, lambda: keras.optimizers.SGD(0.1)),
-        (
-            {"optimizer": "adam", "learning_rate": 0.01, "decay": "linear", "weight_decay": 0.1},
-            lambda: keras.optimizers.Adam(
-                keras.optimizers.schedules.PolynomialDecay(0.01, 3 * STEPS, 0.0), weight_decay=0.1
-            ),
-        ),
-    ],
-    ids=["momentum", "sgd", "adam"],
-)
-def test_loss_accuracy_and_weights_are_those_of_a_plain_loop(
-    tmp_path: Path, changes: dict[str, Any], make_optimizer: Callable[[], Any]
-) -> None:
-    trainer, result = train(tmp_path, **changes)
-    arrays = synthetic_arrays()
-    keras.utils.set_random_seed(PARAMETERS["seed"])
-    model, optimizer = small_model(), make_optimizer()
-    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    expected = []
-    for epoch in range(1, PARAMETERS["epochs"] + 1):
-        losses, correct = [], 0
-        for step, padded in enumerate(
-            order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
-        ):
-            rows = padded[: TRAIN_EXAMPLES - step * GLOBAL_BATCH]
-            images, labels = arrays.x_train[rows] / np.float32(255), arrays.y_train[rows]
-            with tf.GradientTape() as tape:
-                logits = model(images, training=True)
-                loss = cross_entropy(labels, logits)
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-            losses.append(float(loss) * len(rows))
-            correct += int((np.argmax(logits, axis=1) == labels).sum())
-        expected.append((sum(losses) / TRAIN_EXAMPLES, correct / TRAIN_EXAMPLES))
-    np.testing.assert_allclose(curve(result), expected, rtol=1e-4)
-    for own, plain in zip(trainer.model.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
-    assert result.epochs[-1].loss < result.epochs[0].loss
 
 
 @pytest.fixture
@@ -275,21 +231,6 @@ def test_labels_may_be_rows_of_one(tmp_path: Path) -> None:
     found = make_trainer(rows).train(EventLog(tmp_path / "rows", 0), print)
     expected = make_trainer(arrays).train(EventLog(tmp_path / "usual", 0), print)
     assert curve(found) == curve(expected)
-
-
-def test_padding_weighs_nothing(tmp_path: Path) -> None:
-    """The examples with which the last step is padded are others: the same step."""
-    weights = []
-    for padding in (0, 1):
-        trainer = make_trainer()
-        order = np.full((1, GLOBAL_BATCH), padding, np.int32)
-        order[0, :7] = np.arange(10, 17)
-        trainer.train_examples = 7
-        trainer.order.of_epoch = lambda seed, epoch, order=order: order
-        trainer._train_epoch(1, Result(), EventLog(tmp_path / str(padding), 0))
-        weights.append(trainer.model.get_weights())
-    for one, other in zip(*weights, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_path: Path) -> None:

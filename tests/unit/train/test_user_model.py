@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("function", "wrong"), REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize(("function", "wrong"), REFUSED.values(), ids=REFUSED)
 def test_what_no_training_could_follow_is_refused(
     function: Callable[[], Any], wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,9 +130,7 @@ NO_CLASSIFIER: dict[str, tuple[Callable[[], Any], Arrays, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("function", "arrays", "wrong"), NO_CLASSIFIER.values(), ids=list(NO_CLASSIFIER)
-)
+@pytest.mark.parametrize(("function", "arrays", "wrong"), NO_CLASSIFIER.values(), ids=NO_CLASSIFIER)
 def test_what_the_cross_entropy_cannot_train_is_refused(
     function: Callable[[], Any], arrays: Arrays, wrong: str
 ) -> None:
@@ -156,7 +154,7 @@ TRAINS_ITSELF: dict[str, tuple[Callable[[], Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "expected"), TRAINS_ITSELF.values(), ids=list(TRAINS_ITSELF))
+@pytest.mark.parametrize(("function", "expected"), TRAINS_ITSELF.values(), ids=TRAINS_ITSELF)
 def test_models_with_a_loss_of_their_own_train_themselves_unless_the_recipe_says_otherwise(
     function: Callable[[], Any], expected: bool
 ) -> None:
@@ -292,7 +290,7 @@ GOOD: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("function", GOOD.values(), ids=list(GOOD))
+@pytest.mark.parametrize("function", GOOD.values(), ids=GOOD)
 def test_what_the_training_follows_passes_without_a_warning(function: Callable[[], Any]) -> None:
     model = user_model.build("mine:model", function)
     user_model.check_classifier(model, None)
@@ -323,7 +321,7 @@ COMPILED: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("settings", "named"), COMPILED.values(), ids=list(COMPILED))
+@pytest.mark.parametrize(("settings", "named"), COMPILED.values(), ids=COMPILED)
 def test_settings_of_compile_that_the_cross_entropy_replaces_are_a_warning(
     settings: dict[str, Any], named: str
 ) -> None:

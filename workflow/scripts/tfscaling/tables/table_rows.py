@@ -200,9 +200,7 @@ def _values(cells: pd.Series, column: Column) -> list[Any]:
     """The cells as values of a field; None, or NaN for numbers, where they are empty."""
     if column.kind == "number" and cells.dtype == float:
         return cells.tolist()
-    if cells.hasnans:
-        cells = cells.astype(object).where(cells.notna(), None)
-    values = cells.tolist()
+    values = [cell if is_known(cell) else None for cell in cells.tolist()]
     if column.kind == "integer" and cells.dtype != int:
         return [None if value is None else int(value) for value in values]
     return values
