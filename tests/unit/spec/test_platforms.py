@@ -176,14 +176,15 @@ def test_a_cluster_without_any_run_is_refused(
     assert rule in message
 
 
-@pytest.mark.parametrize("key", ["cpu_bind", "gpu_bind"])
-def test_only_srun_binds_ranks(key: str) -> None:
-    local = valid_config((("platforms", "laptop", key), "cores"))
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cpu_bind", "cores"),
+        ("gpu_bind", "closest"),
+        ("container", {"image": "x", "engine": "pyxis"}),
+    ],
+)
+def test_what_is_an_option_of_srun_needs_srun(key: str, value: object) -> None:
+    assert getattr(platform(**{key: value}), key) is not None
+    local = valid_config((("platforms", "laptop", key), value))
     assert f"platforms.laptop.{key}" in refused(platforms.check, local.platforms)
-
-
-def test_pyxis_needs_srun() -> None:
-    container = {"image": "tensorflow", "engine": "pyxis"}
-    assert platform(container=container).container is not None
-    local = valid_config((("platforms", "laptop", "container"), container))
-    assert "platforms.laptop.container.engine" in refused(platforms.check, local.platforms)

@@ -26,9 +26,6 @@ def test_other_epochs_and_seeds_have_other_orders(seed: int, epoch: int) -> None
     assert (first != second).mean() > 0.9
 
 
-INDICES = [4, 0, 0, 2]
-
-
 def gpu_kernels(operation: str, attribute: str) -> tuple[set[str], set[str]]:
     """Types for which TensorFlow has a GPU kernel, and those that such a kernel has on the host."""
     known, on_host = set(), set()
