@@ -366,6 +366,8 @@ def render(
     context = {
         "title": title,
         "study": folder.name,
+        # tables and page of the runs so far are in the folder `partial` of the study
+        "name": folder.parent.name if folder.name == "partial" else folder.name,
         "trains": _trains(results.runs),
         "headlines": headlines(headline),
         "next_steps": next_steps["text"].tolist(),
