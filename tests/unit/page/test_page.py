@@ -211,6 +211,12 @@ def test_records_are_linked_relative_to_the_page(tmp_path: Path) -> None:
     assert all((tmp_path / link).is_file() for link in links)
 
 
+def test_a_page_of_some_runs_has_the_name_of_its_study(tmp_path: Path) -> None:
+    shown = results(study(tmp_path / "runs"))
+    ((_, words),) = Page(render(shown, TITLE, COLUMNS, tmp_path / "mine/partial")).all("title")
+    assert words.startswith("mine: ")
+
+
 def test_a_conclusion_without_rows_is_left_out(tmp_path: Path) -> None:
     tables = {**CONCLUDED, "clouds": clouds().head(0)}
     ids = {has.get("id") for has, _ in Page(rendered(tmp_path, conclusions=tables)).all("h2")}
