@@ -13,7 +13,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # parts of `make test`; those with tests leave a file of results
 PARTS = test-slurm test-here lint docs
-PYTEST = pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
+PYTEST = pytest --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
 .PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage examples cluster-up cluster-down lock
@@ -65,14 +65,14 @@ test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an 
 part-%:
 	@$(MAKE) $* && touch .pytest_cache/$*.passed
 
-# on this machine alone; three at a time, because many tests wait
+# on this machine alone; four at a time, because many tests wait
 test-here:
-	$(PYTEST) tests/workflow tests/unit
+	$(PYTEST) --numprocesses 4 tests/workflow tests/unit
 
 # on virtual Slurm clusters; jobs wait for the scheduler most of the time. Each test is printed, also
 # the one that is running when a limit ends all
 test-slurm:
-	$(PYTEST) --verbose tests/slurm tests/soak tests/scheduler
+	$(PYTEST) --numprocesses 3 --verbose tests/slurm tests/soak tests/scheduler
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup #- set-up, demo and tests in a network without a route
