@@ -18,10 +18,11 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import KEPT_RUNS, PROJECTION, Decision
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec import platforms
-from tfscaling.spec.config import LINE_AXES, POINT_AXES
+from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import (
+    NAMING,
     TextTable,
     cell,
     count,
@@ -326,7 +327,7 @@ def _cell(name: str, row: Row) -> str:
         return f"{three_digits(row[name])}, {WITHIN if is_within else OUTSIDE}"
     if name in _DIGITS:
         return rounded(row[name], _DIGITS[name])
-    return cell(name, row) if name in POINT_AXES else str(row[name])
+    return cell(name, row) if name in NAMING else str(row[name])
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
