@@ -154,11 +154,6 @@ class Plan:
         """The rows of runs that are still to do, or may have to be."""
         return [row for row in self.rows if row.feasibility != EXCLUDED]
 
-    @property
-    def if_needed(self) -> list[PlanRow]:
-        """Those that are done only if a search still needs them, or a smaller batch fits."""
-        return [row for row in self.rows if row.feasibility == IF_NEEDED]
-
 
 def total(rows: Sequence[PlanRow]) -> Total:
     """Sums over rows of runs."""

@@ -233,7 +233,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         to_do=costed_plan.total(made.runs),
         excluded=len(made.rows) - len(made.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
-        if_needed=sum(row.runs or 0 for row in made.if_needed),
+        if_needed=sum(r.runs or 0 for r in made.runs if r.feasibility == costed_plan.IF_NEEDED),
         other_work=costed_plan.of_other_work(made.runs, config.recipes),
         deadlines=costed_plan.deadline_problems(config, made),
         beyond_budget=costed_plan.budget_problems(config, made.runs),
