@@ -58,7 +58,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
     duration_from: str | None = None
     node_hours: float | None = None
     cost_usd: float | None = None
-    runs: int | None = None
+    runs: float | None = None
     submission: str | None = None
     starts: str | None = None
     slurm: str | None = None
@@ -73,11 +73,6 @@ class PlanRow(Point, frozen=True, kw_only=True):
     def is_refused(self) -> bool:
         """Whether its runs can never start."""
         return self.starts == REFUSED
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether valid runs have shown its duration."""
-        return (self.duration_from or "").startswith("measured")
 
     @property
     def is_sbatch(self) -> bool:
@@ -196,7 +191,9 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     states = (table[column] for column in ("status", "reason", "record"))
     searches = searches_of(planned, runs_dir)
     searched = {point: search for search in searches for point in search.all_points.values()}
-    shorts = _shorts(planned.runs)
+    first = {run.spec.point: run for run in planned.runs}
+    wholes = variants.wholes(planned.runs)
+    shorts = {whole.point: first[point].spec for point, whole in wholes.items()}
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in RESULTS:
             continue
@@ -211,7 +208,10 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             estimates[point] = estimate(run.spec, config, runs_dir, shorts.get(point))
         feasibility = IF_NEEDED if run.is_conditional else RUNS
         due.setdefault((point, feasibility, f"{status}: {one_line(reason)}"), []).append(run)
-    rows = [_row(runs, *alike, estimates[alike[0]]) for alike, runs in due.items()]
+    rows = [
+        _row(runs[0], len(runs), feasibility, reason, estimates[point])
+        for (point, feasibility, reason), runs in due.items()
+    ]
     finished = len(selected) - sum(map(len, due.values())) - kept - unneeded
     startup_s = _startup_s(table, rows)
     for out in (out for out in planned.excluded if is_selected(out.point)):
@@ -219,7 +219,6 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         kind = platforms.device_kind(out.point.gpus_per_node, devices)
         axes = msgspec.structs.asdict(out.point)
         rows.append(PlanRow(**axes, devices=kind, feasibility=EXCLUDED, reason=out.reason))
-    first = {run.spec.point: run for run in planned.runs} if searches else {}
     takes = {p: estimates.get(p) or estimate(first[p].spec, config, runs_dir) for p in searched}
     return Plan(
         rows,
@@ -242,12 +241,13 @@ def _startup_s(runs: pd.DataFrame, due: Iterable[PlanRow]) -> float:
 
 
 def _row(
-    runs: Sequence[PlannedRun], point: Point, feasibility: str, reason: str, estimated: Estimate
+    run: PlannedRun, number: float, feasibility: str, reason: str, estimated: Estimate
 ) -> PlanRow:
-    spec, shape, duration_s = runs[0].spec, point.geometry, estimated.duration_s
-    price, all_s = runs[0].usd_per_node_hour, len(runs) * duration_s
+    """This many runs of the point of `run`."""
+    spec, shape, duration_s = run.spec, run.spec.point.geometry, estimated.duration_s
+    price, all_s = run.usd_per_node_hour, number * duration_s
     return PlanRow(
-        **msgspec.structs.asdict(point),
+        **msgspec.structs.asdict(spec.point),
         devices=platforms.device_kind(shape.gpus_per_node, spec.measured.devices),
         feasibility=feasibility,
         reason=reason,
@@ -258,7 +258,7 @@ def _row(
         duration_from=estimated.source,
         node_hours=shape.nodes * all_s / 3600.0,
         cost_usd=platforms.run_cost_usd(price, shape.nodes, all_s),
-        runs=len(runs),
+        runs=number,
     )
 
 
@@ -281,13 +281,6 @@ def estimate(
         number = count(len(times_s), "short run")
         return Estimate(statistics.median(times_s), f"projected, {number}")
     return Estimate(60.0 * config.platforms[spec.point.platform].runtime_min, TIME_LIMIT)
-
-
-def _shorts(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
-    """Point → a short run of the same training there."""
-    first = {run.spec.point: run for run in runs}
-    wholes = variants.wholes(first.values())
-    return {whole.point: first[point].spec for point, whole in wholes.items()}
 
 
 def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
@@ -322,22 +315,17 @@ def searches_of(planned: Manifest, runs_dir: Path) -> list[StudySearch]:
 
 
 def _cost_of(
-    search: StudySearch, runs: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
+    search: StudySearch, first: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
 ) -> SearchCost:
     from tfscaling.search import study_searches
 
-    prices = {point: run.usd_per_node_hour for point, run in runs.items()}
+    prices = {point: run.usd_per_node_hour for point, run in first.items()}
     made, points = search.made, search.all_points
     next_runs = {points[name]: runs for name, runs in search.decision.wanted.items()}
     node_hours = {point: point.nodes * takes[point].duration_s for point in made}
 
     def cost(runs: Mapping[Point, float]) -> Total:
-        hours = {p: n * p.nodes * takes[p].duration_s / 3600 for p, n in runs.items()}
-        usd = (hours[point] * (prices[point] or 0.0) for point in runs)
-        all_s = (n * takes[point].duration_s for point, n in runs.items())
-        unpriced = dict.fromkeys(point.platform for point in runs if prices[point] is None)
-        sums = sum(runs.values()), sum(hours.values()), sum(usd), sum(all_s)
-        return Total(*sums, tuple(unpriced))
+        return total([_row(first[p], number, RUNS, "", takes[p]) for p, number in runs.items()])
 
     expected = study_searches.expected_runs(search, prices)
     return SearchCost(

@@ -260,7 +260,8 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
         is_kept = row.wait_bound_s + row.duration_s <= limit.value
         return "kept" if is_kept else "may be missed"
 
-    new = [row for row in points if row.runs and not row.is_refused and not row.is_measured]
+    due = [row for row in points if row.runs and not row.is_refused]
+    new = [row for row in due if not (row.duration_from or "").startswith("measured")]
     found = preflight.by_words((row, expected(row)) for row in new)
     head = f"question.limits.{name}, at most {limit.value:g} s, by duration and wait_bound"
     return [f"{head}: {line}." for line, _ in found]
