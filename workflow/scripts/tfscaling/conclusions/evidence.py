@@ -149,7 +149,7 @@ def remark(row: Row, samples: Samples) -> str:
     ]
     if is_known(row.get("runs_at_target")) and (missed := row["runs"] - row["runs_at_target"]):
         counts.append(f"{missed:.0f} of {row['runs']} runs missed the target")
-    failed = samples.failed_attempts(point_of(row))
+    failed = samples.failed_attempts[point_of(row)]
     if failed > statuses[RunState.FAILED]:
         ended = sum(statuses[each] for each in RESULTS)
         counts.append(f"{failed} of {failed + ended} attempts failed")
@@ -189,11 +189,6 @@ class Sweep:
     runs: pd.DataFrame
 
     @cached_property
-    def samples(self) -> Samples:
-        """The values of the runs by point."""
-        return Samples(self.runs)
-
-    @cached_property
     def run_rows(self) -> Sequence[RunRow]:
         """The rows of the table of runs."""
         return table_rows.typed(RunRow, self.runs)
@@ -202,21 +197,6 @@ class Sweep:
     def points(self) -> Sequence[Row]:
         """The rows of the comparison."""
         return rows_of(self.comparison)
-
-    @cached_property
-    def works(self) -> dict[str, list[Row]]:
-        """The questions of the study → the points of each."""
-        return works_of(self.points, self.separate)
-
-    @property
-    def separate(self) -> Sequence[str]:
-        """The axes that separate questions: each combination is one."""
-        return WORK_AXES
-
-    @cached_property
-    def ineligible(self) -> list[tuple[Row, str]]:
-        """(point, reason) of every point that is excluded from comparisons."""
-        return [pair for rows in self.works.values() for pair in split(rows, self.samples)[1]]
 
 
 @dataclass(frozen=True)
@@ -315,16 +295,22 @@ class Study(Sweep):
                 kept.append(row)
         return kept, others
 
-    @property
-    def separate(self) -> Sequence[str]:
-        return self.question.separate
+    @cached_property
+    def samples(self) -> Samples:
+        """The values of the runs by point."""
+        return Samples(self.runs)
 
     @cached_property
     def works(self) -> dict[str, list[Row]]:
         """The questions of the study → the points of each, without short runs of searches."""
         shorts = {each.short for search in self.manifest.searches for each in search.points}
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
-        return works_of(rows, self.separate)
+        return works_of(rows, self.question.separate)
+
+    @cached_property
+    def ineligible(self) -> list[tuple[Row, str]]:
+        """(point, reason) of every point that is excluded from comparisons."""
+        return [pair for rows in self.works.values() for pair in split(rows, self.samples)[1]]
 
     @cached_property
     def prices(self) -> dict[Point, float | None]:
@@ -337,7 +323,7 @@ class Study(Sweep):
         found = {}
         for search in study_searches.of_study(self.manifest, self.runs):
             row = self.shown(search.planned.points[0].point)
-            found[work_name(row, self.separate) or ALL] = search
+            found[work_name(row, self.question.separate) or ALL] = search
         return found
 
     def shown(self, point: Point) -> Row:

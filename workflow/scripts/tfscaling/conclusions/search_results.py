@@ -274,13 +274,10 @@ def left_text(study: Study, search: StudySearch) -> str:
     Empty if none did.
     """
     vary = varying([study.shown(point) for point in search.points.values()])
-    names = []
+    names, goal = [], search.planned.goal
     for name, reason in search.decision.failed.items():
         point = search.points[name]
-        values, metric = (
-            study.samples.values(point, search.planned.goal),
-            METRICS[search.planned.goal],
-        )
+        values, metric = study.samples.values(point, goal), METRICS[goal]
         took = ""
         if values:
             middle = f"{rounded(median(values), metric.digits)} {metric.unit}".rstrip()

@@ -110,19 +110,14 @@ class Total:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """Cost of a whole search, finished runs included, and of the full grid.
+    """Costs of a whole search, finished runs included, and of the "full grid".
 
-    The least if it is decided after its next round, the most if all further rounds run the most
-    expensive points.
+    What is "made"; the "least" if it is decided after its next round; what is "expected"; the
+    "most" if all further rounds run the most expensive points.
     """
 
     work: str
-    points: int
-    made: Total
-    least: Total
-    expected: Total
-    most: Total
-    full_grid: Total
+    costs: Mapping[str, Total]
 
 
 @dataclass(frozen=True)
@@ -324,18 +319,20 @@ def _cost_of(
     next_runs = {points[name]: runs for name, runs in search.decision.wanted.items()}
     node_hours = {point: point.nodes * takes[point].duration_s for point in made}
 
-    def cost(runs: Mapping[Point, float]) -> Total:
-        return total([_row(first[p], number, RUNS, "", takes[p]) for p, number in runs.items()])
-
     expected = study_searches.expected_runs(search, prices)
+    wanted: dict[str, Mapping[Point, float]] = {
+        "made": made,
+        "least": {point: max(runs, next_runs.get(point, 0)) for point, runs in made.items()},
+        "expected": {point: max(made[point], number) for point, number in expected.items()},
+        "most": search.most_runs(node_hours),
+        "full grid": {p.point: p.repeats for p in search.planned.points if p.point in made},
+    }
     return SearchCost(
         search.planned.work,
-        len(search.points),
-        cost(made),
-        cost({point: max(runs, next_runs.get(point, 0)) for point, runs in made.items()}),
-        cost({point: max(made[point], number) for point, number in expected.items()}),
-        cost(search.most_runs(node_hours)),
-        cost({each.point: each.repeats for each in search.planned.points if each.point in made}),
+        {
+            kind: total([_row(first[p], n, RUNS, "", takes[p]) for p, n in runs.items()])
+            for kind, runs in wanted.items()
+        },
     )
 
 

@@ -203,11 +203,10 @@ def totals_shown(
 
 def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     """The least, expected and highest cost of each search, and the cost of the full grid."""
-    kinds = ("made", "least", "expected", "most", "full_grid")
     rows = [
-        [search.work, kind.replace("_", " "), *sums(getattr(search, kind))[:3]]
+        [search.work, kind, *sums(cost)[:3]]
         for search in searches
-        for kind in kinds
+        for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.TRIALS, study_searches.SCATTER
     notes = shown.notes("plan_searches", trials=trials, scatter=scatter)
