@@ -184,7 +184,12 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
     kept, unneeded = 0, 0
     states = (table[column] for column in ("status", "reason", "record"))
-    searches = searches_of(planned, runs_dir)
+    searches: list[StudySearch] = []
+    if planned.searches:  # by the runs of all clusters
+        from tfscaling.search import study_searches  # loads SciPy
+
+        every, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
+        searches = study_searches.of_study(planned, every)
     searched = {point: search for search in searches for point in search.all_points.values()}
     first = {run.spec.point: run for run in planned.runs}
     wholes = variants.wholes(planned.runs)
@@ -297,16 +302,6 @@ def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
             continue
         if {**record.parameters, "seed": None} == requested:
             yield record
-
-
-def searches_of(planned: Manifest, runs_dir: Path) -> list[StudySearch]:
-    """The searches by the runs of all clusters."""
-    if not planned.searches:
-        return []
-    from tfscaling.search import study_searches  # loads SciPy
-
-    table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
-    return study_searches.of_study(planned, table)
 
 
 def _cost_of(
