@@ -132,7 +132,7 @@ def make(folder: Path, runs: int) -> None:
     """Write a study of about this many runs, and a record of each."""
     import generator
     import msgspec
-    from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
+    from tfscaling.datasets.catalogue import DATASETS
     from tfscaling.spec import configuration, grid
     from tfscaling.spec.registries import Registries
     from tfscaling.train.models import MODELS
@@ -157,7 +157,7 @@ def make(folder: Path, runs: int) -> None:
     raw = {"grid": [block], "recipes": recipes, "platforms": platforms}
     raw |= {"comparison": shown, "published": published}
     config = configuration.validate(raw)
-    made = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
+    made = grid.expand(config, Registries(MODELS, STRATEGIES, DATASETS))
     (folder / "study/details").mkdir(parents=True)
     (folder / "study/details/config.json").write_bytes(msgspec.json.encode(config))
     made.write(folder / "study/details/manifest.json")

@@ -36,7 +36,7 @@ from scipy.stats import beta
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.decision import Contest  # noqa: E402
+from tfscaling.conclusions.decision import Choice, contested  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.interim import (  # noqa: E402
     SHORT_RUNS_MAX,
@@ -375,9 +375,10 @@ class Grid:
             self._runs[count] = self._table(true.nodes)
         runs = self._runs[count].assign(execution_time_s=time_s[:, :FULL_REPEATS].ravel())
         rows = [{**row, "cost_usd": None} for row in runs[runs["repeat"] == 1].to_dict("records")]
-        found = Contest.of(METRIC, rows, Samples(runs), INDIFFERENCE)
-        regret = true.regret(int(found.taken["nodes"]) - 1)
-        others = np.delete(true.time_s, int(found.taken["nodes"]) - 1)
+        found = contested(Choice("", METRIC, "", INDIFFERENCE), rows, Samples(runs))
+        assert found.shown
+        regret = true.regret(int(found.shown["nodes"]) - 1)
+        others = np.delete(true.time_s, int(found.shown["nodes"]) - 1)
         has_false_claim = found.is_best and bool(regret > 0 or others.min() <= true.time_s.min())
         return Outcome(
             found.is_decided,

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 import msgspec  # noqa: E402
 import pandas as pd  # noqa: E402
 from snakemake.utils import update_config  # noqa: E402
-from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
+from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.search import study_searches  # noqa: E402
 from tfscaling.spec import config_files, configuration, grid  # noqa: E402
 from tfscaling.spec.config import POINT_AXES  # noqa: E402
@@ -89,7 +89,7 @@ def published_runs(study: StudyFolder) -> pd.DataFrame:
         found = published.loc[tuple(row[axis] for axis in axes)]
         cost_usd = run_cost_usd(run.usd_per_node_hour, row["nodes"], found["execution_time_s"])
         values = found[["execution_time_s", "loss", "accuracy"]].to_dict()
-        values["examples_trained"] = TRAIN_EXAMPLES[found["dataset"]] * found["epochs"]
+        values["examples_trained"] = DATASETS[found["dataset"]].train_examples * found["epochs"]
         rows.append({**row, **values, "status": "ok", "reason": "", "cost_usd": cost_usd})
     return pd.DataFrame(rows)
 
@@ -182,7 +182,7 @@ def make(example: Example, folder: Path) -> Path:
         update_config(raw, config_files.read(path))
     raw["grid"] = config_files.read(example.overlay)["grid"]
     config = configuration.validate({**raw, **example.changes})
-    manifest = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
+    manifest = grid.expand(config, Registries(MODELS, STRATEGIES, DATASETS))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))

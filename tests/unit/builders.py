@@ -19,7 +19,7 @@ import pandas as pd
 import psutil
 import pytest
 from generator import phases, training_report
-from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
+from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import run_record
@@ -37,7 +37,7 @@ from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 
 REGISTRIES = Registries(
-    MODELS, STRATEGIES, TRAIN_EXAMPLES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
+    MODELS, STRATEGIES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
 )
 
 
@@ -111,7 +111,7 @@ def study_folder(
 ) -> StudyFolder:
     """The folder of a study with its configuration, manifest and `tables`, for a stage."""
     study = StudyFolder(folder)
-    study.conclusions.mkdir(parents=True, exist_ok=True)
+    (study.details / "conclusions").mkdir(parents=True, exist_ok=True)
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
     (planned or manifest_of(config)).write(study.details / "manifest.json")
     for name, table in tables.items():

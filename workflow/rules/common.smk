@@ -11,7 +11,7 @@ import msgspec
 from snakemake.utils import update_config
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
-from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
+from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.files import atomic
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
@@ -53,7 +53,7 @@ def merged_configuration():
 
 
 REGISTRIES = Registries(
-    MODELS, STRATEGIES, TRAIN_EXAMPLES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
+    MODELS, STRATEGIES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
 )
 try:
     SOURCES = config_sources()

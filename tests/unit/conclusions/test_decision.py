@@ -12,7 +12,7 @@ from builders import study_folder, valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from msgspec.structs import replace
 from tfscaling.conclusions import decision, next_steps
-from tfscaling.conclusions.decision import Choice, Contest, preferred
+from tfscaling.conclusions.decision import Choice, contested, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Question
@@ -69,8 +69,8 @@ def uncovered(found: Choice) -> list[tuple[Any, str, bool]]:
 
 def how(found: Choice) -> str:
     """Why this one of the points near the best is taken."""
-    assert found.contest is not None
-    return found.contest.how
+    assert found.point is not None
+    return found.how
 
 
 def taken(found: Choice) -> tuple[Any, Any]:
@@ -84,7 +84,7 @@ def test_a_point_that_all_others_are_worse_than_is_to_be_used() -> None:
                         ("east", 4): around(10.0)})  # fmt: skip
     found = choice(tables)
     assert (found.support, taken(found), found.is_best) == (SUPPORTED, ("east", 4), True)
-    assert found.contest and found.contest.after and found.contest.after["nodes"] == 2
+    assert found.after and found.after["nodes"] == 2
     assert (found.bound, found.indifference, found.comparisons) == (0.0, 0.05, 2)
     # 1 x 30, 2 x 20 and 4 x 10 node-seconds at one dollar an hour
     assert taken(choice(tables, "cost_usd")) == ("east", 1)
@@ -242,7 +242,7 @@ def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
     assert taken(found) == ("east", 2)
     found = choice(tables, "cost_to_target_usd")
     assert taken(found) == ("east", 2)
-    assert found.contest and found.contest.after and found.contest.after["nodes"] == 1
+    assert found.after and found.after["nodes"] == 1
 
 
 def test_points_alike_at_the_target_are_decided_by_the_cost_to_the_target() -> None:
@@ -311,16 +311,25 @@ def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
 Times = dict[tuple[str, int], list[float]]
 
 
-def contest(times: Times, indifference: float = 0.05, goal: str = "execution_time_s") -> Contest:
+def judged(
+    rows: list[dict[str, Any]],
+    runs: pd.DataFrame,
+    indifference: float = 0.05,
+    goal: str = "execution_time_s",
+) -> Choice:
+    return contested(Choice("", goal, "", indifference), rows, Samples(runs))
+
+
+def contest(times: Times, indifference: float = 0.05, goal: str = "execution_time_s") -> Choice:
     comparison, runs, _ = measured(times)
-    return Contest.of(goal, comparison.to_dict("records"), Samples(runs), indifference)
+    return judged(comparison.to_dict("records"), runs, indifference, goal)
 
 
 def test_a_larger_indifference_decides_more() -> None:
     times = {("east", 1): around(10.4), ("east", 2): around(10.0)}
     strict, usual = contest(times, 0.01), contest(times, 0.10)
-    assert (strict.taken["nodes"], usual.taken["nodes"]) == (2, 1)
-    assert [row["nodes"] for row in usual.near] == [2, 1]
+    assert (taken(strict)[1], taken(usual)[1]) == (2, 1)
+    assert [row["nodes"] for row in usual.others] == [2]
     assert usual.bound is not None and 0.04 < usual.bound <= 0.10
 
 
@@ -357,13 +366,13 @@ def test_a_point_of_which_a_run_diverged_is_never_decided_for(diverged: int) -> 
     gone = (runs["nodes"] == 4) & (runs["repeat"] <= diverged)
     runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
     rows = comparison.to_dict("records")
-    found = Contest.of("execution_time_s", rows, Samples(runs), 0.05)
-    assert (found.taken["nodes"], found.is_decided, found.is_best) == (4, False, False)
+    found = judged(rows, runs)
+    assert (taken(found)[1], found.is_decided, found.is_best) == (4, False, False)
     assert found.bound is None
     # where it is slower it hinders nothing
     runs.loc[runs["nodes"] == 4, "execution_time_s"] *= 5
-    found = Contest.of("execution_time_s", rows, Samples(runs), 0.05)
-    assert (found.taken["nodes"], found.is_decided, found.is_best) == (2, True, True)
+    found = judged(rows, runs)
+    assert (taken(found)[1], found.is_decided, found.is_best) == (2, True, True)
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -416,7 +425,7 @@ def test_the_stage_writes_the_conclusions_into_the_study(tmp_path: Path) -> None
     )
     data_warnings.write(study.details / "warnings.json", [])
     stages.analyse(study)
-    assert (study.conclusions / "decision.md").read_text() == markdown(comparison, runs)
+    assert (study.details / "conclusions/decision.md").read_text() == markdown(comparison, runs)
     table = study.read("decision")
     assert table["goal"].tolist()[0] == "execution_time_s"
     assert table.set_index("goal").loc["execution_time_s", "nodes"] == 2

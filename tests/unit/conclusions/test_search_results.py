@@ -34,6 +34,9 @@ def test_the_table_has_each_point_with_its_distance_and_cost(decided: Study) -> 
     assert (near["nodes"], near["platform"]) == (4, "near")
     assert near["behind"] == pytest.approx(0.18, abs=0.06) and 0 <= near["chance"] < 0.01
     assert table["behind"].is_monotonic_increasing
+    on_gpus = table.assign(gpus_per_node=2 * (table["nodes"] > 1))
+    on_gpus["devices"] = on_gpus["gpus_per_node"].map(lambda gpus: "GPU" if gpus else "CPU")
+    assert set(search_results.as_text(on_gpus).cells["devices"]) == {"2 GPUs", "CPU"}
     wall_s = decided.runs["wall_time_s"] * decided.runs["nodes"]
     assert table["node_hours"].sum() == pytest.approx(wall_s.sum() / 3600)
 

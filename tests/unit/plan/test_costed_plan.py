@@ -284,27 +284,27 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     config = searched.config_of({})
     planned = manifest_of(config)
     before = costed_plan.make(config, planned, tmp_path)
-    assert [sum(row.runs or 0 for row in rows) for rows in (before.runs, before.if_needed)] == [
-        6 * 20, 6 * 19,
-    ]  # fmt: skip
-    (cost,) = before.searches
-    runs = [getattr(cost, kind).runs for kind in ("made", "least", "most", "full_grid")]
+    needed = [row for row in before.runs if row.feasibility == costed_plan.IF_NEEDED]
+    runs = [costed_plan.total(rows).runs for rows in (before.runs, needed)]
+    assert runs == [6 * 20, 6 * 19]
+    cost = before.searches[0].costs
+    runs = [cost[kind].runs for kind in ("made", "least", "most", "full grid")]
     assert runs == [0, 6, 120, 36]
-    assert 6 < cost.expected.runs < 120
+    assert 6 < cost["expected"].runs < 120
     hours = planned.runs[0].spec.point.nodes  # of the time limit
-    assert cost.least.node_hours == pytest.approx(2 * (1 + 2 + 4) * hours)
-    assert cost.full_grid.cost_usd == pytest.approx(6 * cost.least.cost_usd)
+    assert cost["least"].node_hours == pytest.approx(2 * (1 + 2 + 4) * hours)
+    assert cost["full grid"].cost_usd == pytest.approx(6 * cost["least"].cost_usd)
 
     searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 1)
-    (cost,) = costed_plan.make(config, planned, tmp_path).searches
-    assert [cost.made.runs, cost.least.runs] == [6, 9]
-    assert cost.least.runs <= cost.expected.runs < cost.most.runs <= 120
+    cost = costed_plan.make(config, planned, tmp_path).searches[0].costs
+    assert [cost["made"].runs, cost["least"].runs] == [6, 9]
+    assert cost["least"].runs <= cost["expected"].runs < cost["most"].runs <= 120
 
     searched.runs_of(planned, tmp_path)
     done = costed_plan.make(config, planned, tmp_path)
     assert done.runs == [] and done.finished == 32
-    (cost,) = done.searches
-    assert cost.made == cost.least == cost.expected == cost.most
+    cost = done.searches[0].costs
+    assert cost["made"] == cost["least"] == cost["expected"] == cost["most"]
     shown = script.searches_shown(done.searches)
     assert len(shown.cells) == 5
 

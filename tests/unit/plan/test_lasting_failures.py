@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import changed, manifest_of, valid_config, write_failure
-from tfscaling.plan.retries import given_up, is_lasting, lasts
+from tfscaling.plan.retries import SlurmSweep, given_up, lasts
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, Kind
 from tfscaling.record.run_record import FAILURE
 
@@ -32,7 +32,7 @@ def test_a_run_that_would_fail_again_is_known_by_its_report(
     place = {"place": {"file": "own/training.py", "line": 42}} if in_user_code else {}
     write_failure(tmp_path, RUN, kind="rank_failed", error=error, **place)
     records = [tmp_path / run.spec.path / "run.json" for run in (RUN, OTHER)]
-    assert [is_lasting(record) for record in records] == [lasts, False]
+    assert [SlurmSweep({}).fails_again(record) for record in records] == [lasts, False]
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
@@ -43,15 +43,15 @@ def test_a_time_limit_is_not_paid_twice_without_a_checkpoint(
     folder = tmp_path / RUN.spec.path
     if has_checkpoint:
         (folder / "checkpoints/steps=5").mkdir(parents=True)
-    assert is_lasting(folder / "run.json") is not has_checkpoint
+    assert SlurmSweep({}).fails_again(folder / "run.json") is not has_checkpoint
 
 
 def test_outputs_that_are_no_records_and_broken_reports_last_not(tmp_path: Path) -> None:
     write_failure(tmp_path, RUN, kind="rank_failed", error="DeviceError")
     folder = tmp_path / RUN.spec.path
-    assert not is_lasting(folder / "table.csv")
+    assert not SlurmSweep({}).fails_again(folder / "table.csv")
     (folder / "failure.json").write_text("{")
-    assert not is_lasting(folder / "run.json")
+    assert not SlurmSweep({}).fails_again(folder / "run.json")
 
 
 _NCCL = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import raw_config, refused
+from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.geometry import Geometry
@@ -246,7 +248,10 @@ def test_a_baseline_that_the_grid_does_not_run_is_refused(
 
 def with_examples(examples: dict[str, int], *changes: Change) -> Manifest:
     raw = raw_config(*changes)
-    registries = Registries(MODELS, STRATEGIES, examples)
+    datasets = {
+        n: replace(DATASETS[n], train_examples=own, image_shape=None) for n, own in examples.items()
+    }
+    registries = Registries(MODELS, STRATEGIES, datasets)
     return grid.expand(configuration.validate(raw), registries)
 
 

@@ -61,75 +61,6 @@ COSTS = {
 _FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per node"}
 
 
-@dataclass(frozen=True)
-class Contest:
-    """The points of a goal against each other, each with runs enough.
-
-    `taken` is the point to take and `how` it was chosen; `bound` is by what fraction it may be
-    worse than the best, None where the best may be zero; the contest is decided if that is no more
-    than the indifference. `is_best`: every other point is shown to be worse than it. `near` are all
-    points shown to be so near, `alike` those not shown to be worse than the best estimate, `after`
-    is the next best estimate. `against` is how much worse each other point is than the one taken,
-    by the same estimates; all its intervals hold together, and `bound` and `is_best` follow them.
-    """
-
-    taken: Row
-    how: str = ""
-    bound: float | None = 0.0
-    is_decided: bool = True
-    is_best: bool = True
-    near: tuple[Row, ...] = ()
-    alike: tuple[Row, ...] = ()
-    after: Row | None = None
-    comparisons: int = 0
-    against: Mapping[Point, Difference] = field(default_factory=dict)
-
-    @property
-    def others(self) -> list[Row]:
-        """The points other than the one taken that are shown to be near the best."""
-        return [row for row in self.near if row is not self.taken]
-
-    @classmethod
-    def of(cls, goal: str, rows: Sequence[Row], samples: Samples, indifference: float) -> Contest:
-        rivals = len(rows) - 1
-        if not rivals:
-            return cls(rows[0])
-        points = [point_of(row) for row in rows]
-        found = samples.estimates(goal, points)
-
-        def against(taken: int) -> dict[int, Difference]:
-            others = [n for n in range(len(rows)) if n != taken]
-            pairs = [(points[taken], points[n]) for n in others]
-            judged = samples.judged(goal, found, points, pairs, rivals)
-            return dict(zip(others, judged, strict=True))
-
-        best, tail = found.best, (1 - CONFIDENCE) / 2 / rivals
-        of_best = against(best)
-        places = [best, *(n for n in found.near(indifference) if n != best)]
-        bounds = dict(zip(places, found.may_be_worse(tail, places).tolist(), strict=True))
-        bounds[best] = max(bounds[best], _bound(of_best.values()))
-        near = [n for n in places if bounds[n] <= indifference]
-        taken, how = best, ""
-        if near:
-            row, how = preferred(goal, [rows[n] for n in near])
-            taken = next(n for n in near if rows[n] is row)
-        of_taken = of_best if taken == best else against(taken)
-        bound = max(bounds[taken], _bound(of_taken.values()))
-        order = [int(n) for n in found.location.argsort(kind="stable") if n != best]
-        return cls(
-            rows[taken],
-            how,
-            bound if math.isfinite(bound) else None,
-            bound <= indifference,
-            all(map(_is_worse, of_taken.values())),
-            tuple(rows[n] for n in near),
-            tuple(rows[n] for n in order if not _is_worse(of_best[n])),
-            rows[order[0]],
-            rivals,
-            {points[n]: each for n, each in of_taken.items()},
-        )
-
-
 def _is_worse(found: Difference) -> bool:
     return found.support == SUPPORTED and found.is_worse
 
@@ -175,14 +106,19 @@ GOALS = {
 class Choice:
     """What to take for a goal, a metric; `point` is None where there are too few runs.
 
-    `bound`, `is_decided`, `is_best`, `alike` and `against` are as in `Contest`, with CONFIDENCE for
-    that many `comparisons`. `is_best` takes more than a bound of 0: two points may be equally good.
+    `how` it was chosen from itself and `others`, all points shown to be within the indifference of
+    the best. `bound` is by what fraction it may be worse than the best, None where the best may be
+    zero; `is_best`: every other point is shown to be worse, which takes more than a bound of 0: two
+    points may be equally good. `alike` are the points not shown to be worse than the best estimate,
+    `after` is the next best estimate. `against` is how much worse each other point is, by the same
+    estimates; all its intervals hold together, and `bound` and `is_best` follow them, with
+    CONFIDENCE for that many `comparisons`.
     `is_only`: no other point is shown to keep the limits, and some are shown to miss them.
     `not_covered` are planned configurations that were not compared: where one of them
     may still change the answer, the choice is not supported. `whole_run` is the interval of one run
     of the whole training at the point, or at the best estimate, where it is projected. The text
-    names `shown`, the point to take or else the best median; `few` have too few runs for the
-    `contest`. `compared` are those with the metric, the best median first.
+    names `shown`, the point to take or else the best median; `few` have too few runs to be compared
+    with it. `compared` are those with the metric, the best median first.
     """
 
     work: str
@@ -202,7 +138,9 @@ class Choice:
     not_covered: tuple[NotCovered, ...] = ()
     whole_run: Interval | None = None
     shown: Row | None = None
-    contest: Contest | None = None
+    how: str = ""
+    others: tuple[Row, ...] = ()
+    after: Row | None = None
     few: tuple[Row, ...] = ()
     compared: tuple[Row, ...] = ()
 
@@ -210,6 +148,11 @@ class Choice:
     def is_open(self) -> bool:
         """Whether a configuration that was not compared may change the answer."""
         return any(each.is_open for each in self.not_covered)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the point is shown to be within the indifference of the best."""
+        return self.bound is not None and self.bound <= self.indifference
 
 
 class DecisionRow(msgspec.Struct):
@@ -306,6 +249,7 @@ def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySe
         rows,
         samples,
         choice=choice,
+        alike=[row for point in choice.alike for row in rows if point_of(row) == point],
         verdict=verdict_text(search) if search and is_of_search else "",
         cost=COSTS.get(goal, goal),
         runs=len(samples.values(point_of(shown), goal)) if shown else 0,
@@ -376,25 +320,55 @@ def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice
     few = [row for row in known if not samples.has_enough(goal, point_of(row))]
     if few and few[0] is known[0]:
         return replace(choice, shown=few[0], support=TOO_FEW if known[1:] else NOT_COMPARED)
-    contest = Contest.of(goal, enough, samples, choice.indifference)
+    choice = contested(replace(choice, few=tuple(few)), enough, samples)
     support = weakest(
-        [NOT_COMPARED] * (not contest.comparisons and not choice.is_only)
+        [NOT_COMPARED] * (not choice.comparisons and not choice.is_only)
         + [TOO_FEW] * bool(few)
-        + [INCONCLUSIVE] * (choice.is_open or not contest.is_decided)
+        + [INCONCLUSIVE] * (choice.is_open or not choice.is_near)
     )
+    return replace(choice, support=support)
+
+
+def contested(choice: Choice, rows: Sequence[Row], samples: Samples) -> Choice:
+    """The choice among points of its goal, each with runs enough; its `support` is left open."""
+    points, goal, rivals = [point_of(row) for row in rows], choice.goal, len(rows) - 1
+    if not rivals:
+        is_decided = choice.is_only and not choice.few
+        return replace(choice, point=points[0], shown=rows[0], bound=0.0, is_decided=is_decided)
+    found = samples.estimates(goal, points)
+
+    def against(taken: int) -> dict[int, Difference]:
+        others = [n for n in range(len(rows)) if n != taken]
+        pairs = [(points[taken], points[n]) for n in others]
+        judged = samples.judged(goal, found, points, pairs, rivals)
+        return dict(zip(others, judged, strict=True))
+
+    best, tail = found.best, (1 - CONFIDENCE) / 2 / rivals
+    of_best = against(best)
+    places = [best, *(n for n in found.near(choice.indifference) if n != best)]
+    bounds = dict(zip(places, found.may_be_worse(tail, places).tolist(), strict=True))
+    bounds[best] = max(bounds[best], _bound(of_best.values()))
+    near = [n for n in places if bounds[n] <= choice.indifference]
+    taken, how = best, ""
+    if near:
+        row, how = preferred(goal, [rows[n] for n in near])
+        taken = next(n for n in near if rows[n] is row)
+    of_taken = of_best if taken == best else against(taken)
+    bound = max(bounds[taken], _bound(of_taken.values()))
+    order = [int(n) for n in found.location.argsort(kind="stable") if n != best]
     return replace(
         choice,
-        support=support,
-        point=point_of(contest.taken),
-        shown=contest.taken,
-        contest=contest,
-        few=tuple(few),
-        alike=tuple(point_of(row) for row in contest.alike),
-        bound=contest.bound,
-        is_best=contest.is_best and contest.comparisons > 0,
-        comparisons=contest.comparisons,
-        is_decided=contest.is_decided and (contest.comparisons > 0 or choice.is_only) and not few,
-        against=contest.against,
+        point=points[taken],
+        shown=rows[taken],
+        how=how,
+        others=tuple(rows[n] for n in near if n != taken),
+        bound=bound if math.isfinite(bound) else None,
+        is_decided=bound <= choice.indifference and not choice.few,
+        is_best=all(map(_is_worse, of_taken.values())),
+        alike=tuple(points[n] for n in order if not _is_worse(of_best[n])),
+        after=rows[order[0]],
+        comparisons=rivals,
+        against={points[n]: each for n, each in of_taken.items()},
     )
 
 

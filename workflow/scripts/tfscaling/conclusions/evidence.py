@@ -103,7 +103,7 @@ def not_covered_text(found: Sequence[NotCovered], vary: Sequence[str] = ()) -> s
 
 def _examples_of_works(rows: Sequence[Row]) -> dict[str, float]:
     """Work → its number of examples (`work_of`)."""
-    known = [row for row in rows if _is_known(row, "examples_trained")]
+    known = [row for row in rows if is_known(row.get("examples_trained"))]
     works = table_rows.grouped(known, work_name)
     return {work: work_of([row["examples_trained"] for row in own]) for work, own in works.items()}
 
@@ -120,12 +120,12 @@ def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
     even if it has no speed-up because its baseline did less. A point whose runs differ in work is
     excluded.
     """
-    if _is_known(row, "examples_trained"):
+    if is_known(row.get("examples_trained")):
         trained = row["examples_trained"]
         if work - trained > SAME_WORK_TOLERANCE * work:
             made = f"trained {trained:,.0f} examples, another configuration {work:,.0f}"
             return f"{OTHER_WORK}: {made}"
-    if _is_known(row, "examples_trained_min"):
+    if is_known(row.get("examples_trained_min")):
         least, most = int(row["examples_trained_min"]), int(row["examples_trained_max"])
         if not is_same_work(least, most):
             return runs_differ(least, most)
@@ -147,9 +147,9 @@ def remark(row: Row, samples: Samples) -> str:
         for status, count in sorted(statuses.items(), key=lambda item: item[0] != RunState.DIVERGED)
         if count and status != "ok"
     ]
-    if _is_known(row, "runs_at_target") and (missed := row["runs"] - row["runs_at_target"]):
+    if is_known(row.get("runs_at_target")) and (missed := row["runs"] - row["runs_at_target"]):
         counts.append(f"{missed:.0f} of {row['runs']} runs missed the target")
-    failed = samples.failed_attempts(point_of(row))
+    failed = samples.failed_attempts[point_of(row)]
     if failed > statuses[RunState.FAILED]:
         ended = sum(statuses[each] for each in RESULTS)
         counts.append(f"{failed} of {failed + ended} attempts failed")
@@ -164,11 +164,7 @@ def works_of(rows: Iterable[Row], axes: Sequence[str] = WORK_AXES) -> dict[str, 
 def _counted(row: Row) -> Counter[str]:
     """How many runs of a point count and diverged."""
     names = {RunState.OK: "runs", RunState.DIVERGED: "runs_diverged"}
-    return Counter({status: row[name] for status, name in names.items() if _is_known(row, name)})
-
-
-def _is_known(row: Row, name: str) -> bool:
-    return name in row and is_known(row[name])
+    return Counter({status: row[name] for status, name in names.items() if is_known(row.get(name))})
 
 
 def _against(column: str, row: Row, limit: Limit) -> str:
@@ -193,11 +189,6 @@ class Sweep:
     runs: pd.DataFrame
 
     @cached_property
-    def samples(self) -> Samples:
-        """The values of the runs by point."""
-        return Samples(self.runs)
-
-    @cached_property
     def run_rows(self) -> Sequence[RunRow]:
         """The rows of the table of runs."""
         return table_rows.typed(RunRow, self.runs)
@@ -206,21 +197,6 @@ class Sweep:
     def points(self) -> Sequence[Row]:
         """The rows of the comparison."""
         return rows_of(self.comparison)
-
-    @cached_property
-    def works(self) -> dict[str, list[Row]]:
-        """The questions of the study → the points of each."""
-        return works_of(self.points, self.separate)
-
-    @property
-    def separate(self) -> Sequence[str]:
-        """The axes that separate questions: each combination is one."""
-        return WORK_AXES
-
-    @cached_property
-    def ineligible(self) -> list[tuple[Row, str]]:
-        """(point, reason) of every point that is excluded from comparisons."""
-        return [pair for rows in self.works.values() for pair in split(rows, self.samples)[1]]
 
 
 @dataclass(frozen=True)
@@ -319,16 +295,22 @@ class Study(Sweep):
                 kept.append(row)
         return kept, others
 
-    @property
-    def separate(self) -> Sequence[str]:
-        return self.question.separate
+    @cached_property
+    def samples(self) -> Samples:
+        """The values of the runs by point."""
+        return Samples(self.runs)
 
     @cached_property
     def works(self) -> dict[str, list[Row]]:
         """The questions of the study → the points of each, without short runs of searches."""
         shorts = {each.short for search in self.manifest.searches for each in search.points}
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
-        return works_of(rows, self.separate)
+        return works_of(rows, self.question.separate)
+
+    @cached_property
+    def ineligible(self) -> list[tuple[Row, str]]:
+        """(point, reason) of every point that is excluded from comparisons."""
+        return [pair for rows in self.works.values() for pair in split(rows, self.samples)[1]]
 
     @cached_property
     def prices(self) -> dict[Point, float | None]:
@@ -341,7 +323,7 @@ class Study(Sweep):
         found = {}
         for search in study_searches.of_study(self.manifest, self.runs):
             row = self.shown(search.planned.points[0].point)
-            found[work_name(row, self.separate) or ALL] = search
+            found[work_name(row, self.question.separate) or ALL] = search
         return found
 
     def shown(self, point: Point) -> Row:

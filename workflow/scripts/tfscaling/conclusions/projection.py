@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
@@ -158,28 +157,27 @@ def _check(found: Interval | None, runs: Sequence[RunRow]) -> Row:
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people."""
     has_costs, is_checked = found["cost_usd"].notna().any(), (found["whole_runs"] > 0).any()
-    cells = partial(_cells, has_costs=bool(has_costs), is_checked=bool(is_checked))
+
+    def cells(row: Row) -> dict[str, str]:
+        def with_ends(name: str) -> str:
+            return rounded(row[name], None, row.get(f"{name}_low"), row.get(f"{name}_high"))
+
+        texts = {
+            "short runs": Number(str(row["runs"]), row["runs"]),
+            "steps": cell(PROJECTED, row),
+            "projected time (s)": with_ends("execution_time_s"),
+            "of it start-up (s)": with_ends("startup_s"),
+            "node-hours": with_ends("node_hours"),
+            **({"cost (US dollars)": with_ends("cost_usd")} if has_costs else {}),
+            "evaluations besides (s)": with_ends("evaluation_time_s"),
+        }
+        if is_checked:
+            within, runs = row["runs_within"], row["whole_runs"]
+            texts["measured time (s)"] = with_ends("whole_execution_time_s")
+            texts["measured evaluations (s)"] = with_ends("whole_evaluation_time_s")
+            texts["check"] = f"{within:.0f} of {runs} within" if is_known(within) else row["check"]
+        return texts
+
     notes = shown.notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     return shown.text_table("Projected from short runs", found, cells, notes, none)
-
-
-def _cells(row: Row, has_costs: bool, is_checked: bool) -> dict[str, str]:
-    def with_ends(name: str) -> str:
-        return rounded(row[name], None, row.get(f"{name}_low"), row.get(f"{name}_high"))
-
-    cells = {
-        "short runs": Number(str(row["runs"]), row["runs"]),
-        "steps": cell(PROJECTED, row),
-        "projected time (s)": with_ends("execution_time_s"),
-        "of it start-up (s)": with_ends("startup_s"),
-        "node-hours": with_ends("node_hours"),
-        **({"cost (US dollars)": with_ends("cost_usd")} if has_costs else {}),
-        "evaluations besides (s)": with_ends("evaluation_time_s"),
-    }
-    if is_checked:
-        within, runs = row["runs_within"], row["whole_runs"]
-        cells["measured time (s)"] = with_ends("whole_execution_time_s")
-        cells["measured evaluations (s)"] = with_ends("whole_evaluation_time_s")
-        cells["check"] = f"{within:.0f} of {runs} within" if is_known(within) else row["check"]
-    return cells

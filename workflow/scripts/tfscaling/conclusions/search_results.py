@@ -18,10 +18,10 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import KEPT_RUNS, PROJECTION, Decision
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec import platforms
-from tfscaling.spec.config import LINE_AXES, POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import (
+    NAMING,
     TextTable,
     cell,
     count,
@@ -39,6 +39,7 @@ from tfscaling.tables.table_rows import (
     frame,
     grouped,
     is_known,
+    line_of,
     point_of,
     rows_of,
     typed,
@@ -156,17 +157,13 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
             own = own + seconds.get(each.short, [])
             takes = takes or whole.get(each.short, [])
         if not takes and search.planned.search.is_smooth:  # linear speed-up on the same line
-            alike = [p for p in whole if _line(p) == _line(point)]
+            alike = [p for p in whole if line_of(p.axes) == line_of(point.axes)]
             least = min(alike, key=lambda p: p.nodes, default=point)
             takes = [least.nodes / point.nodes * value for value in whole.get(least, [])]
         price = study.prices.get(point)
         had = Spent.of(point.nodes, price, own, len(own))
         found[point] = had, Spent.of(point.nodes, price, takes, each.repeats)
     return found
-
-
-def _line(point: Point) -> list[object]:
-    return [getattr(point, axis) for axis in LINE_AXES]
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -277,13 +274,10 @@ def left_text(study: Study, search: StudySearch) -> str:
     Empty if none did.
     """
     vary = varying([study.shown(point) for point in search.points.values()])
-    names = []
+    names, goal = [], search.planned.goal
     for name, reason in search.decision.failed.items():
         point = search.points[name]
-        values, metric = (
-            study.samples.values(point, search.planned.goal),
-            METRICS[search.planned.goal],
-        )
+        values, metric = study.samples.values(point, goal), METRICS[goal]
         took = ""
         if values:
             middle = f"{rounded(median(values), metric.digits)} {metric.unit}".rstrip()
@@ -326,7 +320,7 @@ def _cell(name: str, row: Row) -> str:
         return f"{three_digits(row[name])}, {WITHIN if is_within else OUTSIDE}"
     if name in _DIGITS:
         return rounded(row[name], _DIGITS[name])
-    return cell(name, row) if name in POINT_AXES else str(row[name])
+    return cell(name, row) if name in NAMING else str(row[name])
 
 
 def page(table: pd.DataFrame, _: Study) -> str:

@@ -256,15 +256,6 @@ def _times(sides: Sequence[Side]) -> Array:
     return times
 
 
-def summary(found: pd.DataFrame) -> str:
-    """`6 points against results/before: 2 slower, 1 faster, 3 same.`"""
-    counts = Counter(found["verdict"])
-    verdicts = (*COMPARED, NOT_COMPARED)
-    named = [f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict]]
-    points, reference = count(len(found), "configuration"), found["reference"].iloc[0]
-    return f"{points} against {reference}: {', '.join(named)}."
-
-
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people: one row per point, with the verdict first."""
     causes = [cause for cause in found["differs"].unique() if is_known(cause)]
@@ -284,6 +275,10 @@ def as_text(found: pd.DataFrame) -> TextTable:
     none = "Not compared: `compare_with` in the configuration names no other study."
     if found.empty:
         return shown.text_table(title, found, cells, (), none)
+    counts = Counter(found["verdict"])
+    verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
+    above = f"{count(len(found), 'configuration')} against {found['reference'].iloc[0]}: "
+    above += f"{', '.join(verdicts)}."
     comparisons = found["comparisons"].max()
     notes = shown.notes(
         "regressions",
@@ -291,4 +286,4 @@ def as_text(found: pd.DataFrame) -> TextTable:
         comparisons=int(comparisons) if is_known(comparisons) else 0,
         causes=causes,
     )
-    return shown.text_table(title, found, cells, notes, none, above=summary(found))
+    return shown.text_table(title, found, cells, notes, none, above=above)

@@ -140,11 +140,6 @@ DATASETS: dict[str, Dataset] = {
     ),
 }
 
-#: Training examples of each dataset that has a name: what planning knows of them.
-TRAIN_EXAMPLES = {
-    name: dataset.train_examples for name, dataset in DATASETS.items() if dataset.train_examples
-}
-
 
 def get(name: str, parameters: Given = NOTHING) -> Dataset:
     """The dataset of this name, or of the custom function `package.module:function`."""

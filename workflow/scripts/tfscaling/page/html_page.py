@@ -133,23 +133,18 @@ def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table
     """One row per run; the path of its record is relative to `folder`."""
     axes, fixed = naming(frame)
     rows = typed(RunRow, frame)
+    for row in rows:  # as Slurm writes them
+        row.hosts = row.hosts and hostlist.collect_hostlist(row.hosts.split())
     names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
     names += ["status", "replicas", "global_batch_size"]
     names += ["reason"] * any(row.reason for row in rows)
     names += ["attempt", "hosts", "started"]
     heads = headed(frame, names)
-    cells = ([*(_of_run(name, row) for name in heads), _record(row, folder)] for row in rows)
+    cells = ([*(cell(name, row) for name in heads), _record(row, folder)] for row in rows)
     note = "A record has everything a run measured; the paths are relative to this page."
     columns = [*heads.values(), "record"]
     title = "Runs: one row per run"
     return Table("runs", TextTable.of(title, columns, cells, [note], all_share(fixed, "runs")))
-
-
-def _of_run(name: str, row: RunRow) -> str:
-    """A cell of the table of runs; hosts as Slurm writes them, in short."""
-    if name == "hosts" and row.hosts:
-        return hostlist.collect_hostlist(row.hosts.split())
-    return cell(name, row)
 
 
 def _record(row: RunRow, folder: Path) -> str:

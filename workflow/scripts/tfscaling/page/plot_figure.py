@@ -99,20 +99,6 @@ def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
     return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
 
 
-def point_style(platform: int, number: int, is_only: bool) -> Style:
-    """The style of line `number` of a platform with the colour number `platform`.
-
-    `is_only`: there is no other platform. Earlier lines have larger markers, so that those at the
-    same place are seen.
-    """
-    return {
-        "color": COLOURS[(number if is_only else platform) % len(COLOURS)],
-        "marker": MARKERS[(platform + number) % len(MARKERS)],
-        "linestyle": LINESTYLES[number % len(LINESTYLES)],
-        "markersize": max(4.5, 7.5 - number),
-    }
-
-
 def colour_numbers(table: pd.DataFrame) -> dict[str, int]:
     """Platform → the number of its colour: its position among the platforms of the table."""
     return {str(name): number for number, name in enumerate(table["platform"].unique())}
@@ -169,21 +155,27 @@ def series(
         texts = [axis_text(axis, groups[key].iloc[0]) for axis in by if axis in shown]
         if len(titles) > 1 or not texts:  # an only platform is named where nothing else is
             texts = [titles[name], *texts]
-        style = point_style(colours[name], number, len(colours) == 1)
+        style: Style = {
+            "color": COLOURS[(number if len(colours) == 1 else colours[name]) % len(COLOURS)],
+            "marker": MARKERS[(colours[name] + number) % len(MARKERS)],
+            "linestyle": LINESTYLES[number % len(LINESTYLES)],
+            # so that those at the same place are seen
+            "markersize": max(4.5, 7.5 - number),
+        }
         rows = groups[key].sort_values("nodes")
         lines.append(Series(key, ", ".join(texts), style, rows, key not in more))
     return lines
 
 
 @contextmanager
-def drawn(axes: Any, label: str, is_shown: bool) -> Iterator[None]:
-    """Hide what is drawn in the context, but for readers who choose the line by its label."""
+def drawn(axes: Any, line: Series) -> Iterator[None]:
+    """Hide what is drawn in the context if the line is, until a reader chooses its label."""
     before, containers = set(axes.get_children()), len(axes.containers)
     yield
-    if is_shown:
+    if line.is_shown:
         return
     for artist in set(axes.get_children()) - before:
-        artist.set_gid(f"{_MORE}{label}\t{artist.get_gid() or ''}")
+        artist.set_gid(f"{_MORE}{line.label}\t{artist.get_gid() or ''}")
         artist.set_label("_")
     for container in axes.containers[containers:]:
         container.set_label("_")
@@ -365,8 +357,8 @@ def say(axes: Any, text: str = NOTHING) -> None:
     axes.minorticks_off()
 
 
-def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ()) -> None:
-    """Legend below the axes, below it these notes and the footnotes of `tables`.
+def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ()) -> Figure:
+    """The figure with its legend below the axes, then these notes and the footnotes of `tables`.
 
     The figure becomes as high as they need. The legend has what is labelled in `axes`, or in each
     of several, each label once.
@@ -405,6 +397,7 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
         style |= {"handlelength": 0, "handletextpad": 0}
         blank = Line2D([], [], linestyle="none")
         figure.legend([blank], [below], **style).set_in_layout(False)
+    return figure
 
 
 def wrapped(text: str, width: int) -> str:

@@ -66,8 +66,7 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
         shown = _draw(axes, tables, panel, named=len(panels) > 1)
         notes += _notes(tables.comparison, panel.name, shown) if len(shown) else []
     plot_figure.mark_absent(every_axes[0], tables.comparison)
-    plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
-    return figure
+    return plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
 
 
 def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool) -> pd.DataFrame:
@@ -84,7 +83,7 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool) -> pd.DataFrame
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
-            with plot_figure.drawn(axes, line.label, line.is_shown):
+            with plot_figure.drawn(axes, line):
                 plot_figure.points(axes, rows, _TIME, name, line.label, style)
     gpus = "gpus_per_node" in plot_figure.varying(tables.comparison)
     _pareto_lines(axes, panel, shown, named, gpus)
@@ -205,7 +204,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
             rows = own[np.isfinite(values(own, name) + values(own, batch))].sort_values(batch)
             if len(rows):
                 style = {**line.style, "linewidth": 1}
-                with plot_figure.drawn(axes, line.label, line.is_shown):
+                with plot_figure.drawn(axes, line):
                     plot_figure.points(axes, rows, batch, name, line.label, style)
         known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
         if known.any():
@@ -219,8 +218,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     notes = plot_figure.bars_note(table, *(learned.column for learned in shown_of))
     if not len(plot_figure.measured(table)) and len(published):
         notes = [plot_figure.NOTHING]
-    plot_figure.finish(figure, panels[0], tables, notes)
-    return figure
+    return plot_figure.finish(figure, panels[0], tables, notes)
 
 
 def epochs(tables: Tables, title: str) -> Figure:
@@ -246,7 +244,7 @@ def epochs(tables: Tables, title: str) -> Figure:
             by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
             middle = by_epoch.median()
             held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
-            with plot_figure.drawn(axes, line.label, line.is_shown):
+            with plot_figure.drawn(axes, line):
                 axes.plot(middle.index, middle, label=line.label, **style)
                 if by_epoch.count().max() > 1:
                     repeated = True
@@ -267,8 +265,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     notes = ["lines: median over the repeats; bands: their range"] if repeated else []
     if evaluated:
         notes.append("hollow: on held-out examples after the epoch")
-    plot_figure.finish(figure, panels[0], tables, notes)
-    return figure
+    return plot_figure.finish(figure, panels[0], tables, notes)
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:

@@ -54,7 +54,7 @@ def _over_nodes(
     for line in plot_figure.series(tables.comparison, tables.first):
         rows = line.rows[np.isfinite(values(line.rows, name))]
         if len(rows):
-            with plot_figure.drawn(axes, line.label, line.is_shown):
+            with plot_figure.drawn(axes, line):
                 plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
             lines.append((line, rows))
     plot_figure.value_axis(axes, values(tables.comparison, "nodes"))
@@ -71,14 +71,14 @@ def execution_time(tables: Tables, title: str) -> Figure:
         if len(rows) > 1:
             ideal = values(rows, time)[0] * values(rows, "replicas")[0] / values(rows, "replicas")
             style = {**_THIN, "color": line.style["color"], "alpha": 0.5}
-            with plot_figure.drawn(axes, line.label, line.is_shown):
+            with plot_figure.drawn(axes, line):
                 axes.plot(rows["nodes"], ideal, **style)
     hollow = {"linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8, "markersize": 5}
     any_published = bool((values(table, f"published_{time}") > 0).any())
     for line in plot_figure.series(table, tables.first):
         known = line.rows[values(line.rows, f"published_{time}") > 0]
         if len(known):
-            with plot_figure.drawn(axes, line.label, line.is_shown):
+            with plot_figure.drawn(axes, line):
                 axes.plot(known["nodes"], known[f"published_{time}"], **{**line.style, **hollow})
     if any(len(rows) > 1 for _, rows in lines):
         axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured configuration")
@@ -91,8 +91,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
     notes = plot_figure.bars_note(table, time)
     if any_published and not lines:
         notes = [_why_no_times(table)]
-    plot_figure.finish(figure, axes, tables, notes)
-    return figure
+    return plot_figure.finish(figure, axes, tables, notes)
 
 
 def over_nodes(tables: Tables, title: str, name: str) -> Figure:
@@ -104,8 +103,7 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
         nothing = not len(plot_figure.measured(table))
         plot_figure.say(axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured")
     notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
-    plot_figure.finish(figure, axes, tables, notes)
-    return figure
+    return plot_figure.finish(figure, axes, tables, notes)
 
 
 def ratio(tables: Tables, title: str, name: str) -> Figure:
@@ -140,8 +138,7 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
     notes += [f"not shown, {why}: {'; '.join(labels)}" for why, labels in without.items()]
     if lines and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
-    plot_figure.finish(figure, axes, tables, notes)
-    return figure
+    return plot_figure.finish(figure, axes, tables, notes)
 
 
 def _why_no_times(table: pd.DataFrame) -> str:
@@ -183,8 +180,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         axes.set_xticks([])
         plot_figure.mark_absent(axes, table)
         plot_figure.say(axes)
-        plot_figure.finish(figure, axes, tables)
-        return figure
+        return plot_figure.finish(figure, axes, tables)
     groups = list(planned.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
     height = 0.9 + 0.24 * sum(sizes) + 0.4 * len(groups)
@@ -205,8 +201,7 @@ def time_split(tables: Tables, title: str) -> Figure:
     plot_figure.mark_absent(panels[0], table)
     of_time = "execution time: import to train, without launch and evaluation"
     notes = [of_time, "medians of the phases over the runs"]
-    plot_figure.finish(figure, panels[0], tables, notes)
-    return figure
+    return plot_figure.finish(figure, panels[0], tables, notes)
 
 
 def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:

@@ -58,7 +58,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
     duration_from: str | None = None
     node_hours: float | None = None
     cost_usd: float | None = None
-    runs: int | None = None
+    runs: float | None = None
     submission: str | None = None
     starts: str | None = None
     slurm: str | None = None
@@ -73,11 +73,6 @@ class PlanRow(Point, frozen=True, kw_only=True):
     def is_refused(self) -> bool:
         """Whether its runs can never start."""
         return self.starts == REFUSED
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether valid runs have shown its duration."""
-        return (self.duration_from or "").startswith("measured")
 
     @property
     def is_sbatch(self) -> bool:
@@ -115,19 +110,14 @@ class Total:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """Cost of a whole search, finished runs included, and of the full grid.
+    """Costs of a whole search, finished runs included, and of the "full grid".
 
-    The least if it is decided after its next round, the most if all further rounds run the most
-    expensive points.
+    What is "made"; the "least" if it is decided after its next round; what is "expected"; the
+    "most" if all further rounds run the most expensive points.
     """
 
     work: str
-    points: int
-    made: Total
-    least: Total
-    expected: Total
-    most: Total
-    full_grid: Total
+    costs: Mapping[str, Total]
 
 
 @dataclass(frozen=True)
@@ -153,11 +143,6 @@ class Plan:
     def runs(self) -> list[PlanRow]:
         """The rows of runs that are still to do, or may have to be."""
         return [row for row in self.rows if row.feasibility != EXCLUDED]
-
-    @property
-    def if_needed(self) -> list[PlanRow]:
-        """Those that are done only if a search still needs them, or a smaller batch fits."""
-        return [row for row in self.rows if row.feasibility == IF_NEEDED]
 
 
 def total(rows: Sequence[PlanRow]) -> Total:
@@ -199,9 +184,16 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
     kept, unneeded = 0, 0
     states = (table[column] for column in ("status", "reason", "record"))
-    searches = searches_of(planned, runs_dir)
+    searches: list[StudySearch] = []
+    if planned.searches:  # by the runs of all clusters
+        from tfscaling.search import study_searches  # loads SciPy
+
+        every, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
+        searches = study_searches.of_study(planned, every)
     searched = {point: search for search in searches for point in search.all_points.values()}
-    shorts = _shorts(planned.runs)
+    first = {run.spec.point: run for run in planned.runs}
+    wholes = variants.wholes(planned.runs)
+    shorts = {whole.point: first[point].spec for point, whole in wholes.items()}
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in RESULTS:
             continue
@@ -216,7 +208,10 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             estimates[point] = estimate(run.spec, config, runs_dir, shorts.get(point))
         feasibility = IF_NEEDED if run.is_conditional else RUNS
         due.setdefault((point, feasibility, f"{status}: {one_line(reason)}"), []).append(run)
-    rows = [_row(runs, *alike, estimates[alike[0]]) for alike, runs in due.items()]
+    rows = [
+        _row(runs[0], len(runs), feasibility, reason, estimates[point])
+        for (point, feasibility, reason), runs in due.items()
+    ]
     finished = len(selected) - sum(map(len, due.values())) - kept - unneeded
     startup_s = _startup_s(table, rows)
     for out in (out for out in planned.excluded if is_selected(out.point)):
@@ -224,7 +219,6 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         kind = platforms.device_kind(out.point.gpus_per_node, devices)
         axes = msgspec.structs.asdict(out.point)
         rows.append(PlanRow(**axes, devices=kind, feasibility=EXCLUDED, reason=out.reason))
-    first = {run.spec.point: run for run in planned.runs} if searches else {}
     takes = {p: estimates.get(p) or estimate(first[p].spec, config, runs_dir) for p in searched}
     return Plan(
         rows,
@@ -247,12 +241,13 @@ def _startup_s(runs: pd.DataFrame, due: Iterable[PlanRow]) -> float:
 
 
 def _row(
-    runs: Sequence[PlannedRun], point: Point, feasibility: str, reason: str, estimated: Estimate
+    run: PlannedRun, number: float, feasibility: str, reason: str, estimated: Estimate
 ) -> PlanRow:
-    spec, shape, duration_s = runs[0].spec, point.geometry, estimated.duration_s
-    price, all_s = runs[0].usd_per_node_hour, len(runs) * duration_s
+    """This many runs of the point of `run`."""
+    spec, shape, duration_s = run.spec, run.spec.point.geometry, estimated.duration_s
+    price, all_s = run.usd_per_node_hour, number * duration_s
     return PlanRow(
-        **msgspec.structs.asdict(point),
+        **msgspec.structs.asdict(spec.point),
         devices=platforms.device_kind(shape.gpus_per_node, spec.measured.devices),
         feasibility=feasibility,
         reason=reason,
@@ -263,7 +258,7 @@ def _row(
         duration_from=estimated.source,
         node_hours=shape.nodes * all_s / 3600.0,
         cost_usd=platforms.run_cost_usd(price, shape.nodes, all_s),
-        runs=len(runs),
+        runs=number,
     )
 
 
@@ -288,13 +283,6 @@ def estimate(
     return Estimate(60.0 * config.platforms[spec.point.platform].runtime_min, TIME_LIMIT)
 
 
-def _shorts(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
-    """Point → a short run of the same training there."""
-    first = {run.spec.point: run for run in runs}
-    wholes = variants.wholes(first.values())
-    return {whole.point: first[point].spec for point, whole in wholes.items()}
-
-
 def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
     """Wall times in seconds of the valid runs of a planned run's point, whatever their seed."""
     return [record.phases.wall_time_s for record in _records(spec, runs_dir)]
@@ -316,43 +304,30 @@ def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
             yield record
 
 
-def searches_of(planned: Manifest, runs_dir: Path) -> list[StudySearch]:
-    """The searches by the runs of all clusters."""
-    if not planned.searches:
-        return []
-    from tfscaling.search import study_searches  # loads SciPy
-
-    table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
-    return study_searches.of_study(planned, table)
-
-
 def _cost_of(
-    search: StudySearch, runs: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
+    search: StudySearch, first: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
 ) -> SearchCost:
     from tfscaling.search import study_searches
 
-    prices = {point: run.usd_per_node_hour for point, run in runs.items()}
+    prices = {point: run.usd_per_node_hour for point, run in first.items()}
     made, points = search.made, search.all_points
     next_runs = {points[name]: runs for name, runs in search.decision.wanted.items()}
     node_hours = {point: point.nodes * takes[point].duration_s for point in made}
 
-    def cost(runs: Mapping[Point, float]) -> Total:
-        hours = {p: n * p.nodes * takes[p].duration_s / 3600 for p, n in runs.items()}
-        usd = (hours[point] * (prices[point] or 0.0) for point in runs)
-        all_s = (n * takes[point].duration_s for point, n in runs.items())
-        unpriced = dict.fromkeys(point.platform for point in runs if prices[point] is None)
-        sums = sum(runs.values()), sum(hours.values()), sum(usd), sum(all_s)
-        return Total(*sums, tuple(unpriced))
-
     expected = study_searches.expected_runs(search, prices)
+    wanted: dict[str, Mapping[Point, float]] = {
+        "made": made,
+        "least": {point: max(runs, next_runs.get(point, 0)) for point, runs in made.items()},
+        "expected": {point: max(made[point], number) for point, number in expected.items()},
+        "most": search.most_runs(node_hours),
+        "full grid": {p.point: p.repeats for p in search.planned.points if p.point in made},
+    }
     return SearchCost(
         search.planned.work,
-        len(search.points),
-        cost(made),
-        cost({point: max(runs, next_runs.get(point, 0)) for point, runs in made.items()}),
-        cost({point: max(made[point], number) for point, number in expected.items()}),
-        cost(search.most_runs(node_hours)),
-        cost({each.point: each.repeats for each in search.planned.points if each.point in made}),
+        {
+            kind: total([_row(first[p], n, RUNS, "", takes[p]) for p, n in runs.items()])
+            for kind, runs in wanted.items()
+        },
     )
 
 

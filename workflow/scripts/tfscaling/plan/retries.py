@@ -40,15 +40,6 @@ _MAY_PASS_WORDS = re.compile(
 )
 
 
-def is_lasting(record: Path) -> bool:
-    """Whether the run that was to leave this record failed for what will be there again."""
-    cause = attempts.cause_of(record.parent) if record.name == run_record.RECORD else None
-    if cause is None:
-        return False
-    has_checkpoint = any((record.parent / attempts.CHECKPOINTS).glob("steps=*"))
-    return (cause.kind == "time_limit" and not has_checkpoint) or lasts(cause)
-
-
 def lasts(cause: Cause) -> bool:
     """Whether another attempt would meet this cause again."""
     if cause.kind == "missing_gpus":  # of one host
@@ -144,7 +135,12 @@ class SlurmSweep:
             _write(cause, spec, output.parent)
 
     def fails_again(self, output: Path) -> bool:
-        return is_lasting(output)
+        """Whether the run that was to leave this record failed for what will be there again."""
+        cause = attempts.cause_of(output.parent) if output.name == run_record.RECORD else None
+        if cause is None:
+            return False
+        has_checkpoint = any((output.parent / attempts.CHECKPOINTS).glob("steps=*"))
+        return (cause.kind == "time_limit" and not has_checkpoint) or lasts(cause)
 
     def unfit_nodes(self, output: Path) -> list[str]:
         """The hosts that lacked GPUs in an attempt at this run."""

@@ -57,7 +57,14 @@ class SweepStart:
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
         if self.follows_jobs:
-            self._follow_jobs(logger)
+            from snakemake_interface_common.exceptions import WorkflowError
+
+            from tfscaling.plan.retries import SlurmSweep
+
+            try:
+                self.jobs.follow(SlurmSweep(self.jobs.specs), logger.warning)
+            except WorkflowError as error:
+                raise SystemExit(str(error)) from error
         elif self.how.executor in SLURM:
             logger.warning(MISSING)
 
@@ -118,14 +125,3 @@ class SweepStart:
             )
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
         yield preflight.refusal(points, self.config, self.how)
-
-    def _follow_jobs(self, logger: logging.Logger) -> None:
-        """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
-        from snakemake_interface_common.exceptions import WorkflowError
-
-        from tfscaling.plan.retries import SlurmSweep
-
-        try:
-            self.jobs.follow(SlurmSweep(self.jobs.specs), logger.warning)
-        except WorkflowError as error:
-            raise SystemExit(str(error)) from error

@@ -182,10 +182,9 @@ def abort_reason(ended: str, lines: Sequence[str]) -> str:
     """
     if not is_abort(ended) and not any(sign in line for line in lines for sign in _SIGNS):
         return ""
-    terminate, what, watchdog, lost = (_last_line(kind, lines) for kind in _REASONS)
+    terminate, what, watchdog, lost = (
+        next((line.strip() for line in reversed(lines) if kind.search(line)), "")
+        for kind in _REASONS
+    )
     found = f"{terminate} {what}".strip() if what else watchdog or lost or terminate
     return found[:_WORDS_MAX]
-
-
-def _last_line(kind: re.Pattern[str], lines: Sequence[str]) -> str:
-    return next((line.strip() for line in reversed(lines) if kind.search(line)), "")

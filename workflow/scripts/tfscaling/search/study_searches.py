@@ -33,7 +33,7 @@ from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
 from tfscaling.tables.estimates import Array
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import is_known, point_of
+from tfscaling.tables.table_rows import is_known, line_of
 
 #: Causes of failures that do not depend on the configuration: the next run replaces such a run.
 _INFRASTRUCTURE: frozenset[Kind] = frozenset(
@@ -89,10 +89,8 @@ class StudySearch:
 
 def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
     """The searches of a manifest, by its table of runs."""
-    by_point: dict[Point, list[RunRow]] = {}
-    for row in table_rows.typed(RunRow, runs) if planned.searches else ():
-        by_point.setdefault(point_of(row), []).append(row)
-    return [_search(each, by_point) for each in planned.searches]
+    rows = table_rows.by_point(table_rows.typed(RunRow, runs) if planned.searches else ())
+    return [_search(each, rows) for each in planned.searches]
 
 
 def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
@@ -215,7 +213,7 @@ def expected_runs(
     points = [search.points[each.name] for each in search.candidates]
     if not points:
         return {}
-    names = [tuple(getattr(point, axis) for axis in LINE_AXES) for point in points]
+    names = [line_of(point.axes) for point in points]
     own = {name: number for number, name in enumerate(dict.fromkeys(names))}
     lines = np.array([own[name] for name in names])
     devices = np.array([point.nodes * max(1, point.gpus_per_node) for point in points], float)

@@ -232,7 +232,8 @@ def _spec(point: Point, recipe: Recipe, config: Config, registries: Registries) 
     dataset = recipe.dataset
     if not recipe.program:  # only a program knows how much it reads of its data
         dataset = registries.dataset(point.model, recipe)
-        _check_examples(total, dataset, recipe, registries.train_examples.get(dataset))
+        known = registries.datasets.get(dataset)
+        _check_examples(total, dataset, recipe, known.train_examples if known else None)
     return RunSpec(
         point=point,
         repeat=1,

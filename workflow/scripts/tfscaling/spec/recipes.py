@@ -262,7 +262,7 @@ def _of_pipeline(
     dataset: str, recipe: Recipe, servers: Sequence[str], registries: Registries
 ) -> Iterator[NotAllowed]:
     wrong = _refusing(recipe)
-    names = ", ".join(registries.train_examples)
+    names = ", ".join(registries.datasets)
     of_arrays = f"a dataset of arrays ({names}, or a function without `context`)"
     if servers:
         rule = f"strategy {servers[0]} deals out examples by number, which {dataset} lacks"

@@ -16,8 +16,12 @@ from tfscaling.spec.configuration import NotAllowed, Place, known
 from tfscaling.spec.geometry import Geometry
 
 
-class Shaped(Protocol):
-    """A dataset of images."""
+class Dataset(Protocol):
+    """What is known of a dataset before it is read."""
+
+    @property
+    def train_examples(self) -> int | None:
+        """None if it is not known."""
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:
@@ -88,9 +92,7 @@ class Registries(NamedTuple):
 
     models: Mapping[str, Model]
     strategies: Mapping[str, Strategy]
-    #: Dataset → number of its training examples, where that is known.
-    train_examples: Mapping[str, int] = {}
-    datasets: Mapping[str, Shaped] = {}
+    datasets: Mapping[str, Dataset] = {}
     metrics: Collection[str] = ()
     plots: Collection[str] = ()
     launchers: Collection[str] = ()

@@ -48,11 +48,6 @@ class StudyFolder:
         """The folder of all that few readers open."""
         return self.folder / "details"
 
-    @property
-    def conclusions(self) -> Path:
-        """The folder of the tables of conclusions."""
-        return self.details / "conclusions"
-
     @contextlib.contextmanager
     def renewed(self, name: str) -> Iterator[Path]:
         """An empty folder, which replaces the one in `details` after the block."""
@@ -66,7 +61,7 @@ class StudyFolder:
     def table(self, name: str) -> Path:
         """The CSV file of a table or conclusion."""
         if name in CONCLUSIONS:
-            return self.conclusions / f"{name}.csv"
+            return self.details / "conclusions" / f"{name}.csv"
         return (self.details if name == "epochs" else self.folder) / f"{name}.csv"
 
     def read(self, name: str) -> pd.DataFrame:

@@ -19,13 +19,13 @@ from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.spec.config import LINE_AXES, Question
+from tfscaling.spec.config import Question
 from tfscaling.spec.run_spec import Point
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
 from tfscaling.tables.data_warnings import DataWarning
-from tfscaling.tables.table_rows import is_known, point_of, rows_of
+from tfscaling.tables.table_rows import is_known, line_of, point_of, rows_of
 
 
 def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
@@ -56,14 +56,10 @@ def lines_first(study: StudyFolder) -> list[Point]:
         [point_of(row) for row in ranked(goal, evidence.compared(rows, goal)[0])]
         for rows in evidence.works.values()
     ]
-    lines = {_line_of(point) for point in taken}
-    next_best = (next((p for p in own if _line_of(p) not in lines), None) for own in by_rank)
+    lines = {line_of(point.axes) for point in taken}
+    next_best = (next((p for p in own if line_of(p.axes) not in lines), None) for own in by_rank)
     baselines = (point_of(row) for row in evidence.points if row["speedup"] == 1)
     return [*taken, *filter(None, next_best), *baselines, *chain(*by_rank)]
-
-
-def _line_of(point: Point) -> tuple[object, ...]:
-    return tuple(getattr(point, axis) for axis in LINE_AXES)
 
 
 def page(study: StudyFolder) -> None:

@@ -203,11 +203,10 @@ def totals_shown(
 
 def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     """The least, expected and highest cost of each search, and the cost of the full grid."""
-    kinds = ("made", "least", "expected", "most", "full_grid")
     rows = [
-        [search.work, kind.replace("_", " "), *sums(getattr(search, kind))[:3]]
+        [search.work, kind, *sums(cost)[:3]]
         for search in searches
-        for kind in kinds
+        for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.TRIALS, study_searches.SCATTER
     notes = shown.notes("plan_searches", trials=trials, scatter=scatter)
@@ -233,7 +232,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         to_do=costed_plan.total(made.runs),
         excluded=len(made.rows) - len(made.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
-        if_needed=sum(row.runs or 0 for row in made.if_needed),
+        if_needed=sum(r.runs or 0 for r in made.runs if r.feasibility == costed_plan.IF_NEEDED),
         other_work=costed_plan.of_other_work(made.runs, config.recipes),
         deadlines=costed_plan.deadline_problems(config, made),
         beyond_budget=costed_plan.budget_problems(config, made.runs),
@@ -260,7 +259,8 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
         is_kept = row.wait_bound_s + row.duration_s <= limit.value
         return "kept" if is_kept else "may be missed"
 
-    new = [row for row in points if row.runs and not row.is_refused and not row.is_measured]
+    due = [row for row in points if row.runs and not row.is_refused]
+    new = [row for row in due if not (row.duration_from or "").startswith("measured")]
     found = preflight.by_words((row, expected(row)) for row in new)
     head = f"question.limits.{name}, at most {limit.value:g} s, by duration and wait_bound"
     return [f"{head}: {line}." for line, _ in found]

@@ -25,7 +25,7 @@ from tfscaling.spec.config import POINT_AXES, Config
 from tfscaling.spec.run_spec import Point
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import display
-from tfscaling.tables.display import Number, TextTable, cell, point_name, three_digits
+from tfscaling.tables.display import TextTable, cell, point_name, rounded
 from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of, typed
 
@@ -112,16 +112,15 @@ def _series(rows: Sequence[Row]) -> Iterator[str]:
     for title, points in works_of(rows, ("platform", "model", "strategy", "recipe")).items():
         ordered = sorted(points, key=lambda row: (row["gpus_per_node"], row["nodes"]))
         cells = [
-            [*(cell(name, row) for name in COLUMNS), Number(*_hours(row)), _link(point_of(row))]
+            [
+                *(cell(name, row) for name in COLUMNS),
+                rounded(row["nodes"] * row["execution_time_s"] / 3600, None),
+                _link(point_of(row)),
+            ]
             for row in ordered
         ]
         columns = [*COLUMNS.values(), "node-hours", "records"]
         yield display.markdown(TextTable.of(title, columns, cells), level=3)
-
-
-def _hours(row: Row) -> tuple[str, float]:
-    hours = row["nodes"] * row["execution_time_s"] / 3600
-    return three_digits(hours), hours
 
 
 def _link(point: Point) -> str:

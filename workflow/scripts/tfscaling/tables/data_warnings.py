@@ -135,10 +135,6 @@ def _logical_devices(tables: Tables) -> Found:
     return tables.about(points, at=_counted(len(points), len(tables.planned), "configuration"))
 
 
-def _shared_machine(tables: Tables) -> Found:
-    return tables.about_runs([run for run in tables.ended if run.shared_with])
-
-
 def _diverged(tables: Tables) -> Found:
     runs = [run for run in tables.all_runs if run.status == RunState.DIVERGED]
     return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
@@ -285,7 +281,7 @@ RULES: dict[str, tuple[str, Callable[[Tables], Found | Iterable[Found]]]] = {
     "projected": (SERIOUS, _points(lambda row: row.projected_from_steps is not None)),
     "logical_devices": (SERIOUS, _logical_devices),
     "one_machine": (SERIOUS, _one_machine),
-    "shared_machine": (SERIOUS, _shared_machine),
+    "shared_machine": (SERIOUS, lambda t: t.about_runs([r for r in t.ended if r.shared_with])),
     "diverged": (SERIOUS, _diverged),
     "missed_targets": (SERIOUS, _missed_targets),
     "other_work": (SERIOUS, _points(lambda row: row.same_work is False)),

@@ -121,9 +121,9 @@ def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
     return k or None
 
 
-def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def median_interval(values: Sequence[float]) -> Interval | None:
     """Nonparametric interval of the median by order statistics; None if there are too few."""
-    rank = median_rank(len(values), confidence) if len(values) else None
+    rank = median_rank(len(values)) if len(values) else None
     if rank is None:
         return None
     ordered = sorted(values)
@@ -421,16 +421,13 @@ class Samples:
         points = points_of(counted)
         self._places = grouped(range(len(points)), points.__getitem__)
         self._statuses: dict[Point, Counter[str]] = {}
-        self._failed_attempts: Counter[Point] = Counter()
+        #: Configuration → how many attempts at its runs failed or were cancelled.
+        self.failed_attempts: Counter[Point] = Counter()
         failed = runs["failed_attempts"] if "failed_attempts" in runs else pd.Series(0, runs.index)
         states, counts = runs["status"].tolist(), failed.fillna(0).astype(int).tolist()
         for point, status, number in zip(points_of(runs), states, counts, strict=True):
             self._statuses.setdefault(point, Counter())[status] += 1
-            self._failed_attempts[point] += number
-
-    def failed_attempts(self, point: Point) -> int:
-        """How many attempts at runs of the configuration failed or were cancelled."""
-        return self._failed_attempts[point]
+            self.failed_attempts[point] += number
 
     def statuses(self, point: Point) -> Counter[str]:
         """Status → how many of the point's runs have it."""

@@ -87,9 +87,7 @@ def run_tables(
     unfit: dict[str, str] = {}
     for run, (row, of_run, _, before_s), reason in zip(planned, read, other_data, strict=True):
         if reason:
-            record = row.record
-            row, of_run = _planned_row(run, RunState.STALE, reason), ()
-            row.record = record
+            row, of_run = _planned_row(run, RunState.STALE, reason, row.record), ()
         point, is_missing = run.spec.point.path, row.status == RunState.MISSING
         if row.status == RunState.DOES_NOT_FIT:
             size = run.spec.per_replica_batch_size
@@ -152,9 +150,7 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
     if reason := run_states.other_parameters(run.spec, record):
         return _Run(_planned_row(run, RunState.STALE, reason))
     if reason := run_states.other_code(run.spec, record):
-        stale = _Run(_planned_row(run, RunState.STALE, reason))
-        stale.row.record = str(path)
-        return stale
+        return _Run(_planned_row(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
         return _Run(_without_memory(run, record, path), data=record.environment.dataset)
     return _with_record(run, record, path, targets)
@@ -162,8 +158,8 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
 
 def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
     """The row of a run that ran out of memory."""
-    row = _planned_row(run, RunState.DOES_NOT_FIT, record.reason)
-    row.attempt, row.record = record.attempt, str(path)
+    row = _planned_row(run, RunState.DOES_NOT_FIT, record.reason, str(path))
+    row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
         setattr(row, name, number(getattr(record, name)))
     return row
@@ -308,7 +304,9 @@ def _with_training_before(record: RunRecord) -> RunRecord:
     return replace(record, phases=phases)
 
 
-def _planned_row(run: PlannedRun, status: RunState, reason: str) -> RunRow:
+def _planned_row(
+    run: PlannedRun, status: RunState, reason: str, record: str | None = None
+) -> RunRow:
     """The facts about a run that need no record."""
     spec, point = run.spec, run.spec.point
     compared_by = spec.recipe.quality
@@ -318,6 +316,7 @@ def _planned_row(run: PlannedRun, status: RunState, reason: str) -> RunRow:
         devices=platforms.device_kind(point.gpus_per_node, spec.measured.devices),
         status=status,
         reason=reason,
+        record=record,
         replicas=spec.replicas,
         per_replica_batch_size=spec.per_replica_batch_size,
         global_batch_size=spec.global_batch_size,
