@@ -1,4 +1,4 @@
-"""provision/container/tfscaling.def has the form that Apptainer reads, and what set-up needs."""
+"""provision/container/tfscaling.def copies what set-up needs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,9 @@ from pathlib import Path
 from project import REPOSITORY
 
 RECIPE = (REPOSITORY / "provision/container/tfscaling.def").read_text()
-#: Of Apptainer's definition files, without those of apps.
-SECTIONS = {
-    *("help", "setup", "files", "labels", "environment", "pre", "post", "runscript", "test"),
-    *("startscript", "arguments"),
-}
 BODIES = dict(re.findall(r"^%(\S+)\n((?:(?!%).*\n)*)", RECIPE, re.MULTILINE))
 #: What `%files` copies: Apptainer reads one source and one destination from a line, and no more.
 COPIED = [line.split() for line in BODIES["files"].splitlines() if line.strip()]
-
-
-def test_header_and_sections_are_those_that_apptainer_knows() -> None:
-    header = re.findall(r"^(\w+): *\S+$", RECIPE.partition("%")[0], re.MULTILINE)
-    assert header == ["Bootstrap", "From"]
-    assert set(BODIES) <= SECTIONS
-    assert len(BODIES) == RECIPE.count("\n%")
 
 
 def test_the_copied_files_are_all_that_set_up_needs(tmp_path: Path) -> None:

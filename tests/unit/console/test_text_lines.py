@@ -17,13 +17,6 @@ def test_durations(seconds: float, text: str) -> None:
     assert text_lines.duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("hours", "text"), [(0.0, "0"), (0.012345, "0.0123"), (12.34, "12.3"), (1234.5, "1234")]
-)
-def test_node_hours_have_three_digits_or_all_before_the_point(hours: float, text: str) -> None:
-    assert text_lines.node_hours(hours) == f"{text} node-hours"
-
-
 def test_a_moment_of_another_day_has_its_date() -> None:
     noon_s = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
     assert text_lines.clock(noon_s, noon_s + 60) == "12:00"

@@ -24,10 +24,6 @@ def test_a_shared_folder_is_no_study(study: str) -> None:
     assert str(caught.value).startswith(f'overlay.yaml: study: "{study}" is not allowed; ')
 
 
-def test_another_name_is_a_study() -> None:
-    configuration.check_folders(valid_config((["study"], "batch-sizes.2")))
-
-
 @pytest.mark.parametrize("study", ["a/b", "", "..", None, 3])
 def test_a_study_is_a_name(study: object) -> None:
     with pytest.raises(ConfigError):

@@ -50,13 +50,9 @@ def test_the_local_launcher_asks_for_one_task_on_one_node(geometry: Geometry) ->
     assert "gres" not in asked
 
 
-def test_a_gpu_type_is_part_of_the_request() -> None:
+def test_gpus_are_requested_by_their_type_and_logical_devices_are_not() -> None:
     assert resources(Geometry(1, 1, 2), gpu_gres="gpu:v100")["gres"] == "gpu:v100:2"
-
-
-def test_logical_devices_ask_for_no_gpus() -> None:
-    asked = resources(Geometry(1, 1, 2), gpu_gres=None, devices="logical")
-    assert "gres" not in asked
+    assert "gres" not in resources(Geometry(1, 1, 2), gpu_gres=None, devices="logical")
     assert "tasks_per_gpu" not in asked
 
 
