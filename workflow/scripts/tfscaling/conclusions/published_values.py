@@ -115,7 +115,9 @@ def _finished_runs(
 def as_text(table: pd.DataFrame) -> TextTable:
     """One row per published point, with what was measured and the verdicts."""
     # nothing published is of logical devices
-    table = table.assign(devices=GPU, runs_asked=None, remark=table["remark"].fillna(""))
+    table = table.assign(
+        devices=GPU, runs_asked=None, remark=table["remark"].astype(object).fillna("")
+    )
     names = ["global_batch_size", "status", "runs", "published_execution_time_s", *_TIMES]
     names += ["training_runs"]
     for metric in ("loss", "accuracy"):
