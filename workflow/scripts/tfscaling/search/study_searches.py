@@ -8,6 +8,7 @@ without runs keeps the limits.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -123,9 +124,12 @@ def work_of(examples: Iterable[float]) -> float:
 
     A number counts with those that are the same work; of several the largest. 0 if there is none.
     """
-    known = list(examples)
-    alike = {own: sum(is_same_work(each, own) for each in known) for own in known}
-    return max(known, key=lambda own: (alike[own], own), default=0.0)
+    counts = Counter(examples)
+    alike = {
+        own: sum(number for each, number in counts.items() if is_same_work(each, own))
+        for own in counts
+    }
+    return max(counts, key=lambda own: (alike[own], own), default=0.0)
 
 
 def _candidate(
