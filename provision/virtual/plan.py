@@ -244,7 +244,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,sched_interval
 SlurmdTimeout=15
 # not 10 s: on a busy machine a step that is answered late is asked for twice, and refused
 MessageTimeout=40
-# five times as long, as Slurm asks for: a node whose step ends later is drained
+# not 60 s: a node on which a killed step ends later is drained
 UnkillableStepTimeout=200
 ReturnToService=2
 JobRequeue=1
