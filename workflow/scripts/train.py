@@ -9,7 +9,6 @@ OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>
 """
 
 import argparse
-import os
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -56,10 +55,6 @@ def main() -> None:
     spec: RunSpec = args.spec
     if args.dataset_file is None and spec.dataset is not None:
         parser.error("--dataset-file: missing")
-    if number := launching.bring_back(args.record, spec, args.dataset_file, os.environ):
-        print(f"the run was finished by attempt {number} before its job ended: its record is kept")
-        attempts.remove_checkpoints(args.record.parent)
-        return
 
     def work(attempt: Attempt) -> Cause | None:
         code = user_code.of_run(spec).checksums()
@@ -80,7 +75,7 @@ def main() -> None:
             attempts.remove_checkpoints(attempt.folder)
         return cause
 
-    launching.run(args.record.parent, spec, work)
+    launching.run(args.record, spec, work, args.dataset_file)
 
 
 def finish(

@@ -60,11 +60,12 @@ def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path)
         return None
 
     with pytest.raises(SystemExit):
-        launching.run(tmp_path, local_spec(), work)
+        launching.run(tmp_path / "run.json", local_spec(), work)
     assert (tmp_path / "run.json").read_text() == "new"
     assert attempts.read_failure(tmp_path) is None
     report = attempts.read_failure(tmp_path / "attempt=1")
     assert report is not None and report.cause.kind == "cancelled"
+    assert not (tmp_path / "attempt=1/record.json").exists()  # the run was made once
 
 
 def test_launchers_that_begin_at_once_get_attempts_of_their_own(
@@ -91,7 +92,7 @@ def test_an_attempt_whose_launcher_lost_its_power_has_its_cause_when_slurm_start
     first = Attempt.begin(tmp_path)
     atomic.write_text(first.scratch / "spec.json", run_spec.encode(spec))
     monkeypatch.setenv(variable, restarts)
-    launching.run(tmp_path, spec, lambda _: None)
+    launching.run(tmp_path / "run.json", spec, lambda _: None)
     left = attempts.read_failure(first.scratch)
     assert (None if left is None else left.cause.kind) == kind
     failed = attempts.failed_attempts(tmp_path)
@@ -119,7 +120,7 @@ def test_whatever_goes_wrong_leaves_its_cause(
 ) -> None:
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, spec, failing(error))
+        launching.run(tmp_path / "run.json", spec, failing(error))
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["kind"] == kind
     assert message in left["cause"]["message"]
@@ -162,7 +163,7 @@ def test_a_signal_while_no_rank_runs_leaves_its_cause(
 
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, spec, work)
+        launching.run(tmp_path / "run.json", spec, work)
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["kind"] == "cancelled" and number.name in left["cause"]["message"]
     assert signal.getsignal(number) is unhandled_signals
@@ -181,7 +182,7 @@ def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
     monkeypatch.setattr(run_record, "write_json", interrupted)
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, spec, failing(ValueError("the cause")))
+        launching.run(tmp_path / "run.json", spec, failing(ValueError("the cause")))
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["message"] == "ValueError: the cause"
 

@@ -125,6 +125,32 @@ def test_a_run_that_is_asked_for_again_is_made_again(
     assert launching.bring_back(path, spec, None, os.environ) == 2
 
 
+def test_a_run_that_was_finished_while_its_job_was_in_the_queue_is_not_made_again(
+    path: Path, spec: RunSpec, in_job: Callable[[str, int], None], tmp_path: Path
+) -> None:
+    """An earlier start's job, which Slurm had started again after this job was submitted."""
+    in_job("78", 0)
+    for submitted, brought_back in (("2036-11-20T10:00:00", None), (FIRST, 2)):
+        program(tmp_path / "programs", "scontrol", f"echo SubmitTime={submitted}")
+        assert launching.bring_back(path, spec, None, os.environ) == brought_back
+
+
+def test_a_run_that_an_earlier_attempt_finishes_as_the_next_begins_is_not_made_again(
+    path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, folder = attempts.begin, attempts.path(path.parent, 2)
+
+    def begin_late(where: Path, number: int) -> None:
+        attempts.reopen(folder)
+        launching.publish_record(folder, path)
+        begin(where, number)
+
+    monkeypatch.setattr(attempts, "begin", begin_late)
+    launching.run(path, spec, lambda _: pytest.fail("it was made again"))
+    assert path.samefile(folder / attempts.RECORD)
+    assert attempts.numbers(path.parent) == [1, 2]
+
+
 def test_an_attempt_after_the_finished_one_counts(
     path: Path, spec: RunSpec, in_job: Callable[[str, int], None]
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -161,12 +162,24 @@ class Attempt:
         sys.exit(1)
 
 
-def run(folder: Path, spec: RunSpec, work: Callable[[Attempt], Cause | None]) -> None:
-    """Run an attempt at the job: `work`, which returns the cause if it failed.
+def run(
+    path: Path,
+    spec: RunSpec,
+    work: Callable[[Attempt], Cause | None],
+    dataset_file: Path | None = None,
+) -> None:
+    """Run an attempt at the job with the record `path`: `work`, which returns the cause of failure.
 
-    Whatever goes wrong, a signal included, failure.json has the cause, and the exit status is 1.
+    Nothing is done if the run is made already. Whatever goes wrong, a signal included, failure.json
+    has the cause, and the exit status is 1.
     """
-    attempt = Attempt.begin(folder)
+    if _is_made(path, spec, dataset_file):
+        return
+    attempt = Attempt.begin(path.parent)
+    # from now on no earlier attempt can publish; one may have, just before
+    if path.exists() and _is_made(path, spec, dataset_file):
+        shutil.rmtree(attempt.scratch)
+        return
     if restarts(os.environ):
         _tell_of_restart(attempt, spec)
     previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
@@ -198,32 +211,36 @@ def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) ->
         attempts.tidy(attempt)
 
 
+def _is_made(path: Path, spec: RunSpec, dataset_file: Path | None) -> bool:
+    number = bring_back(path, spec, dataset_file, os.environ)
+    if number is None:
+        return False
+    print(f"the run was finished by attempt {number} before its job ended: its record is kept")
+    attempts.remove_checkpoints(path.parent)
+    return True
+
+
 def bring_back(
     path: Path, spec: RunSpec, dataset_file: Path | None, environ: Mapping[str, str]
 ) -> int | None:
-    """Put the record of the last attempt in its place; None if the run is to be made.
+    """The number of the attempt that made the run, its record in place; None if it is to be made.
 
-    Slurm restarts a job that is requeued, preempted or loses its node, and Snakemake a job that
-    Slurm reports as failed. If the run was finished just before, Snakemake has removed its record,
-    but the attempt has all of it: returns the attempt's number. A run that is requested again, or
-    that has other parameters, code or data now, is repeated.
+    Snakemake has removed the record when it starts a job: one that exists came later. Slurm
+    restarts a job that is requeued, preempted or loses its node, and Snakemake a job that Slurm
+    reports as failed. If the run was finished just before, or while this job was in the queue, the
+    last attempt has all of it. A run that is requested again, or that has other parameters, code or
+    data now, is repeated.
     """
     begun = attempts.numbers(path.parent)
     if not begun:
         return None
     attempt = attempts.path(path.parent, begun[-1])
+    exists = path.exists()
     try:
-        record = run_record.outcome(attempt / attempts.RECORD)
+        record = run_record.outcome(path if exists else attempt / attempts.RECORD)
     except RecordError:
         return None
     if record is None:
-        return None
-    # by the job's own environment: the controller may be away, as after the fault that ended it
-    made_by, job = record.environment.slurm_job, job_id(environ)
-    is_of_this_job = made_by and made_by.id == job and restarts(environ) > made_by.restarts
-    # after it had finished the run, which nobody has requested again
-    has_failed = (attempt / run_record.FAILURE).exists() and not attempts.backup_of(path).exists()
-    if not (is_of_this_job or has_failed):
         return None
     data = [record.environment.dataset]
     if (
@@ -231,6 +248,16 @@ def bring_back(
         or run_states.other_code(spec, record)
         or (dataset_file is not None and any(run_states.other_data(data, dataset_file.parent)))
     ):
+        return None
+    if exists:
+        return record.attempt
+    # by the job's own environment: the controller may be away, as after the fault that ended it
+    made_by, job = record.environment.slurm_job, job_id(environ)
+    is_of_this_job = made_by and made_by.id == job and restarts(environ) > made_by.restarts
+    # after it had finished the run, which nobody has requested again
+    has_failed = (attempt / run_record.FAILURE).exists() and not attempts.backup_of(path).exists()
+    made_s = (attempt / attempts.RECORD).stat().st_mtime
+    if not (is_of_this_job or has_failed or made_s > slurm_job.submitted_s(environ)):
         return None
     attempts.reopen(attempt)
     # an attempt that was tidied has its files in the run's folder already
@@ -271,6 +298,8 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
     except PreparedDataError as error:
         return Cause(kind="launch_failed", message=str(error))
     except attempts.SupersededError as error:
+        # the run is the newer attempt's
+        (attempt.scratch / attempts.RECORD).unlink(missing_ok=True)
         return Cause(kind="cancelled", message=str(error))
     except IncompleteError as error:
         return failures.of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
