@@ -21,7 +21,7 @@ sys.path += [
 ]
 
 from snakemake_executor_plugin_slurm_allocation.rotation import Rotation  # noqa: E402
-from tfscaling.tables.node_effects import node_effects  # noqa: E402
+from tfscaling.tables.node_effects import node_effects, without_slow_nodes  # noqa: E402
 
 #: Nodes, sizes, repeats, scatter, number of slow nodes, how many times as slow.
 CELLS = (
@@ -64,9 +64,7 @@ def simulate(cell: tuple[int, tuple[int, ...], int, float, int, float], trials: 
         found = {each.node for each in effects if each.is_slow}
         named.append(slow <= found)
         false.append(bool(found - slow))
-        factors = {each.node: each.factor for each in effects if each.is_slow}
-        slowed = [max((factors.get(node, 1.0) for node in part), default=1.0) for part in parts]
-        healthy = np.array(times_s) / slowed
+        healthy = np.array(without_slow_nodes(parts, times_s, effects))
         for size in sizes:
             own = np.array(configurations) == size
             corrected.append((size, np.median(healthy[own]) * size / 100 - 1))

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from statistics import stdev
+from statistics import median, stdev
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -27,7 +27,7 @@ from tfscaling.spec.run_spec import Point
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.node_effects import of_platforms
+from tfscaling.tables.node_effects import of_platforms, without_slow_nodes
 from tfscaling.tables.rows import PointRow, RunRow
 from tfscaling.tables.runs_table import SEPARATOR
 from tfscaling.tables.table_rows import by_point, grouped, is_known, point_of
@@ -233,13 +233,22 @@ def _wide_scatter(tables: Tables) -> Found:
 
 
 def _slow_nodes(tables: Tables) -> Iterator[Found]:
+    vary = varying([*tables.points.values()])
     for platform, effects in of_platforms(tables.valid).items():
-        slow = {each.node: each for each in effects if each.is_slow}
+        named = ", ".join(f"{e.node} ({e.factor:.2f} times)" for e in effects if e.is_slow)
         own = (run for run in tables.valid if run.platform == platform)
-        runs = [run for run in own if not slow.keys().isdisjoint((run.hosts or "").split())]
-        named = ", ".join(f"{node} ({each.factor:.2f} times)" for node, each in slow.items())
-        points = dict.fromkeys(point_of(run) for run in runs)
-        yield tables.about(points, len(runs), nodes=named)
+        medians, number = {}, 0
+        for point, runs in by_point(run for run in own if is_known(run.execution_time_s)).items():
+            times_s = [run.execution_time_s for run in runs]
+            parts = [(run.hosts or "").split() for run in runs]
+            healthy_s = without_slow_nodes(parts, times_s, effects)
+            slowed = sum(a != b for a, b in zip(times_s, healthy_s, strict=True))
+            if slowed:
+                number += slowed
+                times = f"{median(healthy_s):.4g} s instead of {median(times_s):.4g} s"
+                medians[point] = f"{point_name(tables.points[point], vary)} {times}"
+        healthy = "; ".join([*medians.values()][:NAMED_MAX])
+        yield tables.about(medians, number, nodes=named, healthy=healthy)
 
 
 def _ordered_starts(tables: Tables) -> Iterator[Found]:

@@ -70,6 +70,17 @@ def of_platforms(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
     return {name: node_effects(*zip(*rows, strict=True)) for name, rows in found.items()}
 
 
+def without_slow_nodes(
+    parts: Iterable[Collection[str]], times_s: Iterable[float], effects: Iterable[NodeEffect]
+) -> list[float]:
+    """The seconds that the runs would have taken without the slow nodes of `effects`."""
+    factors = {each.node: each.factor for each in effects if each.is_slow}
+    return [
+        time_s / max((factors.get(node, 1.0) for node in part), default=1.0)
+        for part, time_s in zip(parts, times_s, strict=True)
+    ]
+
+
 class _Estimate(NamedTuple):
     """An effect with its standard error and the degrees of freedom."""
 
