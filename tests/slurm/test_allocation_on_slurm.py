@@ -102,6 +102,18 @@ def test_runs_that_do_not_fit_continue_in_the_next_allocation(
     assert len([*project.folder.glob("results/runs/**/attempt=*")]) == len(NODES) * REPEATS
 
 
+def test_a_sweep_in_an_allocation_of_the_users_leaves_it_to_them(
+    new_project: Callable[[str], Project], small: Cluster
+) -> None:
+    project = new_project("given")
+    project.overlay({**CONTENT, "grid": [{**CONTENT["grid"][0], "nodes": [1, 2], "repeats": 1}]})
+    number = small.run("sbatch", "--parsable", "--nodes=3", "--wrap=sleep 600").strip()
+    sweep(project, small, "--slurm-allocation-job", number)
+    assert allocations(project) == {number: 2}
+    assert small.run("squeue", "--noheader", "--format=%i %T").split() == [number, "RUNNING"]
+    small.run("scancel", number)
+
+
 def test_an_allocation_that_waits_for_another_gets_its_turn(
     new_project: Callable[[str], Project], small: Cluster
 ) -> None:

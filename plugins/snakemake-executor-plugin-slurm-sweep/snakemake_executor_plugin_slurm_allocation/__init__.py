@@ -59,6 +59,15 @@ class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstrea
             "required": False,
         },
     )
+    job: Optional[int] = field(  # noqa: UP045
+        default=None,
+        metadata={
+            "help": "Number of your own job that has the nodes, as by salloc. It is used until "
+            "it ends, and not cancelled. By default a job is submitted.",
+            "env_var": False,
+            "required": False,
+        },
+    )
     one_at_a_time: bool = field(
         default=False,
         metadata={
@@ -102,9 +111,10 @@ class Step:
 
 @dataclass
 class Allocation:
-    """A job of Slurm that holds nodes."""
+    """A job of Slurm that holds nodes; `is_given` by the user."""
 
     number: str
+    is_given: bool = False
     state: str = PENDING
     reason: str = ""
     nodes: tuple[str, ...] = ()
@@ -129,13 +139,14 @@ class Allocation:
     def is_idle(self) -> bool:
         """Whether it has had no job since it was first asked, and for a while."""
         self.idle_since_s = self.idle_since_s or time.monotonic()
-        if time.monotonic() - self.idle_since_s <= _IDLE_S:
+        if self.is_given or time.monotonic() - self.idle_since_s <= _IDLE_S:
             return False
         # another driver of the folder may have jobs in it
         return not any(name.startswith("tfscaling-") for name in _names_of_steps(self.number))
 
     def release(self) -> None:
-        subprocess.run(["scancel", self.number], capture_output=True)
+        if not self.is_given:
+            subprocess.run(["scancel", self.number], capture_output=True)
 
 
 class Executor(sweep.Executor):
@@ -149,6 +160,7 @@ class Executor(sweep.Executor):
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         self._steps, self._allocations = {}, self._left_allocations()
+        self._given: int | None = self.workflow.executor_settings.job
         self._rotation = Rotation()
         for record in self.slurm_logdir.rglob(f"*{_NODES_OF_STEP}"):
             self._rotation.add(record.read_text().split())
@@ -290,6 +302,10 @@ class Executor(sweep.Executor):
         }
 
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation:
+        """The user's own allocation while it lasts, for the first request; else a new one."""
+        if self._given is not None:
+            given, self._given = Allocation(str(self._given), is_given=True), None
+            return given
         nodes = max(step.size for step in steps)
         cpus = max(_cpus_per_node(step.job) for step in steps)
         gres = [str(each.job.resources.get("gres") or "gpu:0").rpartition(":") for each in steps]
