@@ -9,6 +9,7 @@ benchmarks/race.py, "full grid".
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -207,7 +208,8 @@ def table(study: Study) -> pd.DataFrame:
     return frame(DecisionRow, [DecisionRow.of(choice) for choice in decide(study)])
 
 
-def decide(study: Study) -> list[Choice]:
+@functools.lru_cache(maxsize=1)  # the headline and the decision show the same choices
+def decide(study: Study) -> Sequence[Choice]:
     """A choice for each goal and each work with measured runs."""
     samples = study.samples
     whole_runs = intervals(study)
@@ -244,12 +246,13 @@ def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySe
     is_of_search = search is not None and choice.goal == search.planned.goal
     shown, goal = choice.shown, choice.goal
     metric = metric_of(goal, shown or rows[0])
+    by_point = {point_of(row): row for row in rows}
     return sentences(
         "decision",
         rows,
         samples,
         choice=choice,
-        alike=[row for point in choice.alike for row in rows if point_of(row) == point],
+        alike=[by_point[point] for point in choice.alike if point in by_point],
         verdict=verdict_text(search) if search and is_of_search else "",
         cost=COSTS.get(goal, goal),
         runs=len(samples.values(point_of(shown), goal)) if shown else 0,

@@ -178,7 +178,7 @@ def _against(column: str, row: Row, limit: Limit) -> str:
 Parameters = Mapping[str, object]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sweep:
     """What was measured: `comparison` has one row per point and `runs` one per run.
 
@@ -199,7 +199,7 @@ class Sweep:
         return rows_of(self.comparison)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reference(Sweep):
     """Another study, with which this one is compared; `parameters` belong to its points."""
 
@@ -245,7 +245,7 @@ def _parameters(manifest: Path) -> dict[Point, Parameters]:
     return {run.spec.point: run.spec.recipe | run.spec.measured for run in runs}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Study(Sweep):
     """The evidence for all conclusions, read once.
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
-from scipy.special import stdtrit
+import scipy
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
@@ -72,7 +71,7 @@ class Line:
         """Seconds on `n` replicas by the model fitted to the line, by its relative errors."""
         steps = self.steps[-1] * (self.n[-1] / n if self.is_weak else 1.0)
         design = self._columns(model, self.n, self.steps) / self.seconds[:, None]
-        weights = nnls(design, np.ones(len(self.n)))[0]
+        weights = scipy.optimize.nnls(design, np.ones(len(self.n)))[0]
         return float((self._columns(model, np.array([n]), np.array([steps])) @ weights)[0])
 
     def _columns(self, model: str, n: Array, steps: Array) -> Array:
@@ -131,7 +130,8 @@ def interval(model: str, line: Line, n: float, errors: Array) -> tuple[float, fl
     Its half width in logarithms has two parts, added in squares: Student's t times the root mean
     square of `errors`, and ERROR_PER_DOUBLING beyond the measured range.
     """
-    missed = stdtrit(len(line.n) - 2, (1 + CONFIDENCE) / 2) * np.sqrt(np.mean(errors**2))
+    quantile = scipy.special.stdtrit(len(line.n) - 2, (1 + CONFIDENCE) / 2)
+    missed = quantile * np.sqrt(np.mean(errors**2))
     further = ERROR_PER_DOUBLING * max(0.0, np.log2(n / line.n[-1]))
     half, middle = np.hypot(missed, further), line.log_predict(model, n)
     return float(np.exp(middle - half)), float(np.exp(middle + half))
@@ -156,7 +156,7 @@ def table(study: Study) -> pd.DataFrame:
     out = {point_of(row) for row, _ in study.ineligible}
     timed = [row for row in study.points if row["runs_timed"] > 0 and point_of(row) not in out]
     rows: list[Row] = []
-    for points in grouped(timed, line_of).values():
+    for points in grouped(timed, line_of).values() if study.forecast_nodes else ():
         # points without a number of examples are left out where others of the line have one
         telling = [row for row in points if is_known(row["examples_trained"])]
         ordered = sorted(telling or points, key=lambda row: row["nodes"])

@@ -109,8 +109,9 @@ def _repeats(study: Study, decision: Sequence[DecisionRow]) -> Iterator[Found]:
     for works, few in ((too_few, True), (undecided - too_few, False)):
         points = [
             point
-            for work in works
-            for row in split(study.works[work], study.samples)[0]
+            for work, rows in study.works.items()
+            if work in works
+            for row in split(rows, study.samples)[0]
             if (point := point_of(row)) in durations_s
             and point in planned
             and point not in study.searched

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
+import scipy
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
@@ -68,7 +68,7 @@ def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | 
     logs = [math.log(time_s) for time_s in times_s]
     within = [error_s / time_s for error_s, time_s in zip(errors_s, times_s, strict=True)]
     scatter = max(stdev(logs), math.sqrt(fmean(error**2 for error in within)))
-    quantile = float(stdtrit(number - 1, (1 + CONFIDENCE) / 2))
+    quantile = float(scipy.special.stdtrit(number - 1, (1 + CONFIDENCE) / 2))
     half = quantile * scatter * math.sqrt(1 + 1 / number)
     middle = fmean(logs)
     return Interval(math.exp(middle - half), math.exp(middle + half))

@@ -15,7 +15,6 @@ import pandas as pd
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import FINISHED, RunState
-from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.platforms import GPU
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables.display import TextTable, cell
@@ -58,7 +57,13 @@ def table(study: Study) -> pd.DataFrame:
     """
     manifest = study.manifest
     synchronous = manifest.synchronous_strategies
-    trained = _finished_runs(study.runs, manifest)
+    row_of = {(point_of(row), row.repeat): row for row in study.run_rows if row.status in FINISHED}
+    #: Strategy and training → the specification of one run, and all finished runs of it.
+    trained: dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]] = {}
+    for spec in (run.spec for run in manifest.runs):
+        if (done := row_of.get((spec.point, spec.repeat))) is not None:
+            key = (spec.point.strategy, Training.of(spec))
+            trained.setdefault(key, (spec, []))[1].append(done)
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
     measured_at: dict[PublishedPoint, list[tuple[RunSpec, PointRow]]] = {}
     for row in typed(PointRow, study.comparison):
@@ -96,20 +101,6 @@ def table(study: Study) -> pd.DataFrame:
             found["remark"] = f"{diverged} of {len(same)} runs of this training diverged"
         rows.append(found)
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _finished_runs(
-    runs: pd.DataFrame, manifest: Manifest
-) -> dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]]:
-    """Strategy and training → the specification of one run, and all finished runs of it."""
-    done = typed(RunRow, runs[runs["status"].isin([*FINISHED])])
-    row_of = {(point_of(row), row.repeat): row for row in done}
-    trained: dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]] = {}
-    for spec in (run.spec for run in manifest.runs):
-        if (row := row_of.get((spec.point, spec.repeat))) is not None:
-            key = (spec.point.strategy, Training.of(spec))
-            trained.setdefault(key, (spec, []))[1].append(row)
-    return trained
 
 
 def as_text(table: pd.DataFrame) -> TextTable:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+import scipy
 
 from tfscaling.search.scaling_model import POOLED_FREEDOM, SCATTER, Array, Fit, Runs, ScalingModel
 from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Question, Search
@@ -370,7 +370,7 @@ class _Search:
     def _try(self, runs: Runs) -> None:
         """Compare the complete runs of candidates with the projections by their short runs."""
         freedom = np.clip(self.fit.freedom if self.fit else 0.0, *FREEDOM)
-        quantile = float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+        quantile = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
         within = self._projection**2 - self.projection
         squares, weight = PROJECTION_FREEDOM * PROJECTION**2, PROJECTION_FREEDOM
         for n in np.flatnonzero((self.complete > 0) & (self.complete < self.seen)).tolist():
@@ -448,7 +448,7 @@ class _Search:
         runs = np.minimum(self.seen, self.seen[self.best])
         own = np.minimum(POOLED_FREEDOM - 1 + runs, self.fit.freedom)
         freedom = np.clip(np.where(self.seen > 0, own, self.fit.freedom), *FREEDOM)
-        tails = np.asarray(stdtr(freedom, -(self.gaps + near) / sd))
+        tails = np.asarray(scipy.special.stdtr(freedom, -(self.gaps + near) / sd))
         tails[self.best] = 0
         return tails
 
@@ -457,7 +457,7 @@ class _Search:
         gates = np.zeros(self.count, bool) if self.is_smooth else self.seen == 0
         with np.errstate(invalid="ignore"):
             ahead = (fit.mean[self.best] - self.near - fit.left_out) / fit.left_out_sd
-            chance = np.nan_to_num(stdtr(np.clip(fit.freedom, *FREEDOM), ahead))
+            chance = np.nan_to_num(scipy.special.stdtr(np.clip(fit.freedom, *FREEDOM), ahead))
         for runs, (ratio, surprising) in EARLY_RATIOS.items():
             least = np.where(chance > SURPRISE, math.log(surprising), math.log(ratio))
             gates |= (self.seen == runs) & (self.gaps < least - self.near)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
+import scipy
 
 Array = np.ndarray
 
@@ -181,7 +181,7 @@ class ScalingModel:
 
 def _solved(root: Array, values: Array) -> Array:
     """Values times the inverse of a lower triangular matrix."""
-    return np.asarray(solve_triangular(root, values, lower=True, check_finite=False))
+    return np.asarray(scipy.linalg.solve_triangular(root, values, lower=True, check_finite=False))
 
 
 def _left_out(owners: Array, logs: Array, precision: Array, pulls: Array, count: int) -> Array:

@@ -241,8 +241,7 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
     """
     defaults = _defaults(type(keys))
     values: dict[str, Value] = {}
-    for key in keys.__struct_fields__:
-        value = getattr(keys, key)
+    for key, value in msgspec.structs.asdict(keys).items():
         if key not in NO_PARAMETERS and (key in _ALWAYS or value != defaults[key]):
             is_plain = not isinstance(value, (tuple, msgspec.Struct))
             values[key] = value if is_plain else msgspec.json.decode(msgspec.json.encode(value))

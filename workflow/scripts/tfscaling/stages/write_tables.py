@@ -21,6 +21,7 @@ from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.console import text_lines
 from tfscaling.files import atomic
 from tfscaling.record.run_states import RESULTS, RunState
+from tfscaling.spec.config import AXES
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import (
     comparison,
@@ -54,7 +55,7 @@ def told(runs: pd.DataFrame) -> list[str]:
     """
     counts = runs["status"].value_counts()
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
-    shown = text_lines.shown_axes(rows_of(runs))
+    shown = text_lines.shown_axes(rows_of(runs, AXES))
     alike: dict[str, int] = {}
     for row in rows_of(runs[runs["status"] != RunState.OK]):
         was_stopped = str(row["reason"]).startswith("cancelled: ")

@@ -44,6 +44,7 @@ from statistics import median
 
 import numpy as np
 import pandas as pd
+import scipy
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.record.run_states import FINISHED, RunState
@@ -84,11 +85,9 @@ def keeps_limit(
     if len(values) < RUNS_FOR_INTERVAL:
         return None
     found, most = as_costs_with_limit(np.asarray(values), limit)
-    from scipy.special import stdtrit
-
     runs = len(found)
     spread = max(float(found.std(ddof=1)), scatter)
-    half_width = float(stdtrit(runs - 1, 1 - error)) * spread / math.sqrt(runs)
+    half_width = float(scipy.special.stdtrit(runs - 1, 1 - error)) * spread / math.sqrt(runs)
     if found.max() <= most and found.mean() + half_width <= most:
         return True
     return False if found.mean() - half_width > most else None
@@ -155,9 +154,15 @@ def ratio_interval(
     samples = [np.sort(np.asarray(values, float)) for values in (numerators, denominators)]
     middles = _middles(*map(len, samples))
     above, below = ((v[i] + v[j]) / 2 for v, (i, j) in zip(samples, middles, strict=True))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(above / below, [tail, 1 - tail]).tolist()
-    return low, high
+    ratios, tail = np.sort(above / below), (1 - confidence) / 2
+    return _quantile(ratios, tail), _quantile(ratios, 1 - tail)
+
+
+def _quantile(ordered: Array, share: float) -> float:
+    """`np.quantile` of sorted values to the last bit, in a tenth of the time; `share` below 1."""
+    place, part = divmod((len(ordered) - 1) * share, 1)
+    low, high = ordered[int(place) : int(place) + 2].tolist()
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
 #: Degrees of freedom of the pooled variance, added to a point's own.
@@ -195,10 +200,8 @@ class Estimates:
 
     def half_width(self, first: Places, other: Places, tail: float | Array) -> Array:
         """By how much two locations differ by chance, but for a probability `tail` on one side."""
-        from scipy.special import stdtrit
-
         error, freedom = self._error(first, other)
-        return np.asarray(-stdtrit(freedom, tail) * error)
+        return np.asarray(-scipy.special.stdtrit(freedom, tail) * error)
 
     def between(self, first: Places, other: Places, tail: float | Array) -> tuple[Array, Array]:
         """The interval of how much `other` is behind `first`, with an error `tail` to each side."""
@@ -208,12 +211,10 @@ class Estimates:
 
     def chance(self, first: Places, other: Places) -> Array:
         """The probability that chance alone sets two locations as far apart, to either side."""
-        from scipy.special import stdtr
-
         error, freedom = self._error(first, other)
         ahead = np.maximum(self.low[other] - self.high[first], self.low[first] - self.high[other])
         distance = np.maximum(ahead, 0.0)
-        return np.asarray(2 * stdtr(freedom, -distance / error))
+        return np.asarray(2 * scipy.special.stdtr(freedom, -distance / error))
 
     def _error(self, first: Places, other: Places) -> tuple[Array, Array]:
         """(standard error of the difference of two locations, its degrees of freedom)."""
@@ -522,9 +523,10 @@ class Samples:
         places = {point: number for number, point in enumerate(points)}
         better, other = (np.array([places[pair[n]] for pair in pairs]) for n in (0, 1))
         low, high = together.between(better, other, (1 - CONFIDENCE) / 2 / comparisons)
+        values_of = {point: self.values(point, metric) for pair in pairs for point in pair}
         found = []
         for pair, *ends in zip(pairs, low.tolist(), high.tolist(), strict=True):
-            values, others = (self.values(point, metric) for point in pair)
+            values, others = (values_of[point] for point in pair)
             base, value = median(values), median(others)
             ratio, held, equal = None, [*ends, value - base], 0.0
             if together.is_log:

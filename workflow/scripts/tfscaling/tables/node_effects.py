@@ -13,7 +13,7 @@ from itertools import chain, combinations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.run_spec import Point
@@ -115,7 +115,7 @@ class _Fit:
     def quantile(self, freedom: int, tests: int | None = None) -> float:
         """Student's t for an error that nodes, chosen and then measured, or these tests share."""
         tail = (1 - CONFIDENCE) / 2 / (tests or 2 * len(self.nodes))
-        return float(stdtrit(freedom, 1 - tail))
+        return float(scipy.special.stdtrit(freedom, 1 - tail))
 
     def _centred(self, values: Array) -> Array:
         """The values of runs without the means of their configurations."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from pathlib import Path
@@ -101,7 +102,7 @@ def _quality(
 
 def point_of(row: Cells) -> Point:
     """The point of a row, from the columns of the axes."""
-    return _point(*(row[axis] for axis in POINT_AXES))
+    return _point(*map(row.__getitem__, POINT_AXES))
 
 
 def points_of(table: pd.DataFrame) -> list[Point]:
@@ -153,8 +154,9 @@ _Row = TypeVar("_Row", bound=msgspec.Struct)
 def frame(kind: type[_Row], rows: Sequence[_Row]) -> pd.DataFrame:
     """The table of these rows, with all columns of their type."""
     found: dict[str, pd.Series] = {}
-    for field in kind.__struct_fields__:
-        values = [getattr(row, field) for row in rows]
+    cells = [msgspec.structs.astuple(row) for row in rows]
+    for place, field in enumerate(kind.__struct_fields__):
+        values = [row[place] for row in cells]
         for name, column in of_field(kind, field).items():
             own = values if name == field else [each.get(name) for each in values]
             found[name] = _series(own, column)
@@ -212,18 +214,17 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write the table, or nothing. A text that would be a formula begins with an apostrophe."""
-    texts = table.select_dtypes(include=["object", "string"]).columns
-    # `map` of a series would make 1.0 of 1 next to a missing value
-    of_texts = {
-        name: pd.Series([*map(_plain, table[name])], table.index, "object") for name in texts
-    }
-    plain = table.assign(**of_texts)
-    with atomic.whole(path) as temporary:
-        plain.to_csv(temporary, index=False)
-
-
-def _plain(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    written = []
+    for _, column in table.items():
+        cells = column.tolist()
+        if column.hasnans:
+            cells = [cell if is_known(cell) else None for cell in cells]
+        if column.dtype.kind == "O":
+            cells = [f"'{c}" if isinstance(c, str) and c.startswith(_FORMULA) else c for c in cells]
+        written.append(cells)
+    with atomic.whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")  # as `to_csv`, in half of the time
+        writer.writerows([table.columns, *zip(*written, strict=True)])
 
 
 def write_parquet(runs: pd.DataFrame, path: Path) -> None:
