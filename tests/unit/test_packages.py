@@ -41,7 +41,7 @@ PACKAGES = {
     "search": allowed("spec record tables", "pandas numpy scipy"),
     "plan": allowed("files spec record tables conclusions search", "pandas"),
     "console": allowed("files spec record plan"),
-    "page": allowed("files spec record tables conclusions", "pandas numpy hostlist"),
+    "page": allowed("files spec record tables conclusions", "pandas numpy hostlist markupsafe"),
     "stages": allowed("files spec record tables conclusions search plan console page"),
 }
 HEAVY = ("tensorflow", "keras", "matplotlib")

@@ -19,23 +19,13 @@ def test_the_unchanged_configuration_is_good(project: Project) -> None:
     assert "train" in project.snakemake("--dry-run").stdout
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "grid: [{nodez: 1}]\n",
-            "grid[0].nodez: 1 is not allowed; unknown key; ",
-        ),
-        ("seed: .inf\n", 'seed: ".inf" is not allowed; '),
-    ],
-)
-def test_bad_configuration(text: str, message: str, project: Project) -> None:
+def test_bad_configuration(project: Project) -> None:
     good = project.overlay(GOOD)
-    (project.folder / "second.yaml").write_text(text)
+    (project.folder / "second.yaml").write_text("grid: [{nodez: 1}]\n")
     done = project.snakemake("--dry-run", config=[good, "second.yaml"], check=False)
     assert done.returncode != 0
     (line,) = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
-    assert line.startswith(f"second.yaml: {message}")
+    assert line.startswith("second.yaml: grid[0].nodez: 1 is not allowed; unknown key; ")
     assert "Traceback" not in done.stdout
     assert not list(project.folder.glob("results/runs"))
 

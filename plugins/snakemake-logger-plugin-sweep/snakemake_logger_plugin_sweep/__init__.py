@@ -184,11 +184,9 @@ class LogHandler(LogHandlerBase):
         return min(WIDTH, self._console.width) if self._console.is_terminal else WIDTH
 
     def _print_now(self, lines: Iterable[str]) -> None:
+        now = time.strftime("%H:%M:%S")
         for line in lines:
-            self._print(
-                wrapped(f"{time.strftime('%H:%M:%S')} {line}", self._width),
-                "red" * (" FAILED " in line),
-            )
+            self._print(wrapped(f"{now} {line}", self._width), "red" * (" FAILED " in line))
 
     def _print(self, lines: Iterable[str], style: str = "") -> None:
         self._live.stop()

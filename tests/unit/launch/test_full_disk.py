@@ -43,39 +43,29 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def write(path: Path, size: int, limit: int = resource.RLIM_INFINITY) -> tuple[int, str]:
-    """Exit code and the only line of a program that writes the file."""
-
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    done = subprocess.run(
-        [sys.executable, "-c", WRITE, str(path), str(size)],
-        env={"PYTHONPATH": str(SCRIPTS)},
-        preexec_fn=limited,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr.count("\n") <= 1, done.stderr
-    return done.returncode, done.stderr.strip()
+def refused(folder: Path, refused_size: int, limit: int = resource.RLIM_INFINITY) -> str:
+    """The only line of a program that can't replace a file by a larger one, which stays."""
+    path = folder / "runs.csv"
+    for size in (1000, refused_size):
+        done = subprocess.run(
+            [sys.executable, "-c", WRITE, str(path), str(size)],
+            env={"PYTHONPATH": str(SCRIPTS)},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr.count("\n")) == ((0, 0) if size == 1000 else (1, 1))
+        assert path.stat().st_size == 1000 and [*folder.iterdir()] == [path]
+    assert done.stderr.startswith(f"{path}: ")
+    return done.stderr
 
 
 def test_a_full_disk_leaves_the_earlier_file_and_says_what_to_do(disk: Path) -> None:
-    path = disk / "runs.csv"
-    assert write(path, 1000) == (0, "")
-    code, said = write(path, SIZE + 1)
-    assert code == 1
-    assert said.startswith(f"{path}: ") and "No space left" in said
-    assert path.stat().st_size == 1000 and [*disk.iterdir()] == [path]
+    assert "No space left" in refused(disk, SIZE + 1)
 
 
 def test_a_limit_of_file_sizes_leaves_the_earlier_file(tmp_path: Path) -> None:
-    path = tmp_path / "runs.csv"
-    assert write(path, 1000) == (0, "")
-    code, said = write(path, 100_000, limit=50_000)
-    assert code == 1
-    assert said.startswith(f"{path}: ") and "(ulimit -f)" in said
-    assert path.stat().st_size == 1000 and [*tmp_path.iterdir()] == [path]
+    assert "(ulimit -f)" in refused(tmp_path, 100_000, limit=50_000)
 
 
 #: Fills the disk unless it is told that there is room.

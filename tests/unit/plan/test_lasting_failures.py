@@ -10,29 +10,17 @@ from typing import Any
 import pytest
 from builders import changed, manifest_of, valid_config, write_failure
 from tfscaling.plan.retries import SlurmSweep, given_up, lasts
-from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, Kind
+from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, Kind, UserLine
 from tfscaling.record.run_record import FAILURE
 
 RUN, OTHER = manifest_of(valid_config()).runs
 
 
-@pytest.mark.parametrize(
-    ("error", "in_user_code", "lasts"),
-    [
-        ("DeviceError", False, True),
-        ("UnavailableError", False, False),
-        ("ValueError", True, True),
-        ("ValueError", False, False),
-        ("OSError", True, False),
-    ],
-)
-def test_a_run_that_would_fail_again_is_known_by_its_report(
-    error: str, in_user_code: bool, lasts: bool, tmp_path: Path
-) -> None:
-    place = {"place": {"file": "own/training.py", "line": 42}} if in_user_code else {}
-    write_failure(tmp_path, RUN, kind="rank_failed", error=error, **place)
-    records = [tmp_path / run.spec.path / "run.json" for run in (RUN, OTHER)]
-    assert [SlurmSweep({}).fails_again(record) for record in records] == [lasts, False]
+def test_what_user_code_raises_lasts_unless_a_file_or_connection_may_do_it() -> None:
+    place = UserLine(file="own/training.py", line=42)
+    causes = [("ValueError", place), ("ValueError", None), ("OSError", place)]
+    found = [Cause(kind="rank_failed", message="x", error=e, place=at) for e, at in causes]
+    assert [*map(lasts, found)] == [True, False, False]
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
@@ -48,7 +36,9 @@ def test_a_time_limit_is_not_paid_twice_without_a_checkpoint(
 
 def test_outputs_that_are_no_records_and_broken_reports_last_not(tmp_path: Path) -> None:
     write_failure(tmp_path, RUN, kind="rank_failed", error="DeviceError")
-    folder = tmp_path / RUN.spec.path
+    folder, other = (tmp_path / run.spec.path for run in (RUN, OTHER))
+    assert SlurmSweep({}).fails_again(folder / "run.json")
+    assert not SlurmSweep({}).fails_again(other / "run.json")
     assert not SlurmSweep({}).fails_again(folder / "table.csv")
     (folder / "failure.json").write_text("{")
     assert not SlurmSweep({}).fails_again(folder / "run.json")

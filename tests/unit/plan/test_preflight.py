@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_programs import program
 from submitted import config_of, described
 from tfscaling.plan import preflight
 from tfscaling.plan.preflight import Request
@@ -115,15 +116,6 @@ def test_one_of_several_partitions_is_enough() -> None:
 # --- without Slurm ---
 
 
-def test_a_machine_without_sbatch_says_where_to_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "which").symlink_to(shutil.which("which") or "")  # which the plugin calls
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert preflight.refusal([point()], config_of(), described()) == preflight.NO_SBATCH
-    assert preflight.refusal([], config_of(), described()) == ""
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -132,13 +124,9 @@ def test_a_machine_without_sbatch_says_where_to_start(
         "sbatch: fatal: Could not establish a configuration source",
     ],
 )
-def test_without_a_controller_no_point_is_blamed(
-    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    (tmp_path / "which").symlink_to(shutil.which("which") or "")
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_without_a_controller_no_point_is_blamed(words: str, slurm: Path) -> None:
+    program(slurm, "sbatch", f"echo '{words}' >&2\nexit 1")
+    (slurm / "said").touch()
     refusal = preflight.refusal([point(), point(nodes=1)], config_of(), described())
     assert refusal.startswith("Slurm does not answer: ")
     assert words.rpartition(": ")[2] in refusal and "nodes" not in refusal
@@ -148,10 +136,8 @@ def test_without_a_controller_no_point_is_blamed(
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of commands of Slurm: sbatch takes all, scontrol says what `said` has in it."""
     for name, script in (("sbatch", "exit 0"), ("scontrol", 'while read -r l; do echo "$l"; done')):
-        text = f"#!/bin/sh\necho {name} >>{tmp_path}/asked\n{script} <{tmp_path}/said\n"
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "which").symlink_to(shutil.which("which") or "")
+        program(tmp_path, name, f"echo {name} >>{tmp_path}/asked\n{script} <{tmp_path}/said")
+    (tmp_path / "which").symlink_to(shutil.which("which") or "")  # which the plugin calls
     monkeypatch.setenv("PATH", str(tmp_path))
     preflight.silence.cache_clear()
     yield tmp_path
@@ -167,3 +153,4 @@ def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
     commands = (slurm / "asked").read_text().split()
     assert commands.count("scontrol") == 1 or backup == "UP"
     assert ("sbatch" in commands) is (backup == "UP")
+    assert preflight.refusal([], config_of(), described()) == ""

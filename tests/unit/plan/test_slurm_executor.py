@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import snakemake_executor_plugin_slurm_sweep as plugin
+from fake_programs import program
 from slurm_executor import Job, Started, Sweep, submitted
 from snakemake_executor_plugin_slurm_sweep import queue
 from snakemake_executor_plugin_slurm_sweep.queue import QueuedJob
@@ -27,9 +28,7 @@ class Slurm:
         self.answer("scancel", f'echo "$@" >>{folder}/cancelled')
 
     def answer(self, command: str, script: str) -> None:
-        path = self.folder / command
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
+        program(self.folder, command, script)
 
     def states(self, *lines: str, command: str = "squeue") -> None:
         """What squeue or sacct answers; "silent": nothing, and an error."""

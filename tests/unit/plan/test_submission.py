@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,19 +108,6 @@ def test_the_settings_of_the_profile_reach_the_line(
     spec = planned_runs(config_of())[0].spec
     line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path, **settings))
     assert line == submitted_by_the_plugin(resources, spec, tmp_path, **settings)
-
-
-def test_the_line_by_heart() -> None:
-    platform = config_of(partition="cpu").platforms["cluster"]
-    resources = platforms.slurm_resources(platform, Geometry(2, 1, 4))
-    words = shlex.split(sweep_jobs.sbatch_line(resources, "a_1", described()))
-    assert words == [
-        "sbatch", "--parsable", "--job-name", "<uuid>",
-        "--output", "/shared/my project/results/logs/slurm/rule_train/a_1/%j.log",
-        "--export=ALL", "--comment", "rule_train_wildcards_a_1", "-p", "cpu", "-t", "30",
-        "--nodes=2", "--cpus-per-task=8", "--ntasks-per-node=1", "-D", "/shared/my project",
-        "--gres=gpu:4", "--wrap=<command>",
-    ]  # fmt: skip
 
 
 def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:

@@ -49,7 +49,6 @@ class Cluster:
 
     @property
     def num_tasks(self) -> int:
-        """Number of tasks of all jobs."""
         return sum(len(tasks) for tasks in self.jobs.values())
 
     @property
@@ -64,7 +63,6 @@ class Cluster:
         return self.index == 0 and self.job == ("chief" if "chief" in self.jobs else "worker")
 
     def tf_config(self) -> str:
-        """The JSON text for TF_CONFIG."""
         cluster = {job: list(tasks) for job, tasks in self.jobs.items()}
         return json.dumps({"cluster": cluster, "task": {"type": self.job, "index": self.index}})
 
@@ -106,7 +104,10 @@ def resolve(
     if environ.get("TF_CONFIG", "").strip():
         return _read_tf_config(environ["TF_CONFIG"], jobs)
     if not slurm.is_slurm(environ):
-        return _single(jobs)
+        ((job, _),) = _tasks_of_jobs({"worker": 1} if jobs is None else jobs, 1)
+        # Nobody else has to know this port; by process, as several such runs may share a machine.
+        port = 20000 + os.getpid() % 10000
+        return Cluster({job: (f"localhost:{port}",)}, job, 0, 0, None, "single")
     tasks_on_host, rank = slurm.tasks_on_hosts(environ), slurm.own_rank(environ)
     # block distribution: ranks fill one node after the other
     places = [
@@ -145,13 +146,6 @@ def _tasks_of_jobs(jobs: Mapping[str, int], num_tasks: int) -> list[tuple[str, i
             " not set, one); expected equal numbers"
         )
     return [(job, index) for job in sorted(jobs) for index in range(jobs[job])]
-
-
-def _single(jobs: Mapping[str, int] | None) -> Cluster:
-    ((job, _),) = _tasks_of_jobs({"worker": 1} if jobs is None else jobs, 1)
-    # Nobody else has to know this port; by process, as several such runs may share a machine.
-    port = 20000 + os.getpid() % 10000
-    return Cluster({job: (f"localhost:{port}",)}, job, 0, 0, None, "single")
 
 
 def _read_tf_config(text: str, jobs: Mapping[str, int] | None) -> Cluster:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import shlex
 import shutil
 import subprocess
@@ -18,8 +17,6 @@ from tfscaling.record import attempts
 from tfscaling.record.run_states import RERUN_STALE, RunState, words
 from tfscaling.spec.manifest import Manifest
 
-#: Beginning of the reason of a run that somebody stopped.
-_CANCELLED = "cancelled: "
 #: The end of a stale run's reason, which is printed once, with the complete command.
 _ADVICE = "; make it again"
 #: The plan, in the folder of the study.
@@ -54,7 +51,6 @@ class SweepOutcome:
         self.study, self._files = study, NewFiles(study, "report.html", PLAN)
 
     def has_page(self) -> bool:
-        """Whether this start wrote the study's page."""
         return self._files.has("report.html")
 
     def lines(self, is_partial: bool = False) -> list[str]:
@@ -98,11 +94,8 @@ class SweepOutcome:
 
     def has_result(self) -> bool:
         """Whether a run of the table of runs counts; True without a table."""
-        rows = _rows(self.study / "runs.csv")  # of large studies only the first are read
-        first = next(rows, None)
-        return first is None or any(
-            r["status"] == RunState.OK for r in itertools.chain([first], rows)
-        )
+        table = self.study / "runs.csv"  # of large studies only the first rows are read
+        return any(row["status"] == RunState.OK for row in _rows(table)) or not any(_rows(table))
 
     def is_plan_refused(self) -> bool:
         """Whether this start made a plan with a point that Slurm refuses."""
@@ -164,7 +157,7 @@ def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
 def _stopped(rows: Sequence[dict[str, str]]) -> list[str]:
     """That the sweep was stopped and not failed, if runs were cancelled and none has failed."""
     reasons = [row["reason"] for row in rows if row["status"] == RunState.FAILED]
-    if not reasons or not all(reason.startswith(_CANCELLED) for reason in reasons):
+    if not reasons or not all(reason.startswith("cancelled: ") for reason in reasons):
         return []
     runs = text_lines.count(len(reasons), "run")
     return [f"Stopped: {runs} cancelled. The same command resumes the sweep."]

@@ -109,7 +109,6 @@ class Job:
 
     @property
     def record(self) -> Path:
-        """The file that a finished run leaves."""
         return Path(self.outputs[0])
 
     @property

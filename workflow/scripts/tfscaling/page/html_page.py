@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape as escaped
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import hostlist  # type: ignore[import-untyped, unused-ignore]
 import pandas as pd
+from markupsafe import Markup, escape
 
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.record import attempts, checks
@@ -64,42 +65,20 @@ _NUMBER = re.compile(r"-?[0-9.]+")
 _LONG = {"reason", "remark", "meaning", "what it means"}
 
 
-class Link(str):
-    """The text of a cell that leads to `href`."""
-
-    href: str
-
-    def __new__(cls, text: str, href: str) -> Self:
-        link = super().__new__(cls, text)
-        link.href = href
-        return link
-
-
-@dataclass(frozen=True)
 class Column:
-    """`is_choice`: rows can be chosen by the column's values; `is_judged`: these are coloured.
+    """`is_choice`: rows can be chosen by the column's values.
 
     `is_ordered`: a number does not stand alone in its cell, which has to say what it sorts by.
     """
 
-    name: str
-    is_number: bool
-    is_ordered: bool
-    is_choice: bool
-    is_judged: bool
-    is_long: bool
-
-    @classmethod
-    def of(cls, name: str, shown: TextTable) -> Self:
-        """A column of a table."""
+    def __init__(self, name: str, shown: TextTable) -> None:
         texts = shown.cells[name]
         few = 1 < len(set(texts)) <= min(CHOICES_MAX, len(texts) - 1)
-        is_choice = few and name in _CHOICES
-        is_number = shown.is_number(name)
-        is_ordered = is_number and any(
+        self.name, self.is_long, self.is_choice = name, name in _LONG, few and name in _CHOICES
+        self.is_number = shown.is_number(name)
+        self.is_ordered = self.is_number and any(
             isinstance(text, Number) and not _NUMBER.fullmatch(text) for text in texts
         )
-        return cls(name, is_number, is_ordered, is_choice, name in _JUDGED, name in _LONG)
 
     def order(self, cell: str) -> str:
         """What a cell of a column of numbers sorts by; empty for a missing number."""
@@ -107,7 +86,7 @@ class Column:
 
     def tone(self, cell: str) -> str | None:
         """How a cell is coloured."""
-        return TONES.get(cell) if self.is_judged else None
+        return TONES.get(cell) if self.name in _JUDGED else None
 
 
 @dataclass(frozen=True)
@@ -120,12 +99,11 @@ class Table:
 
     @cached_property
     def columns(self) -> list[Column]:
-        """The columns in their order."""
-        return [Column.of(str(name), self.shown) for name in self.shown.cells]
+        return [Column(str(name), self.shown) for name in self.shown.cells]
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells: `Number`s, `Link`s and other texts."""
+        """The cells: `Number`s, links and other texts."""
         return [*self.shown.cells.itertuples(index=False, name=None)]
 
 
@@ -153,7 +131,8 @@ def _record(row: RunRow, folder: Path) -> str:
     path = os.path.relpath(row.record, folder)
     if not Path(row.record).exists():  # a page of published or copied results
         return path
-    return Link(Path(path).name, quote(path.replace(os.sep, "/"), safe="/="))
+    href = quote(path.replace(os.sep, "/"), safe="/=")
+    return Markup('<a href="{}">{}</a>').format(href, Path(path).name)
 
 
 _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
@@ -173,7 +152,6 @@ _UNKNOWN = "unknown"
 
 
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
-    """What was run, in one line."""
     points = comparison[comparison["status"] != "excluded"]
     valid = runs[runs["status"] == "ok"]
     names = dict.fromkeys(str(name) for name in runs["platform"])
@@ -441,8 +419,6 @@ def _base64(content: bytes) -> str:
 
 
 def _template() -> Template:
-    from markupsafe import Markup, escape
-
     environment = display.templates(PAGE_DIR, autoescape=True)
     # long names of columns may break after an underscore
     environment.filters |= {

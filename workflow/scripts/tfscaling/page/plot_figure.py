@@ -94,11 +94,6 @@ def absent(table: pd.DataFrame) -> pd.DataFrame:
     return table[~(values(table, "runs") > 0)]
 
 
-def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
-    """Which points do not train as many examples as their baseline: no plot ranks them."""
-    return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
-
-
 def colour_numbers(table: pd.DataFrame) -> dict[str, int]:
     """Platform → the number of its colour: its position among the platforms of the table."""
     return {str(name): number for number, name in enumerate(table["platform"].unique())}

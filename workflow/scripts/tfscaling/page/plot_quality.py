@@ -18,7 +18,6 @@ from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
 from tfscaling.tables.display import with_unit
 from tfscaling.tables.estimates import pareto_set
-from tfscaling.tables.rows import Cells
 from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of
 
 if TYPE_CHECKING:
@@ -62,17 +61,24 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
     figure, every_axes = plot_figure.panels(title, "execution time (s)", labels)
     figure.set_figheight(3.6 * len(panels))
     notes = []
+    by_gpus = "gpus_per_node" in plot_figure.varying(tables.comparison)
+    nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
     for axes, panel in zip(every_axes, panels, strict=True):
-        shown = _draw(axes, tables, panel, named=len(panels) > 1)
-        notes += _notes(tables.comparison, panel.name, shown) if len(shown) else []
+        shown = _draw(axes, tables, panel, len(panels) > 1, by_gpus)
+        if len(shown):
+            kinds = " or ".join(nouns[kind] for kind in nouns if kind in set(shown["devices"]))
+            per_node = f" × {kinds} per node; of CPUs the nodes alone" * by_gpus
+            notes.append(f"labels: nodes{per_node}")
+            notes += plot_figure.bars_note(tables.comparison, _TIME, panel.name)
     plot_figure.mark_absent(every_axes[0], tables.comparison)
     return plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
 
 
-def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool) -> pd.DataFrame:
+def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> pd.DataFrame:
     """Draw the points of a panel and its Pareto sets; returns those that have both values.
 
-    `named`: the Pareto sets are called by the metric, as there are several.
+    `named`: the Pareto sets are called by the metric, as there are several. With `gpus` labels have
+    the GPUs per node.
     """
     table, name = panel.table, panel.name
     is_cost = name == "cost_usd"
@@ -85,7 +91,6 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool) -> pd.DataFrame
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
             with plot_figure.drawn(axes, line):
                 plot_figure.points(axes, rows, _TIME, name, line.label, style)
-    gpus = "gpus_per_node" in plot_figure.varying(tables.comparison)
     _pareto_lines(axes, panel, shown, named, gpus)
     if not len(shown):
         text = NO_PRICES if is_cost else f"no {panel.metric.title} measured"
@@ -103,28 +108,23 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool) -> pd.DataFrame
     return shown
 
 
-def _notes(table: pd.DataFrame, name: str, shown: pd.DataFrame) -> list[str]:
-    nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
-    kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
-    gpus = "gpus_per_node" in plot_figure.varying(table)
-    notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
-    return notes + plot_figure.bars_note(table, _TIME, name)
-
-
 def _pareto_lines(
     axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool, gpus: bool
 ) -> None:
-    """A line through the Pareto set of each work, whose points have labels.
-
-    A label is the nodes, and with `gpus` the GPUs per node.
-    """
-    metric, sets = panel.metric, _pareto_sets(panel, shown)
+    """A line through the Pareto set of each work, whose points have labels."""
+    metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
+    # of each work the points that no other beats, among those that may be compared
+    works = [
+        [row for row in split(rows)[0] if point_of(row) in drawn]
+        for rows in works_of(rows_of(panel.table)).values()
+    ]
+    sets = [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
     noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
     label = f"none has less time and {what}" + ", of the same model and recipe" * (len(sets) > 1)
     style = {"color": "0.35", "linewidth": 1.2, "zorder": 1}
     for best in sets:
-        times, others = ([row[name] for row in best] for name in (_TIME, panel.name))
+        times, others = ([row[name] for row in best] for name in names)
         axes.plot(times, others, label=label, **style)
         for time, other, row in zip(times, others, best, strict=True):
             at: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
@@ -132,19 +132,6 @@ def _pareto_lines(
             axes.annotate(f"{row['nodes']}{more}", (time, other), fontsize=FONT_SIZE, **at)
 
 
-def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Cells]]:
-    """Of each work the points that no other beats, among those that may be compared."""
-    drawn = set(points_of(shown))
-    works = [
-        [row for row in split(rows)[0] if point_of(row) in drawn]
-        for rows in works_of(rows_of(panel.table)).values()
-    ]
-    names = [_TIME, panel.name]
-    return [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
-
-
-#: How the title of a metric of held-out examples begins.
-HELD_OUT_TITLE = "test "
 _PUBLISHED: Style = {
     **{"color": "black", "marker": "o", "linestyle": "none", "markerfacecolor": "none"},
     **{"markersize": 4, "markeredgewidth": 0.8, "zorder": 3},
@@ -166,24 +153,19 @@ class _Learned:
     quality: str | None = None
 
     def points(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The points that the panel shows."""
         return table if self.quality is None else table[table["quality_metric"] == self.quality]
-
-
-LOSS = _Learned("loss", "loss", "loss", "test_loss")
-ACCURACY = _Learned("accuracy", "accuracy", "accuracy", "test_accuracy")
 
 
 def _learned(table: pd.DataFrame) -> list[_Learned]:
     """The loss, and what the points are compared by; the accuracy where it is known, or that."""
     found = [*qualities_in(table).values()]
-    others = [q for q in found if q.in_training not in ("loss", "accuracy")]
-    panels = [LOSS]
+    panels = [_Learned("loss", "loss", "loss", "test_loss")]
     if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
-        panels.append(ACCURACY)
-    for quality in others:
-        label, metric = with_unit(quality.title, quality.unit), quality.metric
-        panels.append(_Learned(label, QUALITY, quality.in_training, metric, metric))
+        panels.append(_Learned("accuracy", "accuracy", "accuracy", "test_accuracy"))
+    for quality in found:
+        if quality.in_training not in ("loss", "accuracy"):
+            label, metric = with_unit(quality.title, quality.unit), quality.metric
+            panels.append(_Learned(label, QUALITY, quality.in_training, metric, metric))
     return panels
 
 
@@ -229,7 +211,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     # the last epoch of a run that diverged has no loss; those before are of a model that fails
     measured = tables.epochs[tables.epochs["status"] != RunState.DIVERGED]
     shown_of = _learned(table)
-    labels = [learned.label.removeprefix(HELD_OUT_TITLE) for learned in shown_of]
+    labels = [learned.label.removeprefix("test ") for learned in shown_of]
     figure, panels = plot_figure.panels(title, "epoch", labels)
     groups = plot_figure.grouped(measured, POINT_AXES)
     every = plot_figure.series(table, tables.first, POINT_AXES)

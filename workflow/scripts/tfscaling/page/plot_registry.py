@@ -36,13 +36,11 @@ class Plot:
     metric: str = ""
 
     def draw(self, tables: Tables, title: str) -> Figure:
-        """The figure."""
         module, _, name = self.function.partition(".")
         function = getattr(importlib.import_module(f"tfscaling.page.{module}"), name)
         return function(tables, title, *[self.metric] * bool(self.metric))
 
     def is_measured(self, comparison: pd.DataFrame) -> bool:
-        """Whether there is anything to show."""
         return any(comparison[name].notna().any() for name in self.shows if name in comparison)
 
 

@@ -142,13 +142,12 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
 
 
 def _why_no_times(table: pd.DataFrame) -> str:
-    """Why a table without any time has none."""
     return plot_figure.NO_TIMES if len(plot_figure.measured(table)) else plot_figure.NOTHING
 
 
 def _why_no_ratio(points: pd.DataFrame) -> str:
     """Why none of these measured points has a speed-up."""
-    if plot_figure.of_other_work(points).all():
+    if points["same_work"].eq(False).all():
         return "other work than the baseline"
     return _NO_BASELINE if len(plot_figure.timed(points)) else plot_figure.NO_TIMES
 

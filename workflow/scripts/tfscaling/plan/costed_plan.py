@@ -66,17 +66,14 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     @property
     def point(self) -> Point:
-        """The point alone."""
         return msgspec.convert(self.axes, Point)
 
     @property
     def is_refused(self) -> bool:
-        """Whether its runs can never start."""
         return self.starts == REFUSED
 
     @property
     def is_sbatch(self) -> bool:
-        """Whether its runs are submitted to Slurm."""
         return (self.submission or "").startswith("sbatch ")
 
 
@@ -146,7 +143,6 @@ class Plan:
 
 
 def total(rows: Sequence[PlanRow]) -> Total:
-    """Sums over rows of runs."""
     return Total(
         sum(row.runs or 0 for row in rows),
         sum(row.node_hours or 0.0 for row in rows),
@@ -171,12 +167,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     is to do if `rerun: stale` asks for it.
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
-
-    def is_selected(point: Point) -> bool:
-        return config.is_selected(point.platform)
-
     platforms.check_cluster(config)
-    selected = [run for run in planned.runs if is_selected(run.spec.point)]
+    selected = [run for run in planned.runs if config.is_selected(run.spec.point.platform)]
     # an extra repeat, too, has a row although it is not there
     wanted = tuple(replace(run, extra_repeat=False) for run in selected)
     table, _ = runs_table.run_tables(wanted, runs_dir)
@@ -213,12 +205,17 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         for (point, feasibility, reason), runs in due.items()
     ]
     finished = len(selected) - sum(map(len, due.values())) - kept - unneeded
-    startup_s = _startup_s(table, rows)
-    for out in (out for out in planned.excluded if is_selected(out.point)):
-        devices = config.platforms[out.point.platform].devices
-        kind = platforms.device_kind(out.point.gpus_per_node, devices)
-        axes = msgspec.structs.asdict(out.point)
-        rows.append(PlanRow(**axes, devices=kind, feasibility=EXCLUDED, reason=out.reason))
+    startups_s = table["execution_time_s"] - table["train_time_s"]
+    kinds = [table["platform"], table["strategy"], table["recipe"]]
+    shortest_s = startups_s.groupby(kinds).min().dropna().to_dict()
+    due_kinds = {(row.platform, row.strategy, row.recipe) for row in rows}
+    startup_s = min((shortest_s.get(kind, 0.0) for kind in due_kinds), default=0.0)
+    for out in planned.excluded:
+        if config.is_selected(out.point.platform):
+            devices = config.platforms[out.point.platform].devices
+            kind = platforms.device_kind(out.point.gpus_per_node, devices)
+            axes = msgspec.structs.asdict(out.point)
+            rows.append(PlanRow(**axes, devices=kind, feasibility=EXCLUDED, reason=out.reason))
     takes = {p: estimates.get(p) or estimate(first[p].spec, config, runs_dir) for p in searched}
     return Plan(
         rows,
@@ -229,15 +226,6 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         [_cost_of(search, first, takes) for search in searches],
         startup_s,
     )
-
-
-def _startup_s(runs: pd.DataFrame, due: Iterable[PlanRow]) -> float:
-    """`Plan.startup_s` by the table of runs."""
-    startup_s = runs["execution_time_s"] - runs["train_time_s"]
-    shortest = startup_s.groupby([runs["platform"], runs["strategy"], runs["recipe"]]).min()
-    known = shortest.dropna().to_dict()
-    wanted = {(row.platform, row.strategy, row.recipe) for row in due}
-    return min((known.get(each, 0.0) for each in wanted), default=0.0)
 
 
 def _row(
@@ -289,7 +277,6 @@ def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
 
 
 def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
-    """The records of the valid runs of a planned run's point, whatever their seed."""
     requested = {**spec.parameters, "seed": None}
     for path in sorted((runs_dir / spec.path).parent.glob(f"repeat=*/{run_record.RECORD}")):
         try:
@@ -298,9 +285,8 @@ def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
             continue
         if record is None or not record.is_valid or record.axes.point != spec.point:
             continue
-        if record.resumed is not None:  # its last attempt trained only a part
-            continue
-        if {**record.parameters, "seed": None} == requested:
+        # the last attempt of a resumed run trained only a part
+        if record.resumed is None and {**record.parameters, "seed": None} == requested:
             yield record
 
 

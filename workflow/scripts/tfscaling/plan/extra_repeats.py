@@ -6,7 +6,7 @@ analysis. A batch of doublings is run if all runs of the next smaller batch fit 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -54,11 +54,12 @@ def next_round(
     extra = {(run.spec.point, run.spec.repeat): run for run in planned.runs if run.extra_repeat}
     wanted = [extra[run] for search in searches for run in search.wanted() if run in extra]
     wanted += [run for run in planned.runs if run.smaller and not run.extra_repeat]
-    wanted = [run for run in wanted if not run.smaller or _fits(due_at.get(run.smaller, ()))]
+    # folders of points all of whose due runs have ended and fit in memory
+    fitting = {
+        path
+        for path, ended in due_at.items()
+        if all(row and row.status != RunState.DOES_NOT_FIT for row in ended)
+    }
+    wanted = [run for run in wanted if not run.smaller or run.smaller in fitting]
     added = [run.spec.path for run in wanted if run.spec.path not in before]
     return Round(round=number, runs=(*before, *added), added=len(added)), searches
-
-
-def _fits(smaller: Sequence[RunRow | None]) -> bool:
-    """Whether all due runs with the next smaller batch have ended and fit in memory."""
-    return bool(smaller) and all(row and row.status != RunState.DOES_NOT_FIT for row in smaller)

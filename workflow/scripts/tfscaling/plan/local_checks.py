@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from importlib import metadata, util
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -81,11 +81,16 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     Nothing is said of platforms that have a `setup`, which may load a module, or an `env`, which
     may name the library.
     """
-    wanting = [spec.point.platform for spec in specs if spec.by_mpi]
-    own = (config.platforms[name] for name in wanting)
-    wanting = [n for n, p in zip(wanting, own, strict=True) if not p.setup and not p.env]
-    if not wanting or (error := _loading_error()) is None:
+    of_mpi = (spec.point.platform for spec in specs if spec.by_mpi)
+    platforms = config.platforms
+    wanting = [name for name in of_mpi if not platforms[name].setup and not platforms[name].env]
+    if not wanting:
         return ""
+    load = [sys.executable, "-c", _LOAD]
+    done = subprocess.run(load, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    if not done.returncode:
+        return ""
+    error = [f"exit status {done.returncode}", *done.stderr.strip().splitlines()][-1]
     names = ", ".join(dict.fromkeys(wanting))
     return (
         f"Runs need an MPI library ({len(wanting)} of platform {names}), and none can be loaded: "
@@ -96,14 +101,6 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     )
 
 
-def _loading_error() -> str | None:
-    """What is said last when the library is loaded, or None if it can be."""
-    load = [sys.executable, "-c", _LOAD]
-    done = subprocess.run(load, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
-    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    return lines[-1] if done.returncode else None
-
-
 #: Longest time for all of them.
 LIMIT_S = 120.0
 #: Below the folder of results: what the builds printed.
@@ -112,21 +109,15 @@ _SCRIPT = Path(__file__).resolve().parents[2] / "check_models.py"
 _SWITCH = "`check_models: false` starts runs without this check"
 
 
-class Outcome(NamedTuple):
-    """Why no run may start, or what is to be said as they start; both may be empty."""
+def model_problem(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> str:
+    """Why models of these runs that are the user's cannot be built, or "".
 
-    refusal: str = ""
-    warning: str = ""
-
-
-def check(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> Outcome:
-    """Build the models of these runs that are the user's, in one process of this environment.
-
-    Runs on platforms with a `setup` have another environment, and are left out.
+    They are built in one process of this environment. Runs on platforms with a `setup` have another
+    environment, and are left out. A check without a result is reported as a warning.
     """
     due = to_build(specs)
     if not due or util.find_spec("tensorflow") is None:
-        return Outcome()
+        return ""
     print(f"building {_names(due)} once, before runs start", file=sys.stderr, flush=True)
     found, ended = _built(due, results, limit_s)
     problems = [
@@ -137,11 +128,11 @@ def check(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> 
     if problems:
         lines = "".join(f"  {line}\n" for line in problems)
         traceback = f"The traceback: {results / LOG}. {_SWITCH}."
-        return Outcome(f"No run was started: runs of these would fail.\n{lines}{traceback}")
+        return f"No run was started: runs of these would fail.\n{lines}{traceback}"
     if ended:
         left = _names(due[len(found) :])
-        return Outcome(warning=f"{left}: not checked, {ended}; log: {results / LOG}. {_SWITCH}.")
-    return Outcome()
+        print(f"{left}: not checked, {ended}; log: {results / LOG}. {_SWITCH}.", file=sys.stderr)
+    return ""
 
 
 def _names(models: list[ModelToCheck]) -> str:
@@ -178,17 +169,11 @@ def _built(
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:
         asked, problems = Path(folder, "models.json"), Path(folder, "problems.jsonl")
         asked.write_bytes(msgspec.json.encode(models))
-        files = ["--models", asked, "--datasets-dir", results / "datasets", "--problems", problems]
-        words = list(map(str, [sys.executable, _SCRIPT, *files]))
+        data = f"--datasets-dir={results / 'datasets'}"
+        words = [sys.executable, str(_SCRIPT), f"--models={asked}", data, f"--problems={problems}"]
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
         try:
-            code = subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                timeout=limit_s,
-                check=False,
-            ).returncode
+            code = subprocess.call(words, timeout=limit_s, **given)
             ended = f"the check ended with exit code {code}" if code else ""
         except subprocess.TimeoutExpired:
             ended = f"the check took longer than {limit_s:g} s"

@@ -65,15 +65,14 @@ def _is_a_crash(cause: Cause) -> bool:
 def given_up(planned: Manifest, runs_dir: Path) -> frozenset[str]:
     """The folders of the runs of searches that failed too often: their points are eliminated."""
     searched = {point for search in planned.searches for point in search.with_shorts}
-    runs = (run.spec for run in planned.runs if run.spec.point in searched)
-    return frozenset(spec.path for spec in runs if _is_given_up(spec, runs_dir))
-
-
-def _is_given_up(spec: RunSpec, runs_dir: Path) -> bool:
-    folder = runs_dir / spec.path
-    if (folder / run_record.RECORD).exists() or not (folder / run_record.FAILURE).exists():
-        return False
-    return attempts.failed_too_often(folder, spec.parameters_hash)
+    found = set()
+    for spec in (run.spec for run in planned.runs if run.spec.point in searched):
+        folder = runs_dir / spec.path
+        has_failed = (folder / run_record.FAILURE).exists()
+        has_failed &= not (folder / run_record.RECORD).exists()
+        if has_failed and attempts.failed_too_often(folder, spec.parameters_hash):
+            found.add(spec.path)
+    return frozenset(found)
 
 
 _KINDS: dict[str, Kind] = {

@@ -76,7 +76,6 @@ class SweepJobs:
         return list(self.workflow.dag.needrun_jobs())
 
     def outputs_to_do(self) -> list[str]:
-        """The files to make or to regenerate."""
         return [str(path) for job in self.to_do() for path in job.output]
 
     def records_to_do(self) -> dict[str, RunSpec]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +41,6 @@ class SweepStart:
 
     @functools.cached_property
     def how(self) -> Submission:
-        """How jobs leave this machine."""
         return sweep_jobs.describe(self.jobs.workflow, self.rule)
 
     @property
@@ -102,10 +100,7 @@ class SweepStart:
         yield local_checks.cuda_problem(runs, self.config)
         yield local_checks.mpi_problem(runs, self.config)
         if self.config.check_models:
-            outcome = local_checks.check(runs, Path(self.jobs.results))
-            if outcome.warning:
-                print(outcome.warning, file=sys.stderr)
-            yield outcome.refusal
+            yield local_checks.model_problem(runs, Path(self.jobs.results))
 
     def _slurm_problems(self) -> Iterator[str]:
         """Why Slurm can never start a job, or nobody would see its end."""

@@ -205,7 +205,6 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_finite(self) -> bool:
-        """Whether its losses are numbers."""
         return self.loss is not None and self.test_loss is not None
 
 
@@ -339,7 +338,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_training(self) -> bool:
-        """Whether anything of the training was observed."""
         return bool(self.steps or self.epochs or self.evaluations)
 
     @property

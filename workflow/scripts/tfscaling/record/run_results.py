@@ -128,7 +128,11 @@ def measured_phases(
         between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
         durations["train_time_s"] -= between_s
         durations["evaluation_time_s"] += between_s
-        durations |= _of_checkpoints(durations, rank_events)
+        if written := [e for events in rank_events for e in events if e["event"] == CHECKPOINTED]:
+            read_s, written_s = (max(e[key] for e in written) for key in ("read_s", "written_s"))
+            durations["first_step_time_s"] -= read_s
+            durations["train_time_s"] -= written_s
+            durations["checkpoint_time_s"] = read_s + written_s
         durations["execution_time_s"] = last["trained"] - first_line_s - between_s
     job = slurm_job or SlurmJob()
     return Phases(queue_time_s=job.queue_time_s, boot_time_s=job.boot_time_s, **durations)
@@ -183,21 +187,6 @@ def _of_program(
         "train_time_s": train_time_s,
         "evaluation_time_s": evaluation_time_s,
         "program_time_s": started_to_ended_s - sum(value or 0.0 for value in known),
-    }
-
-
-def _of_checkpoints(
-    durations: dict[str, Any], rank_events: Sequence[Sequence[Event]]
-) -> dict[str, float]:
-    """The phases from which reading and writing checkpoints is taken, and `checkpoint_time_s`."""
-    written = [e for events in rank_events for e in events if e["event"] == CHECKPOINTED]
-    if not written:
-        return {}
-    read_s, written_s = (max(e[key] for e in written) for key in ("read_s", "written_s"))
-    return {
-        "first_step_time_s": durations["first_step_time_s"] - read_s,
-        "train_time_s": durations["train_time_s"] - written_s,
-        "checkpoint_time_s": read_s + written_s,
     }
 
 
@@ -365,16 +354,13 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
     )
 
 
-#: A program reports FLOPs by a metric of this name.
-_FLOPS = "flops_per_example"
-
-
 def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
     seen = first_observed(reports)
     epochs = tuple(_epochs(seen))
     final = epochs[-1] if epochs else Epoch(epoch=1, loss=None, accuracy=None, duration_s=None)
     last = seen.evaluations[-1] if seen.evaluations else None
     held_out = last.metrics if last else {}
+    flops = (epoch.metrics.get("flops_per_example") for epoch in epochs)
     # a rank's mean wait for input in a step, as far as it reports that
     waits_s = [
         report.seen.input_wait_s / report.seen.steps
@@ -389,7 +375,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
         step_time_s=_step_time_s(seen),
         input_wait_s=max(waits_s, default=None),
         throughput_examples_per_s=_examples_per_s(reports),
-        flops_per_example=next(filter(None, (e.metrics.get(_FLOPS) for e in epochs)), None),
+        flops_per_example=next(filter(None, flops), None),
         examples_trained=program_examples(reports) or None,
         epochs=epochs,
         **_NO_COMPUTATION,
@@ -566,15 +552,15 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
 def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
     """A warning of the ranks whose CPUs would fit into one socket and are in several."""
     found = [
-        (report.rank, report.cpu_list)
-        for report, facts in ((report, report.host_facts) for report in reports)
+        f"rank {report.rank} (CPUs {report.cpu_list})"
+        for report in reports
         if len(report.sockets) > 1
-        and report.cpus * (facts.sockets or 1) <= (facts.cpus_online or 0)
+        and report.cpus * (report.host_facts.sockets or 1) <= (report.host_facts.cpus_online or 0)
     ]
     if not found:
         return None
     return (
-        f"{len(found)} of {len(reports)} ranks, such as rank {found[0][0]} (CPUs {found[0][1]}), "
+        f"{len(found)} of {len(reports)} ranks, such as {found[0]}, "
         "run on several sockets though one has enough CPUs: see `cpu_bind`."
     )
 

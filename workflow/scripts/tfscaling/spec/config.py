@@ -157,7 +157,6 @@ class Search(Keys, frozen=True, kw_only=True):
 
     @property
     def is_smooth(self) -> bool:
-        """Whether lines are taken to be smooth."""
         return self.basis == "lines are smooth"
 
 
@@ -183,7 +182,6 @@ class Exclusion(Keys, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, tuple[str | int, ...]]:
-        """The axes that are given, each with its values."""
         given = {axis: getattr(self, axis) for axis in POINT_AXES}
         return {axis: values_of(value) for axis, value in given.items() if value is not UNSET}
 
@@ -224,7 +222,6 @@ class Block(Keys, frozen=True, kw_only=True):
 
 
 def values_of(value: Any) -> tuple[Any, ...]:
-    """A value or a list of values as a tuple."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
@@ -269,7 +266,6 @@ class Quality(Keys, frozen=True, kw_only=True):
 
     @property
     def is_held_out(self) -> bool:
-        """Whether it is of held-out examples."""
         return self.metric.startswith(HELD_OUT)
 
     @property
@@ -402,7 +398,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
 
     @property
     def parameter_axes(self) -> dict[str, tuple[ParameterValue, ...]]:
-        """The parameters that are lists of values."""
         return {key: value for key, value in self.parameters.items() if isinstance(value, tuple)}
 
     @property
@@ -478,7 +473,6 @@ class Measured(Keys, frozen=True, kw_only=True):
 
     @property
     def binding(self) -> tuple[str, ...]:
-        """The options with which `srun` binds ranks."""
         given = {"--cpu-bind": self.cpu_bind, "--gpu-bind": self.gpu_bind}
         return tuple(f"{option}={value}" for option, value in given.items() if value is not None)
 
@@ -612,7 +606,6 @@ class Baseline(Keys, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, str | int]:
-        """The axes that are given, with their values."""
         return {axis: v for axis in POINT_AXES if (v := getattr(self, axis)) is not UNSET}
 
 
@@ -817,7 +810,6 @@ class Config(Keys, frozen=True, kw_only=True):
     """More files in `details/`: tables as Markdown, `runs.parquet`, the plots."""
 
     def search_of(self, block: Block) -> Search | None:
-        """The search that makes the runs of a block, if one does."""
         return self.search if block.search is UNSET else block.search
 
     def is_selected(self, platform: str) -> bool:

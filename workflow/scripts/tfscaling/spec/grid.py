@@ -527,14 +527,11 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
             if question.goal.startswith("cost_") and not price:
                 rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
                 raise NotAllowed(["question", "goal"], question.goal, rule)
-            limits, runs = (
-                question.limits_for(question.goal, recipe.quality.metric),
-                search.repeats_max,
-            )
-            if limits and runs < LIMITED_RUNS_MIN:
+            limits = question.limits_for(question.goal, recipe.quality.metric)
+            if limits and search.repeats_max < LIMITED_RUNS_MIN:
                 rule = "fewer runs do not show whether limits are kept; allowed: "
                 rule += f"{LIMITED_RUNS_MIN} to 20"
-                raise _in_search(config, number, "repeats_max", runs, rule)
+                raise _in_search(config, number, "repeats_max", search.repeats_max, rule)
         found.append(
             PlannedSearch(
                 work=work,

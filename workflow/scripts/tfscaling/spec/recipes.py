@@ -306,9 +306,9 @@ def _given(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
 
 def _required(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
     """The recipe's parameters give a function all that it has no default for."""
-    arguments = user_code.arguments(function)
-    for key in arguments.required if arguments else ():
-        assert arguments is not None
+    if (arguments := user_code.arguments(function)) is None:
+        return
+    for key in arguments.required:
         by_name = key in arguments.names
         if not by_name or key not in {*recipe.parameters, *user_code.PROVIDED}:
             why = "has no default: give it here" if by_name else "can be given by place only"
@@ -329,7 +329,8 @@ def _of_keys(recipe: Recipe) -> Iterator[NotAllowed]:
 
 def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
     wrong = _refusing(recipe)
-    words, names = recipe.program, placeholders(recipe)
+    words, of_data = recipe.program, [DATASET_PLACEHOLDER] if recipe.dataset else []
+    names = [*PLACEHOLDERS, *of_data, *(f"parameters.{key}" for key in recipe.parameters)]
     for number, word in enumerate(words):
         if rule := word_problem(word, names):
             yield NotAllowed(["program", number], word, rule)
@@ -393,12 +394,6 @@ def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[Not
         yield from _required(recipe.dataset, recipe)
 
 
-def placeholders(recipe: Recipe) -> list[str]:
-    """What the recipe's words may name in braces."""
-    own = [DATASET_PLACEHOLDER] if recipe.dataset else []
-    return [*PLACEHOLDERS, *own, *(f"parameters.{key}" for key in recipe.parameters)]
-
-
 def word_problem(word: str, names: Sequence[str]) -> str:
     """What is wrong with a word that may name `names` in braces, or an empty text."""
     try:
@@ -420,5 +415,4 @@ def python_of(environment: str) -> Path:
 
 
 def is_environment(environment: str) -> bool:
-    """Whether it has a Python that this process may run."""
     return os.access(python_of(environment), os.X_OK)

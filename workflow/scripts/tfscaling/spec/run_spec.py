@@ -70,11 +70,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def path(self) -> str:
         """`platform=…/…/tasks_per_node=…`; the platform first, so clusters merge by copying."""
-        return (
-            f"platform={self.platform}/model={self.model}/strategy={self.strategy}/"
-            f"recipe={self.recipe}/nodes={self.nodes}/gpus_per_node={self.gpus_per_node}/"
-            f"tasks_per_node={self.tasks_per_node}"
-        )
+        return "/".join(f"{axis}={value}" for axis, value in self.axes.items())
 
     @property
     def geometry(self) -> Geometry:
@@ -132,7 +128,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def by_mpi(self) -> bool:
-        """Whether the ranks are started as an MPI job."""
         return self.point.strategy == MPI_STRATEGY
 
     @property
@@ -148,7 +143,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @functools.cached_property
     def parameters_hash(self) -> str:
-        """Of axes and parameters: `parameters_hash`."""
         return parameters_hash(self.axes, self.parameters)
 
     def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
@@ -292,11 +286,10 @@ def _single(parameters: Parameters) -> dict[str, Value]:
     """The parameters with `key.inner` for each key of those that are mappings."""
     single: dict[str, Value] = {}
     for key, value in parameters.items():
-        single |= (
-            {f"{key}.{inner}": of for inner, of in value.items()}
-            if isinstance(value, dict)
-            else {key: value}
-        )
+        if isinstance(value, dict):
+            single |= {f"{key}.{inner}": of for inner, of in value.items()}
+        else:
+            single[key] = value
     return single
 
 

@@ -68,7 +68,6 @@ def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
 
 
 def is_nameable(value: ParameterValue) -> bool:
-    """Whether the value can be part of a name."""
     return _NAMEABLE.fullmatch(word(value)) is not None
 
 

@@ -86,7 +86,6 @@ GPU_BYTES_MAX = 1 << 30
 
 
 def held_by_gpu(array: np.ndarray) -> np.ndarray:
-    """The array in a type that a GPU holds and gathers."""
     return array.astype(HELD_AS.get(array.dtype.name, array.dtype), copy=False)
 
 

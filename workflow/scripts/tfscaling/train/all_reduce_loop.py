@@ -104,8 +104,8 @@ class AllReduceLoop(TrainingLoop):
     def _seed_replica(self) -> None:
         """Give a replica different random numbers, by its number: dropout draws other masks."""
         number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
-        for state in loop.seeds(self.model):
-            state.assign(loop.stream(state.value, number))
+        for variable in filter(loop.is_seed, self.model.non_trainable_variables):
+            variable.assign(loop.stream(variable.value, number))
 
     def _gradients(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
         """This replica's part of the loss of a global batch of `examples`, and its gradients."""

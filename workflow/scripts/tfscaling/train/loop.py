@@ -41,12 +41,8 @@ def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> An
 SEED_STRIDE = 1_000_003
 
 
-def seeds(model: Any) -> list[Any]:
-    """The states of the model's random numbers: variables [seed, count of draws]."""
-    return [v for v in model.non_trainable_variables if is_seed(v)]
-
-
 def is_seed(variable: Any) -> bool:
+    """Whether the variable is a state of random numbers: [seed, count of draws]."""
     return bool(variable.name == "seed_generator_state")
 
 
@@ -273,7 +269,11 @@ class TrainingLoop(ABC):
             )
             result.epochs.append(row)
             if self.recipe.stop_after_steps is not None:
-                result.is_short = self._stops(result, epoch)
+                last = result.steps[-1]
+                steps = last.first_step + last.steps
+                self._steps_left -= steps
+                is_last = epoch == epochs and steps == self.updates_per_epoch
+                result.is_short = self._steps_left <= 0 and not is_last
             events.add("epoch", **msgspec.to_builtins(row))
             report(
                 f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
@@ -301,14 +301,6 @@ class TrainingLoop(ABC):
         if (made := self._checkpoints) is not None:
             events.add(CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
         events.add("trained")
-
-    def _stops(self, result: Result, epoch: int) -> bool:
-        """Whether `stop_after_steps` ended this epoch before the training's end."""
-        last, whole = result.steps[-1], self.updates_per_epoch
-        steps = last.first_step + last.steps
-        self._steps_left -= steps
-        is_last = epoch == self.recipe.epochs and steps == whole
-        return self._steps_left <= 0 and not is_last
 
     def _steps_of_epoch(self, whole: int) -> int:
         """Steps of an epoch that has `whole` steps: fewer if `stop_after_steps` ends it."""
@@ -481,5 +473,4 @@ class TrainingLoop(ABC):
         return tf.stack([loss, tf.reduce_sum(correct * weights), examples])
 
     def _count(self, sums: Any) -> None:
-        """Add to the sums of loss, correct answers and examples."""
         self.totals.assign_add(self.tf.cast(sums, self.totals.dtype))

@@ -78,7 +78,6 @@ class NodeMemory:
         return found
 
     def array(self, *shape: int) -> np.ndarray:
-        """Further bytes as an array."""
         size = math.prod(shape)
         return self.more(size).to_write[:size].reshape(shape)
 
@@ -150,7 +149,6 @@ def _class(size: int) -> int:
 
 
 def _unnamed_file() -> int:
-    """The descriptor of a file in memory."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tfscaling")
     else:  # a Python that was built for an old C library
@@ -281,7 +279,6 @@ class Node:
             so_far = np.add(so_far, part, out=result)
 
     def _of_ranks(self, place: int, like: np.ndarray) -> np.ndarray:
-        """What each rank has given."""
         return self._given[place, :, : like.nbytes].view(like.dtype)
 
     def _sum_small(self, own: np.ndarray) -> np.ndarray:
