@@ -107,7 +107,9 @@ def test_a_sweep_in_an_allocation_of_the_users_leaves_it_to_them(
 ) -> None:
     project = new_project("given")
     project.overlay({**CONTENT, "grid": [{**CONTENT["grid"][0], "nodes": [1, 2], "repeats": 1}]})
-    number = small.run("sbatch", "--parsable", "--nodes=3", "--wrap=sleep 600").strip()
+    number = small.run(
+        "sbatch", "--parsable", "--nodes=3", "--output=/dev/null", "--wrap=sleep 600"
+    ).strip()
     sweep(project, small, "--slurm-allocation-job", number)
     assert allocations(project) == {number: 2}
     assert small.run("squeue", "--noheader", "--format=%i %T").split() == [number, "RUNNING"]
