@@ -715,7 +715,7 @@ CELLS = {
             "aws-c4-2xlarge, 5 %, deadline",
             _published("aws-c4-2xlarge"),
             NORMAL,
-            replace(WITH_LIMITS, node_hours_max=1.0),
+            replace(WITH_LIMITS, node_hours_max=0.7),
             ("deadline",),
         ),
         Cell(

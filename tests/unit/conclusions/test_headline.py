@@ -220,20 +220,26 @@ def test_only_configurations_within_the_limits_are_recommended() -> None:
     """Four nodes are the fastest and cost most, two may cost too much, one costs least."""
     made = study({("east", 1): around(40.0), ("east", 2): around(30.0), ("east", 4): around(25.0)})
     usd = {n: made.comparison.set_index("nodes")["cost_usd"][n] for n in (1, 2, 4)}
-    limits = {"cost_usd": Limit(at_most=usd[2])}
-    badge, found = answer(dataclasses.replace(made, question=Question(limits=limits)))
+    badge, found = answer(made_with(made, {"cost_usd": Limit(at_most=usd[2])}))
     assert nodes(found.taken) == [1] and badge == INCONCLUSIVE
     given = {each.row["nodes"]: each.is_open for each in choice(found).not_covered}
     assert given == {2: True, 4: False}
-    limits = {"cost_usd": Limit(at_most=1.2 * usd[2])}
-    badge, found = answer(dataclasses.replace(made, question=Question(limits=limits)))
+    badge, found = answer(made_with(made, {"cost_usd": Limit(at_most=1.2 * usd[2])}))
     assert nodes(found.taken) == [2] and badge == SUPPORTED
     limits = {"cost_usd": Limit(at_most=1.2 * usd[1])}
-    badge, found = answer(dataclasses.replace(made, question=Question(limits=limits)))
+    badge, found = answer(made_with(made, limits))
     assert nodes(found.taken) == [1] and badge == SUPPORTED and choice(found).is_only
     (limit,) = headline.limit_texts(choice(found), limits)
     assert (limit.missed, limit.undecided, limit.nearest["nodes"]) == (2, 0, 2)
     assert value("cost_usd", found.taken or {}) in text(made_with(made, limits))
+
+
+@pytest.mark.parametrize("third_s", [30.0, 70.0])
+def test_what_is_worse_needs_no_verdict_about_a_limit(third_s: float) -> None:
+    made = study({("east", n): around(s) for n, s in ((1, 40.0), (2, 60.0), (3, third_s))})
+    badge, found = answer(made_with(made, {"execution_time_s": Limit(at_most=60)}))
+    given = {each.row["nodes"]: each.is_open for each in choice(found).not_covered}
+    assert (badge, given.pop(2)) == (SUPPORTED, False) and not any(given.values())
 
 
 def made_with(made: Study, limits: dict[str, Limit]) -> Study:
@@ -253,8 +259,7 @@ def test_each_limit_names_the_nearest_of_those_that_keep_the_other_limits() -> N
 
 def test_where_no_configuration_keeps_the_limits_none_is_recommended() -> None:
     made = study({("east", 1): around(40.0), ("east", 2): around(30.0)})
-    asked = Question(limits={"execution_time_s": Limit(at_most="10 s")})
-    made = dataclasses.replace(made, question=asked)
+    made = made_with(made, {"execution_time_s": Limit(at_most="10 s")})
     badge, found = answer(made)
     assert (badge, found.taken) == (NOT_MEASURED, None) and "limits" in text(made)
     assert nodes(*(each.row for each in choice(found).not_covered)) == [1, 2]

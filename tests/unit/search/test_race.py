@@ -18,7 +18,7 @@ from race import CELLS, simulate
         ("random 20, +3 % a round", 10),
         ("7 points 20 % apart, best: 30 % of runs 49 % slower", 20),
         ("random 20, 5 %, accuracy", 20),
-        ("random 20, 5 %, deadline", 20),
+        ("aws-c4-2xlarge, 5 %, deadline", 60),
         ("8 points, 40 % miss the target", 20),
         ("8 points, 40 % miss the limit", 20),
         ("random 20, short", 30),
@@ -31,8 +31,7 @@ from race import CELLS, simulate
     ],
 )
 def test_a_claimed_cell_keeps_its_requirements(cell: str, trials: int) -> None:
-    (procedure, *_) = CELLS[cell].procedures
-    found = simulate((cell, procedure, trials))
+    found = simulate((cell, CELLS[cell].procedures[0], trials))
     assert CELLS[cell].limits.missed(found) == [], found
 
 

@@ -114,7 +114,8 @@ class Choice:
     `after` is the next best estimate. `against` is how much worse each other point is, by the same
     estimates; all its intervals hold together, and `bound` and `is_best` follow them, with
     CONFIDENCE for that many `comparisons`.
-    `is_only`: no other point is shown to keep the limits, and some are shown to miss them.
+    `is_only`: no other point is shown to keep the limits, and some are shown to miss them, or to
+    be worse.
     `not_covered` are planned configurations that were not compared: where one of them
     may still change the answer, the choice is not supported. `whole_run` is the interval of one run
     of the whole training at the point, or at the best estimate, where it is projected. The text
@@ -323,7 +324,9 @@ def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice
     few = [row for row in known if not samples.has_enough(goal, point_of(row))]
     if few and few[0] is known[0]:
         return replace(choice, shown=few[0], support=TOO_FEW if known[1:] else NOT_COMPARED)
-    choice = contested(replace(choice, few=tuple(few)), enough, samples)
+    undecided = [each for each in choice.not_covered if each.undecided and each.is_open]
+    choice = contested(replace(choice, few=tuple(few)), enough, samples, len(undecided))
+    choice = _without_worse(choice, undecided, samples)
     support = weakest(
         [NOT_COMPARED] * (not choice.comparisons and not choice.is_only)
         + [TOO_FEW] * bool(few)
@@ -332,10 +335,32 @@ def _chosen(choice: Choice, measured: Sequence[Row], samples: Samples) -> Choice
     return replace(choice, support=support)
 
 
-def contested(choice: Choice, rows: Sequence[Row], samples: Samples) -> Choice:
-    """The choice among points of its goal, each with runs enough; its `support` is left open."""
-    points, goal, rivals = [point_of(row) for row in rows], choice.goal, len(rows) - 1
-    if not rivals:
+def _without_worse(choice: Choice, undecided: Sequence[NotCovered], samples: Samples) -> Choice:
+    """The choice where `undecided` points that are worse than the one taken are not open."""
+    taken, rivals = choice.point, len(choice.against) + len(undecided)
+    pairs = [(taken, point_of(each.row)) for each in undecided if taken]
+    found = samples.differences(choice.goal, pairs, rivals)
+    worse = {
+        other for (_, other), each in zip(pairs, found, strict=True) if each and _is_worse(each)
+    }
+    not_covered = tuple(
+        replace(each, reason=f"is worse, and {each.reason}", is_open=False)
+        if point_of(each.row) in worse
+        else each
+        for each in choice.not_covered
+    )
+    is_only = choice.is_only or (bool(worse) and not choice.comparisons)
+    is_decided = choice.is_decided or (is_only and not choice.few)
+    return replace(choice, not_covered=not_covered, is_only=is_only, is_decided=is_decided)
+
+
+def contested(choice: Choice, rows: Sequence[Row], samples: Samples, undecided: int = 0) -> Choice:
+    """The choice among points of its goal, each with runs enough; its `support` is left open.
+
+    The error is shared with comparisons with as many points that are `undecided` by a limit.
+    """
+    points, goal, rivals = [point_of(row) for row in rows], choice.goal, len(rows) - 1 + undecided
+    if not rows[1:]:
         is_decided = choice.is_only and not choice.few
         return replace(choice, point=points[0], shown=rows[0], bound=0.0, is_decided=is_decided)
     found = samples.estimates(goal, points)

@@ -68,9 +68,9 @@ class NotCovered:
     """A planned configuration about which a statement says nothing, and why.
 
     `is_open`: its runs may still change the answer. Not where the runs themselves show that it
-    cannot be recommended: they diverged, or all of them missed the target. `missed` are columns
-    with a limit of the question that its runs show it to miss, `undecided` those where they show
-    nothing.
+    cannot be recommended: they diverged, all of them missed the target, or they are worse.
+    `missed` are columns with a limit of the question that its runs show it to miss, `undecided`
+    those where they show nothing.
     """
 
     row: Row

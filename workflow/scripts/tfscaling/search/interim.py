@@ -481,6 +481,9 @@ class _Search:
         ranked = [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > self._least]
         order = [] if is_sure else self._next(ranked)
         lacks = self._lacking
+        # it needs its runs for the limits anyway, and they may show that rivals are behind
+        if self.limits and lacks > 0 and self._next([best]):
+            order = [n for n in order if gates[n]]
         is_unsure = not order or fit.variance[best] >= 0.8 * fit.variance[order[0]]
         chosen = [best] if lacks > 0 or is_unsure else []
         for n in order:
