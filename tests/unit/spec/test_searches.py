@@ -74,12 +74,13 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
     assert (found.goal, [*found.limits]) == ("time_to_target_s", ["execution_time_s"])
 
 
-def test_short_runs_are_runs_of_the_same_training() -> None:
+@pytest.mark.parametrize("stop", [100, "auto"])
+def test_short_runs_are_runs_of_the_same_training(stop: int | str) -> None:
     """All complete runs are made only if the search needs them."""
-    planned = planned_of(search={"stop_after_steps": 100, "repeats_max": 3})
+    planned = planned_of(search={"stop_after_steps": stop, "repeats_max": 3})
     (search,) = planned.searches
     each = search.points[0]
-    assert each.short is not None and each.short.recipe == "weak+stop_after_steps=100"
+    assert each.short is not None and each.short.recipe == f"weak+stop_after_steps={stop}"
     shorts = [run for run in planned.runs if run.spec.point == each.short]
     complete = [run for run in planned.runs if run.spec.point == each.point]
     assert [run.extra_repeat for run in shorts] == [n > 1 for n in range(1, SHORT_RUNS_MAX + 1)]

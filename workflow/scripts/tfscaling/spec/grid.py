@@ -164,7 +164,7 @@ def _repeated(spec: RunSpec, config: Config, repeats: int, first: int) -> Iterat
         )
 
 
-def _short_point(point: Point, steps: int) -> Point:
+def _short_point(point: Point, steps: int | str) -> Point:
     name = variants.named(point.recipe, {"stop_after_steps": steps})
     return msgspec.structs.replace(point, recipe=name)
 

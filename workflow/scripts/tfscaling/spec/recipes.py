@@ -20,6 +20,8 @@ import msgspec
 
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.config import (
+    AUTO,
+    AUTO_STEPS,
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
     DOUBLED,
@@ -98,7 +100,8 @@ def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
         yield wrong("evaluation_interval_epochs", f"allowed: up to epochs, {recipe.epochs}")
     if recipe.stop_after_steps is not None:
         together = recipe.steps_per_execution
-        if recipe.stop_after_steps < (least := SHORT_RUN_TIMES_MIN * together):
+        steps = AUTO_STEPS if recipe.stop_after_steps == AUTO else recipe.stop_after_steps
+        if int(steps) < (least := SHORT_RUN_TIMES_MIN * together):
             rule = f"{together} steps are timed together; allowed: {least} or more"
             yield wrong("stop_after_steps", rule)
         for key in ("checkpoint_every_epochs", "checkpoint_every_s"):
