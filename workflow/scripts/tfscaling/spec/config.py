@@ -153,10 +153,19 @@ class Search(Keys, frozen=True, kw_only=True):
     smooth`, one whose line shows that it is behind gets no run: no configuration may be far off its
     line."""
     repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
-    """A configuration gets at most this many runs; with `stop_after_steps`, complete ones."""
+    """A configuration gets at most this many complete runs."""
     stop_after_steps: StopAfterSteps = None
     """The search begins with short runs, which end after this many steps and are projected to the
-    whole training (docs/projection.md). The configuration that it names gets a complete run."""
+    whole training (docs/projection.md)."""
+
+    stop_after_epochs: Annotated[int, number("epochs", ge=3, le=1_000_000)] | None = None
+    """Short runs have this many `epochs` instead: for programs and parameter servers."""
+
+    @property
+    def short(self) -> dict[str, int | str]:
+        """What short runs have instead of the recipe's keys; empty without short runs."""
+        keys = {"stop_after_steps": self.stop_after_steps, "epochs": self.stop_after_epochs}
+        return {key: value for key, value in keys.items() if value is not None}
 
     @property
     def is_smooth(self) -> bool:

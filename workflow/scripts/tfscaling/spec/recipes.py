@@ -324,7 +324,7 @@ def _of_keys(recipe: Recipe) -> Iterator[NotAllowed]:
     rule = "only a recipe with `program` has this key; allowed: leave it out"
     if recipe.program:
         rule = "the program does not get it; allowed: leave it out, and give it in `program`"
-    of_steps = "a program cannot be stopped and projected; allowed: leave it out"
+    of_steps = "a program cannot be stopped; allowed: fewer epochs, search.stop_after_epochs"
     for key in TRAINER_KEYS if recipe.program else PROGRAM_KEYS:
         if getattr(recipe, key) != getattr(_DEFAULTS, key):
             yield _refusing(recipe)(key, of_steps if key == "stop_after_steps" else rule)
@@ -400,6 +400,22 @@ def placeholders(recipe: Recipe) -> list[str]:
     """What the recipe's words may name in braces."""
     own = [DATASET_PLACEHOLDER] if recipe.dataset else []
     return [*PLACEHOLDERS, *own, *(f"parameters.{key}" for key in recipe.parameters)]
+
+
+def without_fewer_epochs(recipe: Recipe, epochs: int | None) -> str:
+    """Why no training can be projected from runs with fewer `epochs`, or an empty text."""
+    if epochs is None:
+        return ""
+    named = {name for word in recipe.program for _, name, *_ in string.Formatter().parse(word)}
+    if epochs >= recipe.epochs:
+        return f"all {recipe.epochs} epochs; allowed: fewer"
+    if recipe.program and "epochs" not in named:
+        return "its program does not get {epochs}; allowed: a word with it"
+    if recipe.program and recipe.observe in WITHOUT_TIMES:
+        return f"observe {recipe.observe} has no times of epochs; allowed: fit, events"
+    if recipe.writes_checkpoints:
+        return "the time of checkpoints is not projected; allowed: none"
+    return ""
 
 
 def word_problem(word: str, names: Sequence[str]) -> str:
