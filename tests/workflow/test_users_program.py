@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from project import Project
 
 #: Fails on the last of two nodes if it is told to.
@@ -79,3 +80,40 @@ def test_programs_are_rows_of_the_tables(tmp_path: Path) -> None:
     for row in rows[:2]:
         assert float(row["execution_time_s"]) > 0 and float(row["speedup"]) > 0
         assert row["loss"] == row["train_time_s"] == row["examples_trained"] == ""
+
+
+#: An epoch of ten steps takes 0.2 s on a rank alone, 0.1 s on each of two.
+EPOCHS = """
+import os
+import sys
+import time
+
+import observe
+
+ranks = int(os.environ["WORLD_SIZE"])
+for _ in range(int(sys.argv[1])):
+    for _ in observe.steps(range(10), examples=16 // ranks):
+        time.sleep(0.02 / ranks)
+    observe.epoch(loss=0.5)
+"""
+
+
+def test_a_search_over_short_runs_gives_a_program_fewer_epochs(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    (project.folder / "epochs.py").write_text(EPOCHS)
+    block = {"platform": "laptop", "strategy": "own", "recipe": "steps", "nodes": [1, 2]}
+    program = {"program": ["python3", "epochs.py", "{epochs}"], "observe": "events"}
+    project.overlay(
+        {
+            "grid": [block],
+            "search": {"stop_after_epochs": 6},
+            "recipes": {"steps": {"global_batch_size": 16, "epochs": 150, **program}},
+        }
+    )
+    project.draw_few_plots()
+    project.snakemake()
+    best, other = project.table("results/main/details/conclusions/search.csv")
+    assert (best["nodes"], best["runs"], other["runs"]) == ("2", "1", "0")
+    assert float(best["projected"]) == pytest.approx(float(best["measured"]), rel=0.2)
+    assert 0.5 < float(other["behind"]) < 1.1
+    assert int(other["short_runs"]) < int(best["short_runs"])

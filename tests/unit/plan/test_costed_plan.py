@@ -7,18 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import generator
+import msgspec
 import pytest
 import searched
-from builders import REGISTRIES, changed, manifest_of, raw_config, write_failure, write_record
+from builders import (
+    REGISTRIES,
+    changed,
+    manifest_of,
+    raw_config,
+    record_of,
+    write_failure,
+    write_record,
+)
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
 from tfscaling.plan import costed_plan, sweep_jobs
-from tfscaling.record import attempts
+from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
+from tfscaling.record.run_record import RunRecord
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.config import Config, Limit, Question
 from tfscaling.spec.manifest import PlannedRun
+from tfscaling.spec.run_spec import RunSpec
 from tfscaling.stages import write_plan as script
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
@@ -108,12 +119,16 @@ def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path:
     assert {row.duration_from for row in others} == {"time limit"}
 
 
+def walls_s(spec: RunSpec, runs_dir: Path) -> list[float]:
+    return [each.phases.wall_time_s for each in costed_plan.records_of(spec, runs_dir)]
+
+
 def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_overlaps(
     tmp_path: Path,
 ) -> None:
     (entry, _) = planned_runs(config_of())
     record_with(tmp_path, entry, **dict.fromkeys(set(PHASES) - set(WALL_PHASES), 999.0))
-    assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
+    assert walls_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
 
 
 def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path: Path) -> None:
@@ -121,13 +136,13 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
     write_record(tmp_path, planned_runs(old)[1])
     config = config_of()
     (entry, _) = planned_runs(config)
-    assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
+    assert walls_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
     longer = replace(config.recipes["weak"], epochs=3)
     other = replace(config, recipes={"weak": longer})
-    assert costed_plan.measured_s(planned_runs(other)[0].spec, tmp_path) == []
+    assert walls_s(planned_runs(other)[0].spec, tmp_path) == []
     with changed(tmp_path / planned_runs(old)[1].spec.path / "run.json") as record:
         record["axes"]["nodes"] = 2
-    assert costed_plan.measured_s(entry.spec, tmp_path) == []
+    assert walls_s(entry.spec, tmp_path) == []
 
 
 def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path) -> None:
@@ -273,6 +288,21 @@ def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Pat
     assert made.finished == 1
     assert [(row.nodes, row.runs) for row in made.runs] == [(1, 1), (2, 2)]
     assert {row.duration_from for row in made.runs} == {"time limit"}
+
+
+def test_the_plan_says_when_short_runs_end_and_after_how_many_steps_they_did(
+    tmp_path: Path,
+) -> None:
+    auto = ("recipes", "weak", "stop_after_steps"), "auto"
+    config = configuration.validate(raw_config(auto, (("grid", 0, "repeats"), 2)))
+    assert "after 500 steps" in page(config, tmp_path, "local")
+    assert "after 500 steps" not in page(config_of(), tmp_path, "local")
+    short = planned_runs(config)[0]
+    made = msgspec.convert(record_of(short), RunRecord)
+    (tmp_path / short.spec.path).mkdir(parents=True)
+    run_record.write_json(tmp_path / short.spec.path / "run.json", generator.shortened(made, 2000))
+    row = plan_of(config, tmp_path).rows[0]
+    assert row.duration_from == "measured, 1 run of up to 2,000 steps"
 
 
 # --- searches ---

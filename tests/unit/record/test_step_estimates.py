@@ -20,7 +20,7 @@ EPOCHS, STEPS, EXAMPLES = 100, 3, 384
 STEP_S, TURN_S, EVALUATION_S = 0.125, 0.5, 2.0
 
 
-def short_spec(stop: int = 20, **recipe: Any) -> RunSpec:
+def short_spec(stop: int | str = 20, **recipe: Any) -> RunSpec:
     return local_spec(epochs=EPOCHS, stop_after_steps=stop, **recipe)
 
 
@@ -98,10 +98,10 @@ def test_a_run_of_all_epochs_is_no_short_run() -> None:
     assert msgspec.convert(plain, RunRecord).short_run is None
 
 
-@pytest.mark.parametrize("stop", [20, 21, 400])
-def test_a_short_run_passes_the_checks_with_the_steps_that_were_asked(stop: int) -> None:
+@pytest.mark.parametrize("stop", [20, 21, 400, "auto"])
+def test_a_short_run_passes_the_checks_with_the_steps_that_were_asked(stop: int | str) -> None:
     spec, data = short_spec(stop), generator.prepared("mnist")
-    made = short_report(min(stop, STEPS * EPOCHS))
+    made = short_report(31 if isinstance(stop, str) else min(stop, STEPS * EPOCHS))
     assert checks.TRAINING_CHECKS["examples_trained"].problem(spec, [made], data) is None
     assert checks.TRAINING_CHECKS["epochs"].problem(spec, [made], data) is None
 
@@ -147,6 +147,25 @@ def test_after_a_warm_up_the_steps_that_follow_are_projected(slow: int) -> None:
 def test_while_the_steps_still_change_nothing_is_projected(times_s: list[float]) -> None:
     found = projected(noisy(times_s, 1) if times_s[0] == 1.6 else times_s)
     assert not found.trend.is_over
+
+
+@pytest.mark.parametrize(
+    ("times_s", "is_enough"),
+    [
+        ([0.1] * 400, True),
+        ([0.1] * 200, False),  # of 20 s
+        ([0.13] * 200 + [0.1] * 300, False),  # the warm-up is 9 % of the mean
+        ([0.13] * 200 + [0.1] * 7800, True),
+        ([0.1] * 400 + [0.2] * 100, False),
+        ([0.07, 0.13] * 200, True),
+        ([1.0] * 20 + [4.0] * 20, False),
+    ],
+)
+def test_steps_are_enough_once_they_are_long_steady_and_sure(
+    times_s: list[float], is_enough: bool
+) -> None:
+    made = [Execution(1, n, 1, s) for n, s in enumerate(times_s)]
+    assert step_estimates.is_enough(made) == is_enough
 
 
 def test_scatter_is_no_change() -> None:

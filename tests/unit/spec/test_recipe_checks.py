@@ -20,6 +20,8 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         '"mixed_float16"', "float32"),
     "fewer_steps_than_tell_how_they_scatter": (
         {"stop_after_steps": 30, "steps_per_execution": 2}, "stop_after_steps", "30", "40 or more"),
+    "auto": ({"stop_after_steps": "auto", "steps_per_execution": 30}, "stop_after_steps", '"auto"',
+             "600 or more"),
     "checkpoints_of_a_short_run": (
         {"stop_after_steps": 30, "checkpoint_every_epochs": 1}, "checkpoint_every_epochs", "1",
         "null"),

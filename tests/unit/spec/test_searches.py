@@ -74,19 +74,42 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
     assert (found.goal, [*found.limits]) == ("time_to_target_s", ["execution_time_s"])
 
 
-def test_short_runs_are_runs_of_the_same_training() -> None:
+USUAL_RECIPE = {"per_replica_batch_size": 64, "epochs": 9}
+OF_PROGRAM = {"program": ["true", "{epochs}"], "observe": "events"}
+STEPS, ITSELF = {"stop_after_steps": 100}, {"stop_after_steps": "auto"}
+FEWER = {"stop_after_epochs": 3}
+
+
+@pytest.mark.parametrize(
+    ("search", "recipe", "name", "epochs"),
+    [
+        (STEPS, {"learning_rate": 0.1}, "weak+stop_after_steps=100", (9, None)),
+        (ITSELF, {"learning_rate": 0.1}, "weak+stop_after_steps=auto", (9, None)),
+        (FEWER, OF_PROGRAM, "weak+epochs=3", (3, 9)),
+    ],
+)
+@pytest.mark.parametrize("question", [{}, {"whole_training": {"epochs": 9}}])
+def test_short_runs_are_runs_of_the_same_training(
+    search: dict[str, Any],
+    recipe: dict[str, Any],
+    name: str,
+    epochs: tuple[int, int | None],
+    question: dict[str, Any],
+) -> None:
     """All complete runs are made only if the search needs them."""
-    planned = planned_of(search={"stop_after_steps": 100, "repeats_max": 3})
-    (search,) = planned.searches
-    each = search.points[0]
-    assert each.short is not None and each.short.recipe == "weak+stop_after_steps=100"
+    block = {"strategy": "own"} if "program" in recipe else {}
+    keys = {"recipes": {"weak": {**USUAL_RECIPE, **recipe}}, "question": question}
+    planned = planned_of(block, search={**search, "repeats_max": 3}, **keys)
+    each = planned.searches[0].points[0]
+    assert each.short is not None and each.short.recipe == name
     shorts = [run for run in planned.runs if run.spec.point == each.short]
     complete = [run for run in planned.runs if run.spec.point == each.point]
+    assert {(run.spec.recipe.epochs, run.whole_epochs) for run in shorts} == {epochs}
     assert [run.extra_repeat for run in shorts] == [n > 1 for n in range(1, SHORT_RUNS_MAX + 1)]
     assert [run.extra_repeat for run in complete] == [True] * 3
     wholes = variants.wholes(planned.runs)
     assert wholes[each.short].point == each.point
-    usual = planned_of(search={"repeats_max": 3}).runs
+    usual = planned_of(block, search={"repeats_max": 3}, **keys).runs
     assert [run.spec for run in usual if run.spec.point == each.point] == [
         run.spec for run in complete
     ]
@@ -102,21 +125,28 @@ def test_recipes_with_short_runs_may_be_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words"),
+    ("search", "recipe", "words"),
     [
-        ({"steps_per_execution": 10}, "200 or more"),
-        ({"checkpoint_every_epochs": 1}, "checkpoint_every_epochs 1"),
-        ({"stop_after_steps": 50}, "already"),
-        ({"program": ["true"]}, "a program"),
+        (STEPS, {"steps_per_execution": 10}, "200 or more"),
+        (STEPS, {"checkpoint_every_epochs": 1}, "checkpoint_every_epochs 1"),
+        (STEPS, {"stop_after_steps": 50}, "already"),
+        (STEPS, OF_PROGRAM, "search.stop_after_epochs"),
+        (FEWER, {**OF_PROGRAM, "epochs": 3}, "all 3 epochs"),
+        (FEWER, {**OF_PROGRAM, "program": ["true", "{{epochs}}"]}, "does not get {epochs}"),
+        (FEWER, {**OF_PROGRAM, "observe": "nothing"}, "allowed: fit, events"),
+        (FEWER, {"checkpoint_every_s": 60}, "checkpoints"),
+        (FEWER, {"warmup_epochs": 4}, "warmup_epochs 4"),
+        ({**STEPS, **FEWER}, {}, "no stop_after_steps"),
     ],
 )
-def test_recipes_without_short_runs_are_one_clear_error(recipe: dict[str, Any], words: str) -> None:
-    usual = {"per_replica_batch_size": 64, "epochs": 2}
-    own = {} if "program" in recipe else {"learning_rate": 0.1}
+def test_recipes_without_short_runs_are_one_clear_error(
+    search: dict[str, Any], recipe: dict[str, Any], words: str
+) -> None:
     block = {"strategy": "own"} if "program" in recipe else {}
-    recipes = {"weak": {**usual, **own, **recipe}}
-    line = refused(planned_of, block, search={"stop_after_steps": 100}, recipes=recipes)
-    assert "search.stop_after_steps" in line and "weak" in line and words in line
+    own = {} if "program" in recipe else {"learning_rate": 0.1}
+    recipes = {"weak": {**USUAL_RECIPE, **own, **recipe}}
+    line = refused(planned_of, block, search=search, recipes=recipes)
+    assert f"search.{[*search][-1]}" in line and words in line
 
 
 TARGET = {"test_accuracy": {"at_least": 0.9}}

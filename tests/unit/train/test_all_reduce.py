@@ -23,10 +23,10 @@ from strategy_rank import (
     training_spec,
 )
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.record import events
+from tfscaling.record import events, step_estimates
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Epoch
-from tfscaling.train import all_reduce, all_reduce_loop, optimizers
+from tfscaling.train import all_reduce, all_reduce_loop, loop, optimizers
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.train.loop import Result
@@ -135,19 +135,45 @@ def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
     assert not complete.is_short and curve(complete) == curve(whole)
 
 
+@pytest.mark.parametrize(("enough", "steps"), [(9, 16), (5, 8), (99, 30)])
+def test_a_short_run_ends_itself_after_its_steps_are_enough_or_a_tenth_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enough: int, steps: int
+) -> None:
+    """Looked at after 4, 8, 16 and 30 of 300 steps; two are executed at once, six are an epoch."""
+    monkeypatch.setattr(loop, "AUTO_STEPS", 4)
+    monkeypatch.setattr(
+        step_estimates, "is_enough", lambda later: sum(each.steps for each in later) >= enough
+    )
+    _, short = train(tmp_path / "short", stop_after_steps="auto", epochs=50)
+    _, whole = train(tmp_path / "whole", epochs=50)
+    assert short.is_short and executed(short) == executed(whole)[: steps // 2]
+    full, rest = divmod(steps, STEPS)
+    assert curve(short)[:full] == curve(whole)[:full]
+    assert short.examples_trained == full * TRAIN_EXAMPLES + rest * GLOBAL_BATCH
+    monkeypatch.setattr(loop, "AUTO_STEPS", STEPS)
+    assert not train(tmp_path / "all", stop_after_steps="auto", epochs=1)[1].is_short
+
+
+@pytest.mark.parametrize("is_auto", [False, True])
 @pytest.mark.parametrize(("stop", "epochs", "examples"), [(20, 1, 0), (40, 2, 24 * GLOBAL_BATCH)])
 def test_a_short_run_of_a_pipeline_knows_its_epochs_by_their_steps(
-    tmp_path: Path, stop: int, epochs: int, examples: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: int,
+    epochs: int,
+    examples: int,
+    is_auto: bool,
 ) -> None:
+    monkeypatch.setattr(loop, "AUTO_STEPS", stop)  # a tenth of 192 steps is enough
     arrays = synthetic_arrays(4 * GLOBAL_BATCH)
     images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
     batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
-    recipe = {"epochs": 10, "steps_per_epoch": 24, "steps_per_execution": 1}
+    recipe = {"epochs": 8, "steps_per_epoch": 24, "steps_per_execution": 1}
     trainer = PipelineTrainer(
         tf.distribute.OneDeviceStrategy("CPU:0"),
         small_model,
         Datasets(batches, batches.take(1)),
-        training_spec(GLOBAL_BATCH, **recipe, stop_after_steps=stop),
+        training_spec(GLOBAL_BATCH, **recipe, stop_after_steps="auto" if is_auto else stop),
     )
     result = trainer.train(EventLog(tmp_path / "events", 0), print)
     assert result.is_short and len(result.steps) == stop and len(result.epochs) == epochs

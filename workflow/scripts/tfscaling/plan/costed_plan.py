@@ -21,7 +21,7 @@ from tfscaling.record.attempts import Spent
 from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import platforms, variants
-from tfscaling.spec.config import POINT_AXES, Budget, Config, Recipe
+from tfscaling.spec.config import AUTO, POINT_AXES, Budget, Config, Recipe
 from tfscaling.spec.configuration import Sources, problem
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import Point, RunSpec
@@ -260,9 +260,13 @@ def estimate(
     is scaled from other points: the start and the compilation do not shrink with the epochs, and
     the time of a step depends on nodes and batch, as this workflow measures.
     """
-    if times_s := measured_s(spec, runs_dir):
-        return Estimate(statistics.median(times_s), f"measured, {count(len(times_s), 'run')}")
-    records = _records(short, runs_dir) if short else ()
+    if made := list(records_of(spec, runs_dir)):
+        source = f"measured, {count(len(made), 'run')}"
+        steps = [each.short_run.steps for each in made if each.short_run]
+        if spec.recipe.stop_after_steps == AUTO and steps:
+            source += f" of up to {max(steps):,} steps"
+        return Estimate(statistics.median(each.phases.wall_time_s for each in made), source)
+    records = records_of(short, runs_dir) if short else ()
     shorts = (step_estimates.as_short(record, spec.recipe.epochs) for record in records)
     found = map(step_estimates.projected, shorts)
     if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
@@ -271,12 +275,8 @@ def estimate(
     return Estimate(60.0 * config.platforms[spec.point.platform].runtime_min, TIME_LIMIT)
 
 
-def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
-    """Wall times in seconds of the valid runs of a planned run's point, whatever their seed."""
-    return [record.phases.wall_time_s for record in _records(spec, runs_dir)]
-
-
-def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
+def records_of(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
+    """The records of the valid runs of a planned run's point, whatever their seed."""
     requested = {**spec.parameters, "seed": None}
     for path in sorted((runs_dir / spec.path).parent.glob(f"repeat=*/{run_record.RECORD}")):
         try:

@@ -225,7 +225,7 @@ def _examples_trained(
     wrong = {}
     for report in reports:
         asked = of_epoch * len(report.epochs)
-        if (stop := spec.recipe.stop_after_steps) is not None:
+        if (stop := _stop(spec, report)) is not None:
             whole, steps = divmod(stop, -(-of_epoch // report.examples_per_step))
             last = min(steps * report.examples_per_step, of_epoch)
             asked = min(asked, of_epoch * whole + last)
@@ -235,13 +235,19 @@ def _examples_trained(
     return f"{text}, trained in all {wrong}" if wrong else None
 
 
+def _stop(spec: RunSpec, report: TrainingReport) -> int | None:
+    """The steps after which the run was to end; None after its epochs."""
+    stop = spec.recipe.stop_after_steps
+    return sum(each.steps for each in report.steps) if isinstance(stop, str) else stop
+
+
 def _epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -> str | None:
     if not reports:
         return "no rank trained"
     if _finite(spec, reports):
         return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
     epochs = spec.recipe.epochs
-    if (stop := spec.recipe.stop_after_steps) is not None:
+    if (stop := _stop(spec, reports[0])) is not None:
         by_data = -(-reports[0].train_examples // reports[0].examples_per_step)
         epochs = min(epochs, -(-stop // (spec.recipe.steps_per_epoch or by_data)))
     few = {r.rank: len(r.epochs) for r in reports if len(r.epochs) != epochs}

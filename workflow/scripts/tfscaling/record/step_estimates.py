@@ -32,6 +32,9 @@ CHANGE_MIN = 0.02
 CHANGE_ERRORS_MIN = 5.0
 #: Blocks before and after a change, at least.
 _BLOCKS_MIN = 3
+#: Steps are enough that took this long, with this standard error of the mean as a fraction: half of
+#: the error of projections that a search assumes.
+ENOUGH_S, ENOUGH_ERROR = 30.0, 0.01
 
 
 class Trend(NamedTuple):
@@ -142,12 +145,7 @@ def projected(record: RunRecord) -> Projected | None:
     short = record.short_run
     if short is None:
         return None
-    values = [block.duration_s / block.steps for block in short.steady]
-    change, place = _change(values)
-    later = values[place:]
-    is_over = not change or (len(later) > _BLOCKS_MIN and not _change(later)[0])
-    steady = short.steady[place:]
-    step_s = _step_s(steady)
+    step_s, error_s, trend = _later_step(short.steady)
     left = short.steps_of_whole - short.steps
     later_s = left * step_s + (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
     evaluations = short.evaluations_of_whole - short.evaluations
@@ -160,9 +158,26 @@ def projected(record: RunRecord) -> Projected | None:
             0.0, (found.evaluation_time_s or 0.0) + evaluations * short.evaluation_time_s
         ),
     )
+    return Projected(phases, left * error_s, trend)
+
+
+def is_enough(executions: Sequence[Execution]) -> bool:
+    """Whether a whole training can be projected from these steps after the first execution."""
+    step_s, error_s, trend = _later_step(blocks(executions))
+    is_sure = trend.is_over and error_s <= ENOUGH_ERROR * step_s
+    return is_sure and sum(each.duration_s for each in executions) >= ENOUGH_S
+
+
+def _later_step(steady: Sequence[StepBlock]) -> tuple[float, float, Trend]:
+    """The time of a step after a change, its standard error, and the change."""
+    values = [block.duration_s / block.steps for block in steady]
+    change, place = _change(values)
+    later = values[place:]
+    is_over = not change or (len(later) > _BLOCKS_MIN and not _change(later)[0])
+    step_s = _step_s(steady[place:])
     scatter_s = statistics.stdev(later) / math.sqrt(len(later))
-    error_s = math.hypot(scatter_s, _step_s(short.steady) - step_s)
-    return Projected(phases, left * error_s, Trend(change, place, is_over))
+    error_s = math.hypot(scatter_s, _step_s(steady) - step_s)
+    return step_s, error_s, Trend(change, place, is_over)
 
 
 def _step_s(blocks: Sequence[StepBlock]) -> float:

@@ -135,6 +135,9 @@ SEARCH_GOALS = ("execution_time_s", "cost_usd", "time_to_target_s", "cost_to_tar
 
 #: Most short runs of a configuration in a search.
 SHORT_RUNS_MAX = 9
+#: A short run that ends by itself has this many steps, or twice as many as often as is needed.
+AUTO, AUTO_STEPS = "auto", 500
+StopAfterSteps = Annotated[int, number("steps", ge=20, le=1_000_000_000)] | Literal["auto"] | None
 
 
 class Search(Keys, frozen=True, kw_only=True):
@@ -150,10 +153,19 @@ class Search(Keys, frozen=True, kw_only=True):
     smooth`, one whose line shows that it is behind gets no run: no configuration may be far off its
     line."""
     repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
-    """A configuration gets at most this many runs; with `stop_after_steps`, complete ones."""
-    stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
+    """A configuration gets at most this many complete runs."""
+    stop_after_steps: StopAfterSteps = None
     """The search begins with short runs, which end after this many steps and are projected to the
-    whole training (docs/projection.md). The configuration that it names gets a complete run."""
+    whole training (docs/projection.md)."""
+
+    stop_after_epochs: Annotated[int, number("epochs", ge=3, le=1_000_000)] | None = None
+    """Short runs have this many `epochs` instead: for programs and parameter servers."""
+
+    @property
+    def short(self) -> dict[str, int | str]:
+        """What short runs have instead of the recipe's keys; empty without short runs."""
+        keys = {"stop_after_steps": self.stop_after_steps, "epochs": self.stop_after_epochs}
+        return {key: value for key, value in keys.items() if value is not None}
 
     @property
     def is_smooth(self) -> bool:
@@ -337,9 +349,9 @@ class Recipe(Keys, frozen=True, kw_only=True):
     of held-out examples."""
     epochs: Annotated[int, Meta(ge=1, le=1_000_000)]
     """Passes over the training examples."""
-    stop_after_steps: Annotated[int, number("steps", ge=20, le=1_000_000_000)] | None = None
+    stop_after_steps: StopAfterSteps = None
     """A short run ends after this many steps; time and cost of all `epochs` are projected from it
-    (docs/projection.md). null trains all epochs."""
+    (docs/projection.md). `auto` ends it when this is sure, null trains all epochs."""
     steps_per_epoch: Annotated[int, number("steps", ge=1, le=1_000_000_000)] | None = None
     """Steps in an epoch of a pipeline, whose data are repeated as often as needed; null ends an
     epoch with the data."""

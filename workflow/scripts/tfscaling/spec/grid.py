@@ -89,10 +89,10 @@ def expand(config: Config, registries: Registries) -> Manifest:
         search = config.search_of(block)
         first = 1 if search else block.repeats
         repeats = search.repeats_max if search else block.repeats
-        steps = search.stop_after_steps if search else None
-        if search and steps:
+        shorter = search.short if search else {}
+        if search and shorter:
             _check_short_runs(config, number, search, registries)
-        _check_size(number, block, variants_of, before, repeats + SHORT_RUNS_MAX * bool(steps))
+        _check_size(number, block, variants_of, before, repeats + SHORT_RUNS_MAX * bool(shorter))
         points = [*_points(block, variants_of)]
         for index, rule in enumerate(block.exclude):
             if not any(_is_excluded(point, rule) for point in points):  # a value is mistyped
@@ -115,14 +115,16 @@ def expand(config: Config, registries: Registries) -> Manifest:
                 )
             if search:
                 searched.append(_Searched(number, search, point, recipe))
-            if steps:
-                recipe = msgspec.structs.replace(recipe, stop_after_steps=steps)
+            if search and shorter:
                 short = msgspec.structs.replace(
-                    spec, point=_short_point(point, steps), recipe=recipe
+                    spec,
+                    point=_short_point(point, search),
+                    recipe=msgspec.structs.replace(recipe, **shorter),
                 )
                 _check_lengths(number, short.point, config.seed, SHORT_RUNS_MAX)
-                runs += _repeated(short, config, SHORT_RUNS_MAX, 1)
-            runs += _repeated(spec, config, repeats, 0 if steps else first)
+                whole_epochs = recipe.epochs if search.stop_after_epochs else None
+                runs += _repeated(short, config, SHORT_RUNS_MAX, 1, whole_epochs)
+            runs += _repeated(spec, config, repeats, 0 if shorter else first)
         if len(runs) == before:
             raise _nothing_left(number, block, config, excluded)
     searches = _searches(config, searched)
@@ -149,14 +151,16 @@ def expand(config: Config, registries: Registries) -> Manifest:
     )
 
 
-def _repeated(spec: RunSpec, config: Config, repeats: int, first: int) -> Iterator[PlannedRun]:
+def _repeated(
+    spec: RunSpec, config: Config, repeats: int, first: int, whole_epochs: int | None = None
+) -> Iterator[PlannedRun]:
     """The runs of a point; those after the `first` ones are made if a search needs them."""
     platform = config.platforms[spec.point.platform]
     for repeat in range(1, repeats + 1):
         yield PlannedRun(
             spec=msgspec.structs.replace(spec, repeat=repeat, seed=spec.seed + repeat - 1),
             extra_repeat=repeat > first,
-            whole_epochs=config.question.whole_epochs(spec.recipe),
+            whole_epochs=whole_epochs or config.question.whole_epochs(spec.recipe),
             usd_per_node_hour=platform.price_usd(spec.point.gpus_per_node),
             peak_tflops=platform.peak_of(spec.recipe),
             usd_per_kwh=platform.usd_per_kwh,
@@ -164,8 +168,8 @@ def _repeated(spec: RunSpec, config: Config, repeats: int, first: int) -> Iterat
         )
 
 
-def _short_point(point: Point, steps: int) -> Point:
-    name = variants.named(point.recipe, {"stop_after_steps": steps})
+def _short_point(point: Point, search: Search) -> Point:
+    name = variants.named(point.recipe, search.short)
     return msgspec.structs.replace(point, recipe=name)
 
 
@@ -300,6 +304,7 @@ def _check_whole_training(
     """Raise NotAllowed where the whole training cannot be projected from a recipe's runs."""
     if (whole := config.question.whole_training) is None:
         return
+    shorts = {each.short.recipe for s in planned.searches for each in s.points if each.short}
     for name, run in found.items():
         recipe = run.spec.recipe
 
@@ -311,7 +316,7 @@ def _check_whole_training(
             raise wrong("epochs", f"{asked}; allowed: 1 to {whole.epochs}")
         if recipe.stop_after_steps is not None and recipe.epochs < whole.epochs:
             raise wrong("epochs", f"{asked}; allowed with stop_after_steps: {whole.epochs}")
-        if run.whole_epochs is None:
+        if run.whole_epochs is None or name in shorts:
             continue
         if planned.searches:
             rule = f"{asked}, and a search compares complete runs; allowed: {whole.epochs}, with"
@@ -514,7 +519,6 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
     found = []
     for work, members in works.items():
         first = members[0]
-        steps = first.search.stop_after_steps
         if len(members) < 2:
             rule = "the only configuration of its question; allowed: two or more"
             raise _in_search(config, first.number, "", first.point.axes, rule)
@@ -543,7 +547,7 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
                     SearchedPoint(
                         point=each.point,
                         repeats=config.grid[each.number].repeats,
-                        short=_short_point(each.point, steps) if steps else None,
+                        short=_short_point(each.point, each.search) if each.search.short else None,
                     )
                     for each in members
                 ),
@@ -561,15 +565,18 @@ def _in_search(config: Config, number: int, key: str, value: object, rule: str) 
 
 def _check_short_runs(config: Config, number: int, search: Search, registries: Registries) -> None:
     """Raise NotAllowed where a recipe of block `number` cannot have short runs."""
-    steps, key = search.stop_after_steps, "stop_after_steps"
+    key = "stop_after_epochs" if search.stop_after_epochs else "stop_after_steps"
+    value = getattr(search, key)
+    if len(search.short) > 1:
+        raise _in_search(config, number, key, value, "allowed: no stop_after_steps next to it")
     names = dict.fromkeys(map(variants.base, config.grid[number].values("recipe")))
     if has_own := [name for name in names if config.recipes[name].stop_after_steps is not None]:
         rule = f"recipe {has_own[0]} has stop_after_steps already; allowed: null in one of the two"
-        raise _in_search(config, number, key, steps, rule)
-    short = {
-        name: msgspec.structs.replace(config.recipes[name], stop_after_steps=steps)
-        for name in names
-    }
+        raise _in_search(config, number, key, value, rule)
+    for name in names:
+        if rule := recipes.without_fewer_epochs(config.recipes[name], search.stop_after_epochs):
+            raise _in_search(config, number, key, value, f"recipe {name}: {rule}")
+    short = {name: msgspec.structs.replace(config.recipes[name], **search.short) for name in names}
     changed = msgspec.structs.replace(config, recipes={**config.recipes, **short})
     try:
         recipes.check(changed)
@@ -577,7 +584,7 @@ def _check_short_runs(config: Config, number: int, search: Search, registries: R
     except NotAllowed as error:
         where = "" if error.place[-1] == key else f"{error.place[-1]} {error.value}: "
         rule = f"recipe {error.place[1]}: {where}{error.allowed}"
-        raise _in_search(config, number, key, steps, rule) from None
+        raise _in_search(config, number, key, value, rule) from None
 
 
 def _later(searches: Iterable[PlannedSearch]) -> set[Point | None]:

@@ -20,6 +20,8 @@ import msgspec
 
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.config import (
+    AUTO,
+    AUTO_STEPS,
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
     DOUBLED,
@@ -98,7 +100,8 @@ def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
         yield wrong("evaluation_interval_epochs", f"allowed: up to epochs, {recipe.epochs}")
     if recipe.stop_after_steps is not None:
         together = recipe.steps_per_execution
-        if recipe.stop_after_steps < (least := SHORT_RUN_TIMES_MIN * together):
+        steps = AUTO_STEPS if recipe.stop_after_steps == AUTO else recipe.stop_after_steps
+        if int(steps) < (least := SHORT_RUN_TIMES_MIN * together):
             rule = f"{together} steps are timed together; allowed: {least} or more"
             yield wrong("stop_after_steps", rule)
         for key in ("checkpoint_every_epochs", "checkpoint_every_s"):
@@ -321,7 +324,7 @@ def _of_keys(recipe: Recipe) -> Iterator[NotAllowed]:
     rule = "only a recipe with `program` has this key; allowed: leave it out"
     if recipe.program:
         rule = "the program does not get it; allowed: leave it out, and give it in `program`"
-    of_steps = "a program cannot be stopped and projected; allowed: leave it out"
+    of_steps = "a program cannot be stopped; allowed: fewer epochs, search.stop_after_epochs"
     for key in TRAINER_KEYS if recipe.program else PROGRAM_KEYS:
         if getattr(recipe, key) != getattr(_DEFAULTS, key):
             yield _refusing(recipe)(key, of_steps if key == "stop_after_steps" else rule)
@@ -392,6 +395,22 @@ def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[Not
         yield NotAllowed(["program", words.index(script) + 1], script, rule)
     if recipe.dataset is not None and user_code.is_reference(recipe.dataset):
         yield from _required(recipe.dataset, recipe)
+
+
+def without_fewer_epochs(recipe: Recipe, epochs: int | None) -> str:
+    """Why no training can be projected from runs with fewer `epochs`, or an empty text."""
+    if epochs is None:
+        return ""
+    named = {name for word in recipe.program for _, name, *_ in string.Formatter().parse(word)}
+    if epochs >= recipe.epochs:
+        return f"all {recipe.epochs} epochs; allowed: fewer"
+    if recipe.program and "epochs" not in named:
+        return "its program does not get {epochs}; allowed: a word with it"
+    if recipe.program and recipe.observe in WITHOUT_TIMES:
+        return f"observe {recipe.observe} has no times of epochs; allowed: fit, events"
+    if recipe.writes_checkpoints:
+        return "the time of checkpoints is not projected; allowed: none"
+    return ""
 
 
 def word_problem(word: str, names: Sequence[str]) -> str:

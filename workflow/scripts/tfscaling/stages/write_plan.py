@@ -33,10 +33,10 @@ from tfscaling.plan import (
 )
 from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.sweep_jobs import Submission
-from tfscaling.record import run_record
+from tfscaling.record import run_record, step_estimates
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
-from tfscaling.spec.config import Budget, Config
+from tfscaling.spec.config import AUTO, AUTO_STEPS, Budget, Config
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import display, table_rows
@@ -225,6 +225,9 @@ def sums(total: costed_plan.Total) -> list[str]:
 def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> tuple[str, ...]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
+    searches = [each for block in config.grid if (each := config.search_of(block))]
+    stops = [each.stop_after_steps for each in searches]
+    stops += [each.stop_after_steps for each in config.recipes.values()]
     return shown.notes(
         "plan",
         made=made,
@@ -239,6 +242,8 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         has_budget=config.budget != Budget(),
         has_starts=any(row.starts for row in points),
         waits=waits_judged(points, config),
+        ends_itself=AUTO in stops,
+        enough=(AUTO_STEPS, step_estimates.ENOUGH_S, step_estimates.ENOUGH_ERROR),
         is_assumed=any(not row.is_sbatch for row in assumed),
         rerun_stale=RERUN_STALE,
         time_limit=costed_plan.TIME_LIMIT,

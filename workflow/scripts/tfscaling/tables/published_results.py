@@ -61,7 +61,7 @@ class Training(NamedTuple):
     momentum: float | None = 0.0
     learning_rate_scaling: str = "none"
     precision: str = "float32"
-    stop_after_steps: int | None = None
+    stop_after_steps: int | str | None = None
     steps_per_epoch: int | None = None
     nesterov: bool | None = None
     weight_decay: float | None = None

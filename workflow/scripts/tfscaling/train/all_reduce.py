@@ -211,8 +211,8 @@ class Trainer(AllReduceLoop):
             duration_s = time.perf_counter() - start_s
             result.steps.append(Execution(epoch, start, end - start, duration_s))
             self._note(events, result, epoch, end)
-            if end < steps:
-                self._after_step(result, epoch, end, end * self.global_batch)
+            if end < steps and self._after_step(result, epoch, end, end * self.global_batch):
+                break
 
     def _computations(self) -> Iterator[Callable[[], Any]]:
         for row in itertools.cycle(self.order.of_epoch(self.seed, 0)):

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tfscaling.launch.checkpoint_folder import State
+from tfscaling.record import step_estimates
 from tfscaling.record.events import CHECKPOINTED, EventLog
 from tfscaling.record.rank_report import Epoch, Execution, WentOn, summary
+from tfscaling.spec.config import AUTO, AUTO_STEPS
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.checkpoints import Checkpoints, Saved, variables_of
@@ -174,7 +176,7 @@ class TrainingLoop(ABC):
         self.optimizer: Any = None
         self.totals: Any = None
         self._reported_s = self._begun_s = 0.0
-        #: Steps until `stop_after_steps` ends the training.
+        #: Steps, from the start of an epoch on, until `stop_after_steps` may end the training.
         self._steps_left: float = math.inf
         self._checkpoints: Checkpoints | None = None
         self._begun = Begun()
@@ -253,7 +255,8 @@ class TrainingLoop(ABC):
         result, start_s = Result(), time.perf_counter()
         epochs = self.recipe.epochs
         interval = self.recipe.evaluation_interval_epochs or epochs
-        self._steps_left = self.recipe.stop_after_steps or math.inf
+        stop = self.recipe.stop_after_steps or math.inf
+        self._steps_left = AUTO_STEPS if isinstance(stop, str) else stop
         for epoch in range(self._first_epoch(result, events), epochs + 1):
             self._begin_epoch(epoch, result)
             self._train_epoch(epoch, result, events)
@@ -273,7 +276,8 @@ class TrainingLoop(ABC):
                 steps = last.first_step + last.steps
                 self._steps_left -= steps
                 is_last = epoch == epochs and steps == self.updates_per_epoch
-                result.is_short = self._steps_left <= 0 and not is_last
+                may_end = self._steps_left <= 0 and not is_last
+                result.is_short = may_end and self._is_enough(result)
             events.add("epoch", **msgspec.to_builtins(row))
             report(
                 f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
@@ -288,7 +292,7 @@ class TrainingLoop(ABC):
                 report(f"diverged: {result.diverged}: the training ends here")
                 break
             if result.is_short:
-                done = self.recipe.stop_after_steps
+                done = sum(each.steps for each in result.steps)
                 report(f"stopped after {done} steps: the time of the whole is projected from them")
                 break
             if self._checkpoints is not None and epoch < epochs:
@@ -304,7 +308,24 @@ class TrainingLoop(ABC):
 
     def _steps_of_epoch(self, whole: int) -> int:
         """Steps of an epoch that has `whole` steps: fewer if `stop_after_steps` ends it."""
-        return int(min(whole, self._steps_left))
+        is_auto = self.recipe.stop_after_steps == AUTO
+        return whole if is_auto else int(min(whole, self._steps_left))
+
+    def _is_enough(self, result: Result) -> bool:
+        """Whether a short run may end here, on which the ranks agree; else it doubles its steps.
+
+        A tenth of the training is enough in any case.
+        """
+        if self.recipe.stop_after_steps != AUTO:
+            return True
+        steps = sum(each.steps for each in result.steps)
+        is_enough = step_estimates.is_enough(result.steps[1:])
+        lacks, *_ = self.agreed([float(not is_enough), 0.0, 0.0])
+        tenth = self.recipe.epochs * (self.updates_per_epoch or 0) / 10
+        if not lacks or steps >= tenth:
+            return True
+        self._steps_left += min(steps, tenth - steps)
+        return False
 
     def epoch_turn_s(self) -> float:
         """Duration from the last step of an epoch to the first of the next, without evaluation.
@@ -357,15 +378,16 @@ class TrainingLoop(ABC):
         written_s = self._checkpoints.written_s - self._begun.written_s if self._checkpoints else 0
         return self._begun.before_s + (now_s - self._begun_s) - written_s
 
-    def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> None:
+    def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> bool:
         """To be called after `step` steps of an epoch that has more; they had `examples`
-        examples."""
+        examples. Whether the training ends here."""
         if self._checkpoints is not None:
             self._checkpoints.after_step(
                 self,
                 self._begun.steps + step,
                 lambda: self._state(result, epoch, step, examples),
             )
+        return step >= self._steps_left and self._is_enough(result)
 
     def _after_epoch(self, checkpoints: Checkpoints, result: Result, epoch: int) -> None:
         last, begun = result.steps[-1], self._begun

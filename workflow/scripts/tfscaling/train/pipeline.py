@@ -330,10 +330,10 @@ class PipelineTrainer(AllReduceLoop):
                 raise PipelineError("the pipeline gives no training examples")
             result.steps.append(Execution(epoch, step, 1, duration_s, waited_s))
             self._note(events, result, epoch, step)
-            if (not more) if steps is None else step + 1 == steps:
+            is_last = (not more) if steps is None else step + 1 == steps
+            if is_last or self._after_step(result, epoch, step + 1, examples):
                 break
-            self._after_step(result, epoch, step + 1, examples)
-        if steps == whole:  # else it is no whole epoch
+        if whole in (None, step + 1):  # else it is no whole epoch
             self.train_examples = self.train_examples or examples
 
     def _evaluate(self) -> None:
