@@ -197,7 +197,7 @@ def write_records(
         made = scattered(spec, execution_time_s, random_numbers, data)
         if spec.recipe.stop_after_steps is not None:
             made = shortened(made, spec.recipe.stop_after_steps)
-        run_record.write_json(folder / run_record.RECORD, made)
+        run_record.write(folder / run_record.RECORD, made)
 
 
 def shortened(made: RunRecord, steps: int) -> RunRecord:

@@ -18,6 +18,7 @@ from typing import Any
 import loaded_python
 import snakemake_server
 import yaml
+from tfscaling.record.run_record import completed
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -139,9 +140,10 @@ class Project:
             return list(csv.DictReader(file))
 
     def records(self) -> list[dict[str, Any]]:
-        """All run records."""
+        """All run records, their ranks with all keys."""
         paths = sorted(self.folder.glob("results/runs/**/run.json"))
-        return [json.loads(path.read_text()) for path in paths]
+        found = [json.loads(path.read_text()) for path in paths]
+        return [{**each, "ranks": [*completed(each.get("ranks", ()))]} for each in found]
 
     def made(self) -> dict[Path, int]:
         """When each run and dataset was made, in nanoseconds since the epoch."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -59,18 +62,20 @@ def allocations(project: Project) -> Counter[str]:
     return Counter(each["environment"]["slurm_job"]["id"] for each in project.records())
 
 
-def test_a_killed_driver_resumes_in_the_same_allocation(
+def test_a_driver_killed_three_times_resumes_in_the_same_allocation(
     new_project: Callable[[str], Project], small: Cluster
 ) -> None:
     project = new_project("allocation")
     project.overlay(CONTENT)
-    thread = threading.Thread(target=lambda: sweep(project, small, check=False))
-    thread.start()
-    wait_for(lambda: len(project.records()) >= 3, "the first runs")
-    (pid,) = project.drivers()
-    os.kill(pid, signal.SIGKILL)
-    thread.join()
-    project.snakemake("--unlock")
+    for finished in (1, 4, 7):
+        thread = threading.Thread(target=lambda: sweep(project, small, check=False))
+        thread.start()
+        wait_for(lambda least=finished: len(project.records()) >= least, "runs that end")
+        time.sleep(random.uniform(0, 3))
+        (pid,) = project.drivers()
+        os.kill(pid, signal.SIGKILL)
+        thread.join()
+        project.snakemake("--unlock")
     sweep(project, small)
     records = project.records()
     assert len(records) == len(NODES) * REPEATS
@@ -102,16 +107,25 @@ def test_runs_that_do_not_fit_continue_in_the_next_allocation(
     assert len([*project.folder.glob("results/runs/**/attempt=*")]) == len(NODES) * REPEATS
 
 
-def test_a_sweep_in_an_allocation_of_the_users_leaves_it_to_them(
+def test_two_sweeps_in_an_allocation_of_the_users_leave_it_to_them(
     new_project: Callable[[str], Project], small: Cluster
 ) -> None:
-    project = new_project("given")
-    project.overlay({**CONTENT, "grid": [{**CONTENT["grid"][0], "nodes": [1, 2], "repeats": 1}]})
+    """Both have the same runs: neither takes the other's steps for its own."""
+    projects = [new_project(name) for name in ("given", "given-2")]
     number = small.run(
         "sbatch", "--parsable", "--nodes=3", "--output=/dev/null", "--wrap=sleep 600"
     ).strip()
-    sweep(project, small, "--slurm-allocation-job", number)
-    assert allocations(project) == {number: 2}
+    recipe = {**CONTENT["recipes"]["nap"], "program": ["sleep", "15"]}
+    content = {**CONTENT, "recipes": {"nap": recipe}}
+    names = ("squeue", "--steps", "--format=%j")
+    words = ("--slurm-allocation-job", number, "--retries", "0")
+    with ThreadPoolExecutor() as pool:
+        for project in projects:
+            project.overlay({**content, "grid": [{**CONTENT["grid"][0], "nodes": 1, "repeats": 1}]})
+            pool.submit(sweep, project, small, *words)
+            wait_for(lambda: "tfscaling-" in small.run(*names), "the first step")
+    for project in projects:
+        assert allocations(project) == {number: 1}
     assert small.run("squeue", "--noheader", "--format=%i %T").split() == [number, "RUNNING"]
     small.run("scancel", number)
 

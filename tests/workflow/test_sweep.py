@@ -103,7 +103,8 @@ def test_runs_start_in_the_random_order_that_the_seed_gives(finished: Project) -
 
 def test_records_follow_the_schema(finished: Project) -> None:
     schema = yaml.safe_load((REPOSITORY / "workflow/schemas/run_record.schema.yaml").read_text())
-    for record in finished.records():
+    paths = [*finished.folder.glob("results/runs/**/run.json")]
+    for record in [*finished.records(), *(json.loads(path.read_text()) for path in paths)]:
         jsonschema.validate(record, schema)
 
 

@@ -109,7 +109,7 @@ def schema_files() -> dict[str, str]:
     """Name of each schema → the text of its file."""
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
     found["overlay"] = of_overlay()
-    found["run_record"] = configuration.of(RunRecord)
+    found["run_record"] = of_record()
     found["comparison"] = {
         "title": "comparison",
         "description": " ".join(inspect.cleandoc(PointRow.__doc__ or "").split()),
@@ -124,6 +124,16 @@ def schema_files() -> dict[str, str]:
         + yaml.safe_dump({**dialect, **schema}, sort_keys=False, allow_unicode=True, width=100)
         for name, schema in found.items()
     }
+
+
+def of_record() -> Schema:
+    """The schema of a record: a rank lacks what is the same for the rank before it."""
+    schema = copy.deepcopy(configuration.of(RunRecord))
+    parts = schema["$defs"]
+    parts["Rank"]["required"] = ["rank", "host"]
+    for part in (parts["HostFacts"], parts["Rank"]["properties"]["use"]):
+        del part["required"]
+    return schema
 
 
 def of_overlay() -> Schema:

@@ -126,7 +126,7 @@ def finish(
     )
     record = replace(record, metrics=run_results.with_moments(record.metrics, *timed))
     record = attempts.with_resumption(record, attempt.folder, reports)
-    run_record.write_json(attempt.scratch / attempts.RECORD, record)
+    run_record.write(attempt.scratch / attempts.RECORD, record)
     launching.publish_record(attempt.scratch, path)
     if divergence:
         print(f"{divergence}: the run is excluded from all medians")

@@ -142,7 +142,8 @@ class Allocation:
         if self.is_given or time.monotonic() - self.idle_since_s <= _IDLE_S:
             return False
         # another driver of the folder may have jobs in it
-        return not any(name.startswith("tfscaling-") for name in _names_of_steps(self.number))
+        names = _names_of_steps(self.number)
+        return names is not None and not any(name.startswith("tfscaling-") for name in names)
 
     def release(self) -> None:
         if not self.is_given:
@@ -178,7 +179,8 @@ class Executor(sweep.Executor):
         return step.info
 
     def _step(self, job: Any) -> Step:
-        name = f"tfscaling-{hashlib.sha256(bytes(output_of(job))).hexdigest()[:16]}"
+        output = Path(self.workflow.workdir_init, output_of(job))
+        name = f"tfscaling-{hashlib.sha256(bytes(output)).hexdigest()[:16]}"
         return Step(name, job, self._log(job, name))
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
@@ -186,7 +188,7 @@ class Executor(sweep.Executor):
         step = self._step(job)
         if self._left is None:
             self._left = _names_of_steps()
-        if step.name not in self._left or self._sweep.has_other_settings(output_of(job)):
+        if step.name not in (self._left or ()) or self._sweep.has_other_settings(output_of(job)):
             return None
         self._left.discard(step.name)
         step.nodes, step.state = tuple(step.record.read_text().split()), _RUNNING
@@ -230,7 +232,8 @@ class Executor(sweep.Executor):
             if step.process is not None and (code := step.process.poll()) is not None:
                 step.state = _FAILED if code else _COMPLETED
             elif step.state == _RUNNING and step.process is None:
-                step.state = _RUNNING if step.name in _names_of_steps() else _COMPLETED
+                names = _names_of_steps()
+                step.state = _RUNNING if names is None or step.name in names else _COMPLETED
         waiting = [step for step in steps if step.state == PENDING]
         running = [step for step in steps if step.state == _RUNNING]
         allocation = self._allocations.get(request)
@@ -341,11 +344,12 @@ class Executor(sweep.Executor):
         self._allocations.clear()
 
 
-def _names_of_steps(job: str | None = None) -> set[str]:
-    """The names of all running steps of this user, or of one job."""
+def _names_of_steps(job: str | None = None) -> set[str] | None:
+    """The names of all running steps of this user, or of one job; None without an answer."""
     call = ["squeue", "--steps", "--me", "--noheader", "--format=%j"]
     call += [f"--jobs={job}"] if job else []
-    return set(subprocess.run(call, capture_output=True, text=True).stdout.split())
+    done = subprocess.run(call, capture_output=True, text=True)
+    return None if done.returncode else set(done.stdout.split())
 
 
 def _request(job: Any) -> str:

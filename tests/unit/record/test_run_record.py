@@ -8,12 +8,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from builders import DIVERGENCE, a_record, manifest_of, record_of, valid_config
 from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.record import run_record
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import WALL_PHASES
+from tfscaling.record.rank_report import Rank, TrainedRank
 from tfscaling.record.run_record import RecordError, RunRecord
 
 WAITING = ("queue_time_s", "boot_time_s")
@@ -32,6 +34,23 @@ def test_records_from_before_the_boot_was_told_apart_are_valid() -> None:
     assert METRICS["boot_time_s"].value(checked(record)) is None  # type: ignore[misc]
 
 
+def test_what_is_the_same_for_the_rank_before_is_not_repeated(tmp_path: Path) -> None:
+    first, second = a_record()["ranks"]
+    second["host_facts"]["cpu_mhz"] = 2000.0
+    server = {key: second[key] for key in Rank.__struct_fields__}  # has fewer keys
+    ranks = [first, second, {**second, "rank": 2, "use": None}, {**server, "rank": 3}]
+    of_types = [*msgspec.convert(ranks[:3], list[TrainedRank]), msgspec.convert(ranks[3], Rank)]
+    record = msgspec.structs.replace(checked(a_record()), ranks=tuple(of_types))
+    run_record.write(tmp_path / "run.json", record)
+    written = json.loads((tmp_path / "run.json").read_text())["ranks"]
+    place = {"rank": 1, "host": "node1", "start_s": 1001.0}
+    assert written[1] == {**place, "host_facts": {"cpu_mhz": 2000.0}}
+    assert written[2:] == [{"rank": 2, "host": "node1", "use": None}, ranks[3]]
+    assert [*run_record.completed(written)] == ranks
+    # as an older record, whose ranks have all keys
+    assert run_record.read(tmp_path / "run.json") == checked({**a_record(), "ranks": ranks})
+
+
 def test_a_record_with_removed_keys_is_read_without_them() -> None:
     record = a_record()
     record["node_check"] = None
@@ -45,7 +64,6 @@ def test_a_built_record_follows_the_schema_and_leaves_raw_steps_to_their_file() 
     record = a_record()
     assert checked(record).is_valid and record["validity"]["status"] == "ok"
     assert record["derived"]["steps_per_epoch"] == 3
-    assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
     assert all("steps" not in rank and "epochs" not in rank for rank in record["ranks"])
 
 
@@ -92,10 +110,6 @@ def test_a_record_with_a_wrong_value_is_refused_and_its_place_named(
     with pytest.raises(RecordError) as caught:
         checked(record)
     assert str(caught.value).startswith(f"run.json: {'.'.join(path)}: ")
-
-
-def test_a_missing_file_is_none(tmp_path: Path) -> None:
-    assert run_record.read(tmp_path / "run.json") is None
 
 
 @pytest.mark.parametrize(

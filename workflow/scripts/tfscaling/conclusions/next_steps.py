@@ -19,7 +19,6 @@ from tfscaling.conclusions.shown import sentences
 from tfscaling.record.metrics import NAN, number
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.spec import platforms
-from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.estimates import INCONCLUSIVE, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.rows import columns
@@ -102,7 +101,10 @@ def _repeats(study: Study, decision: Sequence[DecisionRow]) -> Iterator[Found]:
     Where some times are projected from short runs, these alone are repeated.
     """
     planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
-    durations_s = _durations_s(study)
+    # a run that resumed from a checkpoint has the wall time of its last attempt: it is left out
+    valid = (run for run in study.run_rows if run.status == RunState.OK)
+    timed = by_point(run for run in valid if is_known(run.wall_time_s + run.execution_time_s))
+    durations_s = {point: median(run.wall_time_s for run in runs) for point, runs in timed.items()}
     is_short = any(map(is_projected, study.points))
     too_few = {row.work for row in decision if row.support == TOO_FEW}
     undecided = {row.work for row in decision if row.support == INCONCLUSIVE and not row.is_decided}
@@ -133,16 +135,6 @@ def _about(seconds: float) -> str:
         return f"{seconds:.0f} seconds"
     minutes = seconds / 60
     return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
-
-
-def _durations_s(study: Study) -> dict[Point, float]:
-    """The median wall time in seconds of the valid runs of each point that has any.
-
-    A run that resumed from a checkpoint has the wall time of its last attempt: it is left out.
-    """
-    valid = (run for run in study.run_rows if run.status == RunState.OK)
-    timed = by_point(run for run in valid if is_known(run.wall_time_s + run.execution_time_s))
-    return {point: median(run.wall_time_s for run in runs) for point, runs in timed.items()}
 
 
 def _prices(study: Study) -> Iterator[Found]:

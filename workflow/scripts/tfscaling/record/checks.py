@@ -272,10 +272,6 @@ def _reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     return f"observe: {way}, but the program ended without a report of steps or epochs"
 
 
-def _steps(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    return _disagreement("their steps", _observed(reports, "steps"))
-
-
 def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     epochs = {rank: len(found) for rank, found in _observed(reports, "epochs").items()}
     if wrong := _disagreement("their epochs", epochs):
@@ -427,7 +423,10 @@ TRAINING_CHECKS = {
 #: What a user program must pass besides the checks of its place, by name.
 PROGRAM_CHECKS = {
     "report": Check("The program reported in the way that `observe` names.", _reported),
-    "reported_steps": Check("All ranks that report steps made as many.", _steps),
+    "reported_steps": Check(
+        "All ranks that report steps made as many.",
+        lambda _, reports: _disagreement("their steps", _observed(reports, "steps")),
+    ),
     "reported_epochs": Check(
         "All ranks that report epochs finished as many, and none more than the recipe's.",
         _reported_epochs,

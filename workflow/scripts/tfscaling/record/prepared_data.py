@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -57,22 +58,16 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
             f"{dataset_file} or {dataset_file.stem}.json is missing, or was made by an earlier "
             f"version, without a checksum: delete both, and rule `prepare_dataset` makes them"
         )
+    named: dict[str, Any] = {"name": found.dataset, "source": found.source}
     if found.pipeline is not None:
         checksum = pipeline_sha256(found.pipeline, files_folder(dataset_file))
-        return PreparedData(
-            name=found.dataset,
-            source=found.source,
-            sha256=checksum,
-            train_examples=None,
-            test_examples=None,
-        )
+        return PreparedData(**named, sha256=checksum, train_examples=None, test_examples=None)
     assert found.examples is not None, "prepared arrays have examples"
     validation = recipe.validation_examples
     training = found.examples.y_train - (validation or 0)
     held_out = found.examples.y_test if validation is None else validation
     return PreparedData(
-        name=found.dataset,
-        source=found.source,
+        **named,
         sha256=found.sha256,
         train_examples=min(training, recipe.train_examples_max or training),
         test_examples=min(held_out, recipe.test_examples_max or held_out),

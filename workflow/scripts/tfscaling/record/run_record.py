@@ -6,7 +6,9 @@ The types are the one source of `workflow/schemas/run_record.schema.yaml`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -35,6 +37,8 @@ RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "event
 COMPUTE_STEPS = "compute_steps.csv"
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=msgspec.Struct)
+#: Parts of a rank that in the file list each key by itself.
+_PARTS_OF_RANK = ("host_facts", "use")
 
 
 class RecordError(InputError):
@@ -342,7 +346,8 @@ class RunRecord(Part, frozen=True, kw_only=True):
     phases: Phases
     metrics: Metrics
     ranks: Annotated[tuple[Rank, ...], Meta(min_length=1)]
-    """What each rank got."""
+    """What each rank got. In the file, a key is missing where the previous rank has the same value,
+    also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
     environment: Environment
     warnings: tuple[Annotated[str, Meta(min_length=1)], ...]
     """What a reader of the numbers has to know, one sentence each - such as settings of a custom
@@ -435,6 +440,36 @@ def write_json(path: Path, content: object) -> None:
     atomic.write_text(path, text + "\n")
 
 
+def write(path: Path, record: RunRecord) -> None:
+    """Write a record, its ranks as `RunRecord.ranks` says. Raises as `write_json`."""
+    plain = msgspec.json.decode(strict_json.encode(record))
+    first, *_ = ranks = plain["ranks"]
+    plain["ranks"] = [first, *(_abbreviated(*both) for both in itertools.pairwise(ranks))]
+    write_json(path, plain)
+
+
+def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]:
+    if before.keys() != rank.keys() or before["cluster_hash"] != rank["cluster_hash"]:
+        return rank
+    found = {k: v for k, v in rank.items() if k in ("rank", "host") or v != before[k]}
+    for part in _PARTS_OF_RANK:
+        if found.get(part) and before[part]:
+            found[part] = {k: v for k, v in rank[part].items() if v != before[part][k]}
+    return found
+
+
+def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The ranks of a record's file, each with all its keys."""
+    before: dict[str, Any] = {}
+    for rank in ranks:
+        if "cluster_hash" in rank:
+            before = rank
+        else:
+            parts = [key for key in _PARTS_OF_RANK if rank.get(key) and before.get(key)]
+            before = before | rank | {key: before[key] | rank[key] for key in parts}
+        yield before
+
+
 def read(path: Path) -> RunRecord | None:
     """The record of a run that ended, or None if there is none. Raises RecordError."""
     found = outcome(path)
@@ -471,7 +506,7 @@ def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.ValidationError:
-            return msgspec.json.decode(_without_removed(content), type=kind)
+            return msgspec.convert(_in_full(content), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{where}: {_problem(content, version, error)}") from error
 
@@ -484,14 +519,19 @@ _REMOVED = {
 }
 
 
-def _without_removed(content: bytes) -> bytes:
-    """The JSON of a record without removed keys: finished runs of older versions count."""
+def _in_full(content: bytes) -> Any:
+    """The JSON of a record with all keys of its ranks and without removed keys.
+
+    Finished runs of older versions count.
+    """
     plain = msgspec.json.decode(content)
     for part, keys in _REMOVED.items() if isinstance(plain, dict) else ():
         values = plain.get(part) if part else plain
         for key in keys if isinstance(values, dict) else ():
             values.pop(key, None)
-    return msgspec.json.encode(plain)
+    with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
+        plain["ranks"] = [*completed(plain["ranks"])]
+    return plain
 
 
 def _problem(content: bytes, version: int, error: Exception) -> str:
