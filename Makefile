@@ -133,7 +133,7 @@ simulate: setup #- how often a search, sweep against sweep, and slow nodes are w
 # RUNS and SEED: how many, and what happens when
 soak: setup #- 200 short runs on a virtual cluster while faults happen; half an hour
 	provision/virtual/install
-	SOAK_RUNS=$(or $(RUNS),200) SOAK_SEED=$(or $(SEED),17) pytest -s tests/soak
+	SOAK_RUNS=$(or $(RUNS),200) SOAK_SEED=$(or $(SEED),17) pytest -s -o faulthandler_timeout=0 tests/soak
 
 outage: setup #- a sweep while Slurm's controller is away for ten minutes
 	provision/virtual/install --accounting
