@@ -257,7 +257,7 @@ def scattered(
             cpus=2,
             clock=RankClock(0.001 * rank, 0.0005),
             # no machine is shared: all runs start at the same time
-            host_facts=_facts_of(f"{spec.parameters_hash}-{rank}"),
+            host_facts=msgspec.structs.replace(FACTS, machine=f"{spec.parameters_hash}-{rank}"),
             epochs=tuple(epochs),
             steps=executions(*((e.epoch, 0, 20, e.duration_s) for e in epochs)),
             compute_steps=(0.8 * epochs[-1].duration_s / 20,) * 3,
@@ -291,7 +291,3 @@ def _epoch(number: int, batch: float, duration_s: float, random_numbers: random.
         test_accuracy=max(0.0, 0.99 - error),
         evaluation_time_s=0.5,
     )
-
-
-def _facts_of(machine: str) -> HostFacts:
-    return msgspec.structs.replace(FACTS, machine=machine)

@@ -58,12 +58,7 @@ MINIMAL: dict[str, Any] = {
     "grid": [{"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}],
     "recipes": {"weak": {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}},
     "platforms": {
-        "cluster": {
-            "launcher": "srun",
-            "nodes_max": 8,
-            "cpus_per_node": 8,
-            "gpus_per_node_max": 4,
-        },
+        "cluster": {"launcher": "srun", "nodes_max": 8, "cpus_per_node": 8, "gpus_per_node_max": 4},
         "laptop": {
             "launcher": "local",
             "devices": "logical",
@@ -132,10 +127,7 @@ def write_events(folder: Path, rank: int, events: Sequence[Mapping[str, Any]]) -
 
 
 def record_of(
-    planned: PlannedRun,
-    execution_time_s: float = 17.75,
-    divergence: str = "",
-    **of_ranks: Any,
+    planned: PlannedRun, execution_time_s: float = 17.75, divergence: str = "", **of_ranks: Any
 ) -> dict[str, Any]:
     """The content of the run record of a planned run.
 

@@ -21,12 +21,7 @@ PLATFORMS = {
 }
 #: What is planned where it does not matter.
 NOTHING_PLANNED = Manifest(
-    order_seed=1,
-    targets={},
-    platforms={},
-    synchronous_strategies=(),
-    runs=(),
-    excluded=(),
+    order_seed=1, targets={}, platforms={}, synchronous_strategies=(), runs=(), excluded=()
 )
 #: What a run without times has not, beside its times.
 OF_TIME = ("cost_usd", "time_to_target_s", "cost_to_target_usd", "examples_trained")

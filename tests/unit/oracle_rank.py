@@ -34,12 +34,7 @@ GLOBAL_BATCH, WHOLE, UNEVEN, STEPS = 16, 160, 151, 10
 PRECISIONS = ("float32", "mixed_float16")
 ALONE = (*PRECISIONS, "mixed_bfloat16")
 #: One step per execution: a loop of steps would be compiled as well; test_all_reduce.py has it.
-SETTINGS = {
-    **PARAMETERS,
-    "epochs": 5,
-    "evaluation_interval_epochs": None,
-    "steps_per_execution": 1,
-}
+SETTINGS = {**PARAMETERS, "epochs": 5, "evaluation_interval_epochs": None, "steps_per_execution": 1}
 #: A training whose scaled loss overflows every few steps, on the replica with a bright image.
 GROWTH_STEPS, BRIGHT = 3, 8
 OVERFLOW = {**SETTINGS, "epochs": 8, "precision": "mixed_float16", "learning_rate": 1e-6,
@@ -355,10 +350,7 @@ def by_hand(
 
 
 def references() -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "overflow": fitted_with_overflows(),
-        "scheduled": fitted_by_schedule(),
-    }
+    found: dict[str, Any] = {"overflow": fitted_with_overflows(), "scheduled": fitted_by_schedule()}
     for replicas in (1, 2, 4):
         for name, (model, examples, precision) in cases(replicas).items():
             if name.startswith("split"):

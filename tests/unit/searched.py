@@ -40,11 +40,8 @@ def time_s(run: PlannedRun) -> float:
 
 def is_made(run: PlannedRun, repeats: int = 10) -> bool:
     """What a search makes, with so many runs of the two best points."""
-    return run.spec.repeat <= (repeats if TIMES_S[_key(run)] < 70 else 3)
-
-
-def _key(run: PlannedRun) -> tuple[str, int]:
-    return run.spec.point.platform, run.spec.point.nodes
+    point = run.spec.point
+    return run.spec.repeat <= (repeats if TIMES_S[point.platform, point.nodes] < 70 else 3)
 
 
 def runs_of(

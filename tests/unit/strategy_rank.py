@@ -142,7 +142,7 @@ def main() -> None:
         "replicas": trainer.replicas,
         "examples_per_step": trainer.examples_per_step,
         "examples_trained": result.examples_trained,
-        "devices": devices_of(strategy),
+        "devices": [device.split("/")[-1] for device in strategy.extended.worker_devices],
         "communication": communication_of(strategy) if name.startswith("multi") else None,
         "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
         "steps": [[row.epoch, row.first_step, row.steps] for row in result.steps],
@@ -214,10 +214,6 @@ def functions_for_xla(graph: Any) -> int:
     """How many functions of a compiled function XLA compiles."""
     functions = graph.as_graph_def().library.function
     return sum("_XlaMustCompile" in function.attr for function in functions)
-
-
-def devices_of(strategy: Any) -> list[str]:
-    return [device.split("/")[-1] for device in strategy.extended.worker_devices]
 
 
 def communication_of(strategy: Any) -> str:

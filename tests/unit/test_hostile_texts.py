@@ -139,9 +139,7 @@ def test_no_data_is_run_as_code_and_no_file_is_in_a_folder_of_all_users() -> Non
         assert found <= ALLOWED.get(path.name, set()), path
 
 
-def test_a_launcher_listens_at_the_address_that_it_is_given_and_at_no_other(
-    tmp_path: Path,
-) -> None:
+def test_a_launcher_listens_at_the_address_that_it_is_given_and_at_no_other(tmp_path: Path) -> None:
     with Signs(tmp_path).served("127.0.0.1", 1) as address:
         port = f"{int(address.split()[0].rpartition(':')[2]):04X}"
         lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

@@ -14,16 +14,7 @@ import claims
 import known_truth
 import pandas as pd
 import pytest
-from known_truth import (
-    DIVERGED,
-    NODES,
-    OK,
-    PLATFORMS,
-    REPEATS,
-    STEPPED,
-    TrueSet,
-    Writer,
-)
+from known_truth import DIVERGED, NODES, OK, PLATFORMS, REPEATS, STEPPED, TrueSet, Writer
 from tfscaling.conclusions import clouds, decision, findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import attempts
@@ -158,9 +149,7 @@ def test_failed_attempts_are_counted_and_paid_once(made: list[Made]) -> None:
             assert spent.lost_cost_usd == pytest.approx(usd)
 
 
-def test_a_choice_for_the_target_names_every_configuration_that_missed_it(
-    made: list[Made],
-) -> None:
+def test_a_choice_for_the_target_names_every_configuration_that_missed_it(made: list[Made]) -> None:
     named = 0
     for one in made:
         missing = {

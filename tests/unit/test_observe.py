@@ -392,10 +392,7 @@ def test_fit_of_keras_3_under_two_workers_fails_with_the_ways_out(tmp_path: Path
                     **of_fit(tmp_path / f"events-{rank}"),
                     "CUDA_VISIBLE_DEVICES": "-1",
                     "TF_CONFIG": json.dumps(
-                        {
-                            "cluster": {"worker": workers},
-                            "task": {"type": "worker", "index": rank},
-                        }
+                        {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
                     ),
                 },
                 stderr=subprocess.PIPE,

@@ -22,12 +22,7 @@ from snakemake.dag import DAG
 from snakemake.jobs import Job, Reason
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.workflow import Workflow
-from snakemake_executor_plugin_slurm import (
-    job_cancellation,
-    job_status_query,
-    submit_string,
-    utils,
-)
+from snakemake_executor_plugin_slurm import job_cancellation, job_status_query, submit_string, utils
 from tfscaling.train import keras_internals
 
 PLUGINS = REPOSITORY / "plugins"

@@ -30,10 +30,7 @@ QUALITY = {"metric": ERROR, "direction": "lower", "unit": "min"}
 REPEATS = 6
 TIME_S = {1: 100.0, 2: 40.0, 4: 30.0}
 #: Nodes → the true quality after the last epoch, by recipe.
-TRUE = {
-    "weak": {1: 0.99, 2: 0.97, 4: 0.96},
-    "taxi": {1: 2.4, 2: 2.0, 4: 3.0},
-}
+TRUE = {"weak": {1: 0.99, 2: 0.97, 4: 0.96}, "taxi": {1: 2.4, 2: 2.0, 4: 3.0}}
 TARGETS = {"test_accuracy": 0.98, ERROR: 2.5}
 #: How the line through a Pareto set is called.
 NONE = "none has less time and"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from project import QUICK, SMALL_MODEL, Project
 from tfscaling.record import run_record
 
@@ -36,12 +34,9 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
     assert [(r["status"], r["loss"], r["execution_time_s"]) for r in runs] == [
         ("diverged", "", ""), ("diverged", "", ""),
     ]  # fmt: skip
-    assert "1 of 1 diverged" in table_text(project, "comparison.md")
+    table = project.folder / "results/main/details/comparison.md"
+    assert "1 of 1 diverged" in table.read_text()
     assert (project.folder / "results/main/report.html").is_file()
     made = project.made()
     assert project.snakemake(check=False).returncode == 1
     assert project.made() == made
-
-
-def table_text(project: Project, name: str) -> str:
-    return (Path(project.folder) / "results/main/details" / name).read_text()

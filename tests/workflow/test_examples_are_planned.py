@@ -111,9 +111,7 @@ def make_own(project: Project) -> int:
     return subprocess.run(words, cwd=project.folder, capture_output=True, check=False).returncode
 
 
-def test_the_scaffold_trains_and_writes_over_nothing(
-    new_project: Callable[[str], Project],
-) -> None:
+def test_the_scaffold_trains_and_writes_over_nothing(new_project: Callable[[str], Project]) -> None:
     project = new_project("scaffold")
     assert make_own(project) == 0
     config = project.folder / "own/config.yaml"

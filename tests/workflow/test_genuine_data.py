@@ -126,9 +126,7 @@ def test_two_workers_read_the_image_files_of_resnet50(project: Project) -> None:
     }  # fmt: skip
     project.overlay(
         {
-            "grid": [
-                {"platform": "laptop", "model": "images:model", "recipe": "some", "nodes": 2},
-            ],
+            "grid": [{"platform": "laptop", "model": "images:model", "recipe": "some", "nodes": 2}],
             "recipes": {"some": some},
         }
     )

@@ -32,10 +32,7 @@ def test_a_sweep_projects_the_whole_and_marks_it(mnist: Path, tmp_path: Path) ->
     block = {"platform": "laptop", "model": SMALL_MODEL, "strategy": "single", "nodes": 1}
     project.overlay(
         {
-            "grid": [
-                {**block, "recipe": "short", "repeats": 2},
-                {**block, "recipe": "whole"},
-            ],
+            "grid": [{**block, "recipe": "short", "repeats": 2}, {**block, "recipe": "whole"}],
             "recipes": {"whole": whole, "short": {**whole, "stop_after_steps": 120}},
         }
     )

@@ -32,9 +32,7 @@ def started_s(record: dict[str, Any]) -> float:
     return datetime.fromisoformat(record["environment"]["started"]).timestamp()
 
 
-def test_the_console_has_one_line_for_each_run_and_the_answer_at_the_end(
-    finished: Project,
-) -> None:
+def test_the_console_has_one_line_for_each_run_and_the_answer_at_the_end(finished: Project) -> None:
     text = (finished.folder / CONSOLE).read_text()
     lines = text.splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 100

@@ -74,11 +74,7 @@ def made_of(seconds: dict[int, float]) -> tuple[pd.DataFrame, pd.DataFrame, Mani
     return measured({("east", nodes): around(each) for nodes, each in seconds.items()})
 
 
-def of_ring(nodes: int) -> float:
-    return 10 + 90 / nodes + 0.5 * (nodes - 1) / nodes
-
-
-SIX = {nodes: of_ring(nodes) for nodes in (1, 2, 3, 4, 8, 16)}
+SIX = {nodes: 10 + 90 / nodes + 0.5 * (nodes - 1) / nodes for nodes in (1, 2, 3, 4, 8, 16)}
 
 
 def test_a_point_that_tells_no_examples_takes_no_part_beside_others_that_do() -> None:

@@ -172,10 +172,7 @@ def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_pa
     }
     found = two_sweeps.table(replace(changed, reference=replace(reference, parameters=older)))
     (differs,) = set(found["differs"])
-    assert differs.split("; ") == [
-        "decay: none, now linear",
-        "label_smoothing: 0.0, now 0.1",
-    ]
+    assert differs.split("; ") == ["decay: none, now linear", "label_smoothing: 0.0, now 0.1"]
 
 
 @pytest.mark.parametrize("name", ["details/manifest.json", "runs.csv"])

@@ -124,10 +124,7 @@ def pickled_files() -> dict[str, bytes]:
     """As in the Python version: planes in rows, labels in a list, keys that are bytes."""
     return {
         name: pickle.dumps(
-            {
-                b"labels": labels.tolist(),
-                b"data": images.transpose(0, 3, 1, 2).reshape(SIZE, 3072),
-            },
+            {b"labels": labels.tolist(), b"data": images.transpose(0, 3, 1, 2).reshape(SIZE, 3072)},
             protocol=2,
         )
         for name, (images, labels) in cifar10_batches(CIFAR10).items()

@@ -81,9 +81,7 @@ if not os.path.exists("room"):
 """
 
 
-def test_a_run_that_fills_the_disk_has_no_record_and_is_made_when_there_is_room(
-    disk: Path,
-) -> None:
+def test_a_run_that_fills_the_disk_has_no_record_and_is_made_when_there_is_room(disk: Path) -> None:
     process = start(disk, FILLS)
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 1, said

@@ -126,10 +126,7 @@ def test_the_end_of_summer_time_is_no_time_in_the_queue(
     [("(null)", (150.0, 0.0)), ("/opt/slurm/resume", (101.0, 49.0)), (None, (101.0, 49.0))],
 )
 def test_only_a_slurm_that_powers_nodes_up_boots_them(
-    program: str | None,
-    times: tuple[float, float],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    program: str | None, times: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Elsewhere a long time between allocation and start is the scheduler's own."""
     config = "exit 1" if program is None else f'echo "ResumeProgram           = {program}"'

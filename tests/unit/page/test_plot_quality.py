@@ -9,11 +9,6 @@ from matplotlib.text import Text
 from plotted import legend_of, point, points_of, tables_of
 from tfscaling.page import plot_quality
 
-
-def labels_in(figure: Any) -> dict[str, tuple[float, float]]:
-    return {text.get_text(): text.xy for text in figure.axes[0].texts}
-
-
 POINTS = [
     point(1, execution_time_s=60.0, test_accuracy=0.99, cost_usd=0.01),
     point(2, execution_time_s=40.0, test_accuracy=0.97, cost_usd=0.04),
@@ -25,7 +20,7 @@ def test_accuracy_is_drawn_over_time_and_the_pareto_set_is_labelled_with_its_nod
     figure = plot_quality.quality_time(tables_of(*POINTS), "My title")
     assert figure.axes[0].get_title() == "My title"
     assert points_of(figure)["cluster"] == [(60.0, 0.99), (40.0, 0.97), (50.0, 0.96)]
-    labels = {text: tuple(map(float, at)) for text, at in labels_in(figure).items()}
+    labels = {text.get_text(): tuple(map(float, text.xy)) for text in figure.axes[0].texts}
     assert labels == {"1": (60.0, 0.99), "2": (40.0, 0.97)}
 
 
@@ -124,10 +119,7 @@ def test_each_point_is_a_line_over_the_epochs() -> None:
     one, two = point(1), point(2)
     epochs = [*epochs_of(one, 0.5, 0.3), *epochs_of(two, 0.6, 0.4)]
     figure = plot_quality.epochs(tables_of(one, two, epochs=epochs), "T")
-    assert points_of(figure, 0) == {
-        "1 node": [(1, 0.5), (2, 0.3)],
-        "2 nodes": [(1, 0.6), (2, 0.4)],
-    }
+    assert points_of(figure, 0) == {"1 node": [(1, 0.5), (2, 0.3)], "2 nodes": [(1, 0.6), (2, 0.4)]}
     assert points_of(figure, 1)["1 node"] == [(1, 0.5), (2, 0.7)]
     first, second = figure.axes[0].lines
     assert first.get_color() != second.get_color()

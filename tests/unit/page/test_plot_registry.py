@@ -42,10 +42,7 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
 def tables_in(paths: tuple[Path, ...]) -> Tables:
     published = paths[0].with_name("published.csv")
     published.write_text("\n")
-    return read_tables(*paths, published)
-
-
-def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
+    comparison, epochs, warnings = paths
     read = [table_rows.read_table(path) for path in (comparison, epochs, published)]
     return Tables(*read, data_warnings.footnotes(data_warnings.read(warnings)))
 

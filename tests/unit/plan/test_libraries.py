@@ -36,11 +36,7 @@ def test_runs_on_gpus_need_the_libraries() -> None:
 
 @pytest.mark.parametrize(
     "platform",
-    [
-        {"devices": "logical"},
-        {"setup": ["module load cuda"]},
-        {"env": {"PATH": "/cuda"}},
-    ],
+    [{"devices": "logical"}, {"setup": ["module load cuda"]}, {"env": {"PATH": "/cuda"}}],
     ids=str,
 )
 def test_nothing_is_said_where_they_are_not_needed_or_may_be_elsewhere(

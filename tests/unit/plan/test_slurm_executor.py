@@ -303,29 +303,21 @@ def test_a_job_with_other_settings_is_waited_for(start: Start, slurm: Slurm, swe
     assert len(executor.log.warnings) == 1
 
 
-@pytest.mark.parametrize("is_other", [True, False])
-def test_an_adopted_job_that_made_something_else_has_failed(
-    is_other: bool, start: Start, sweep: Sweep, tmp_path: Path
+@pytest.mark.parametrize(("exists", "is_other"), [(True, True), (True, False), (False, False)])
+def test_an_adopted_job_that_made_nothing_or_something_else_has_failed(
+    exists: bool, is_other: bool, start: Start, sweep: Sweep, tmp_path: Path
 ) -> None:
     output, executor = tmp_path / "run.json", start(earlier=queued("PENDING"))
     job = Job([str(output)])
     done(executor, job)
     sweep.has_others = lambda since_s: is_other
-    output.touch()
+    if exists:
+        output.touch()
     executor.report_job_success(submitted(job, "1", tmp_path))
     executor.report_job_success(submitted(job, "2", tmp_path))
-    assert executor.ended == [(str(output), not is_other), (str(output), True)]
-    assert output.exists() == (not is_other)
-
-
-def test_an_adopted_job_without_an_output_has_failed(
-    start: Start, sweep: Sweep, tmp_path: Path
-) -> None:
-    job, executor = Job([str(tmp_path / "run.json")]), start(earlier=queued("PENDING"))
-    done(executor, job)
-    executor.report_job_success(submitted(job, "1", tmp_path))
-    assert executor.ended == [(job.output[0], False)]
-    assert sweep.accepted == []
+    is_right = exists and not is_other
+    assert executor.ended == [(str(output), is_right), (str(output), True)]
+    assert output.exists() == is_right and sweep.accepted == [output] * exists
 
 
 def settled(said: list[str], *queues: dict[str, str]) -> dict[str, str]:

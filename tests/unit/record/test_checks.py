@@ -250,10 +250,7 @@ def test_ranks_that_share_a_gpu_are_found(
     visible: tuple[str | None, ...], shared: str | None
 ) -> None:
     """As on one node under --gpu-bind=closest."""
-    facts = {
-        **msgspec.to_builtins(FACTS),
-        "gpu_uuids": ["GPU-a0", "GPU-b1", "GPU-c2", "GPU-d3"],
-    }
+    facts = {**msgspec.to_builtins(FACTS), "gpu_uuids": ["GPU-a0", "GPU-b1", "GPU-c2", "GPU-d3"]}
     asked, reports = on_gpus([[V100], [V100]], "v100")
     for rank, own in zip(reports, visible, strict=True):
         rank |= {"gpus_visible": own, "host_facts": facts}
@@ -277,12 +274,7 @@ def gpu_run(given: Sequence[int | None], kind: str, **asked: Any) -> dict[str, s
     devices = [f"{'GPU' if kind == 'physical' else 'CPU'}:{number}" for number in range(2)]
     reports = [
         report(
-            rank,
-            host=f"node{rank // 2}",
-            cpus=32,
-            replicas=8,
-            devices=devices,
-            gpus_given=number,
+            rank, host=f"node{rank // 2}", cpus=32, replicas=8, devices=devices, gpus_given=number
         )
         for rank, number in enumerate(given)
     ]
@@ -359,8 +351,7 @@ def test_a_coordinated_run_without_results_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "wrong"),
-    [(["a", "a", "b"], []), (["a", "b", "b"], []), (["a", "a", "a"], ["nodes"])],
+    ("hosts", "wrong"), [(["a", "a", "b"], []), (["a", "b", "b"], []), (["a", "a", "a"], ["nodes"])]
 )
 def test_uneven_tasks_may_be_asked_for(hosts: list[str], wrong: list[str]) -> None:
     asked = {**ASKED, "tasks_per_node": "2+1", "jobs": {"worker": 3}, "replicas": 3}

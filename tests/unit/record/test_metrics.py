@@ -71,11 +71,7 @@ def test_a_metric_of_held_out_examples_is_named_so_and_of_the_last_evaluation() 
 
 @pytest.mark.parametrize(
     ("metric", "reason"),
-    [
-        ("mae", "not finite"),
-        ("early", "epoch 1"),
-        ("rmse", "f1, early, test_loss, test_accuracy"),
-    ],
+    [("mae", "not finite"), ("early", "epoch 1"), ("rmse", "f1, early, test_loss, test_accuracy")],
 )
 def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:
     found = metrics.quality_of_run(record(), compared(metric))
@@ -118,15 +114,12 @@ def test_a_target_is_reached_from_the_worse_side(
 def test_the_time_to_a_target_needs_the_times_of_all_later_epochs(
     durations_s: tuple[float | None, ...], target: float, seconds: float | None
 ) -> None:
-    epochs = tuple(map(with_duration, EPOCHS, durations_s))
+    pairs = zip(EPOCHS, durations_s, strict=True)
+    epochs = tuple(msgspec.structs.replace(epoch, duration_s=s) for epoch, s in pairs)
     found = metrics.reached(record(epochs), compared("loss"), target)
     assert found.is_reached
     assert found.time_s == (None if seconds is None else pytest.approx(seconds))
     assert bool(found.reason) == (seconds is None)
-
-
-def with_duration(epoch: Epoch, duration_s: float | None) -> Epoch:
-    return msgspec.structs.replace(epoch, duration_s=duration_s)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +139,7 @@ def test_without_moments_nothing_unknown_counts_as_time_to_a_target(
     )
     made = record(epochs)
     made = msgspec.structs.replace(
-        made,
-        phases=msgspec.structs.replace(made.phases, checkpoint_time_s=checkpoint_time_s),
+        made, phases=msgspec.structs.replace(made.phases, checkpoint_time_s=checkpoint_time_s)
     )
     found = metrics.reached(made, compared("test_accuracy"), target)
     assert found.is_reached

@@ -102,11 +102,7 @@ def test_what_is_refused(tmp_path: Path, way: str, lines: list[Any], message: st
 
 
 @pytest.mark.parametrize(
-    ("way", "message"),
-    [
-        ("events", "wrote no events"),
-        ("output", "cannot be read"),
-    ],
+    ("way", "message"), [("events", "wrote no events"), ("output", "cannot be read")]
 )
 def test_a_report_that_is_missing(tmp_path: Path, way: str, message: str) -> None:
     with pytest.raises(ObservationError, match=message):

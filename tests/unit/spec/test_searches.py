@@ -14,6 +14,8 @@ from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest, PlannedSearch
 
 USUAL = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
+RECIPE = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+RECIPES = {"weak": RECIPE, "long": {**RECIPE, "epochs": 4}}
 
 
 def planned_of(*blocks: dict[str, Any], **keys: Any) -> Manifest:
@@ -47,22 +49,18 @@ def test_blocks_take_the_search_of_the_grid_unless_they_say_otherwise() -> None:
 
 
 def test_each_recipe_is_searched_by_itself() -> None:
-    recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
-    recipes = {"weak": recipe, "long": {**recipe, "epochs": 4}}
-    planned = planned_of({"recipe": ["weak", "long"]}, search={}, recipes=recipes)
+    planned = planned_of({"recipe": ["weak", "long"]}, search={}, recipes=RECIPES)
     assert [search.work for search in planned.searches] == ["mnist_cnn, weak", "mnist_cnn, long"]
 
 
 def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None:
     """Recipes compete where they may be chosen; a target is no limit."""
-    recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
-    recipes = {"weak": recipe, "long": {**recipe, "epochs": 4}}
     limits = {"test_accuracy": {"at_least": 0.9}, "execution_time_s": {"at_most": "1 h"}}
 
     def search(**question: Any) -> PlannedSearch:
         blocks = {"recipe": ["weak", "long"], "nodes": 2}
         asked = {"choose": ["recipe"], "limits": limits, **question}
-        (found,) = planned_of(blocks, search={}, recipes=recipes, question=asked).searches
+        (found,) = planned_of(blocks, search={}, recipes=RECIPES, question=asked).searches
         return found
 
     found = search()
@@ -116,11 +114,9 @@ def test_short_runs_are_runs_of_the_same_training(
 
 
 def test_recipes_with_short_runs_may_be_chosen() -> None:
-    recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     asked = {"choose": ["recipe", "nodes"], "limits": {"test_accuracy": {"at_least": 0.9}}}
-    recipes = {"weak": recipe, "long": {**recipe, "epochs": 4}}
     search = {"stop_after_steps": 100}
-    found = planned_of({"recipe": [*recipes]}, search=search, recipes=recipes, question=asked)
+    found = planned_of({"recipe": [*RECIPES]}, search=search, recipes=RECIPES, question=asked)
     assert [len(each.points) for each in found.searches] == [4]
 
 

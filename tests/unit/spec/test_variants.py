@@ -185,7 +185,8 @@ def test_prepared_data_is_named_by_what_its_function_takes() -> None:
 def test_model_and_data_get_their_parameters() -> None:
     config = valid_config(*changes({"depth": 18, "size": 2**70}))
     manifest = grid.expand(config, REGISTRIES)
-    read = Manifest.read(_written(manifest))
+    manifest.write(path := Path("manifest.json"))
+    read = Manifest.read(path)
     assert read == manifest
     assert json.loads(run_spec.encode(read.runs[0].spec))["recipe"]["parameters"] == {
         "depth": 18, "size": 2**70,
@@ -193,8 +194,3 @@ def test_model_and_data_get_their_parameters() -> None:
     given = read.runs[0].spec.recipe.constants
     assert user_code.taken("own:model", given) == {"depth": 18}
     assert user_code.taken("own:data", given) == {"size": 2**70}
-
-
-def _written(manifest: Manifest) -> Path:
-    manifest.write(Path("manifest.json"))
-    return Path("manifest.json")

@@ -268,9 +268,7 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", plain)
 
 
-def test_every_output_has_every_warning_about_its_data(
-    warned: tuple[Path, dict[str, str]],
-) -> None:
+def test_every_output_has_every_warning_about_its_data(warned: tuple[Path, dict[str, str]]) -> None:
     folder, texts = warned
     warnings = data_warnings.read(folder / "details/warnings.json")
     assert [warning.kind for warning in warnings] == [

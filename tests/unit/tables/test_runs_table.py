@@ -161,9 +161,7 @@ def test_the_quality_of_a_run_that_went_on_counts_its_times_only_where_that_is_a
         assert "comparisons" not in row["warnings"]
 
 
-def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(tmp_path: Path) -> None:
     planned = planned_of({}, usd_per_node_hour=3.6)
     write_record(tmp_path, planned.runs[0], 40.0)
     write_record(tmp_path, planned.runs[1], 30.0, DIVERGENCE, examples_trained=512)

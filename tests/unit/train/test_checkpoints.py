@@ -10,13 +10,7 @@ import interrupted
 import numpy as np
 import pytest
 import tensorflow as tf
-from strategy_rank import (
-    GLOBAL_BATCH,
-    TINY_TRAINING,
-    lively_model,
-    synthetic_arrays,
-    training_spec,
-)
+from strategy_rank import GLOBAL_BATCH, TINY_TRAINING, lively_model, synthetic_arrays, training_spec
 from tfscaling.record.events import EventLog
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.loop import TrainingLoop

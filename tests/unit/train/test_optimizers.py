@@ -9,10 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from strategy_rank import (
-    functions_for_xla,
-    training_spec,
-)
+from strategy_rank import functions_for_xla, training_spec
 from tfscaling.train import optimizers
 from tfscaling.train.optimizers import make_optimizer
 

@@ -81,10 +81,7 @@ def test_batches_without_examples_are_left_out() -> None:
     assert [float(step[0].more) for step in steps] == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("size", "message"),
-    [(9, "9 examples"), (7, "7 examples")],
-)
+@pytest.mark.parametrize(("size", "message"), [(9, "9 examples"), (7, "7 examples")])
 def test_batches_of_another_size_are_refused(size: int, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         steps_of(numbers(30, size), 4, devices=2, count=1)
@@ -248,12 +245,7 @@ def trainer_of(model: Callable[[], Any], data: Datasets) -> PipelineTrainer:
 
 
 @pytest.mark.parametrize(
-    ("model", "data"),
-    [
-        (convolution, sequences),
-        (pooling, sequences),
-        (of_images, images),
-    ],
+    ("model", "data"), [(convolution, sequences), (pooling, sequences), (of_images, images)]
 )
 def test_sizes_may_differ_between_batches(
     model: Callable[[], Any], data: Callable[[], Any], tmp_path: Path

@@ -142,10 +142,7 @@ def test_impossible_geometry_is_refused_with_the_reason(
     [
         ("single", ["OneDeviceStrategy", 1, ["device:CPU:0"], None]),
         ("mirrored", ["MirroredStrategy", 2, ["device:CPU:0", "device:CPU:1"], None]),
-        (
-            "one_worker_with_two_devices",
-            ["OfDevices", 2, ["device:CPU:0", "device:CPU:1"], "RING"],
-        ),
+        ("one_worker_with_two_devices", ["OfDevices", 2, ["device:CPU:0", "device:CPU:1"], "RING"]),
         ("two_workers", ["CollectiveAllReduceStrategy", 2, ["device:CPU:0"], "RING"]),
     ],
 )
