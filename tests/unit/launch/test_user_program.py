@@ -132,9 +132,8 @@ def test_a_rank_passes_on_what_slurm_sends_to_it_alone(passes_on: bool, tmp_path
     attempt = tmp_path / "run/attempt=1"
     own = attempt / "rank-0.files"
     wait_until(lambda: (own / "ready").exists() or process.poll() is not None)
-    wait_until((attempt / events.OF_RANKS).exists)
-    (first, *_) = (attempt / events.OF_RANKS).read_text().splitlines()
-    rank = json.loads(first)["pid"]
+    wait_until(lambda: bool(events.read(attempt / events.OF_RANKS)))
+    rank = events.read(attempt / events.OF_RANKS)[0]["pid"]
     os.kill(rank, signal.SIGUSR1)
     if passes_on:  # two signals may come in any order
         wait_until((own / "got").exists)
