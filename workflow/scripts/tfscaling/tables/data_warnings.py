@@ -247,8 +247,8 @@ def _slow_nodes(tables: Tables) -> Iterator[Found]:
                 number += slowed
                 times = f"{median(healthy_s):.4g} s instead of {median(times_s):.4g} s"
                 medians[point] = f"{point_name(tables.points[point], vary)} {times}"
-        healthy = "; ".join([*medians.values()][:NAMED_MAX])
-        yield tables.about(medians, number, nodes=named, healthy=healthy)
+        shown = [*medians.values()][:NAMED_MAX] + ["…"] * (len(medians) > NAMED_MAX)
+        yield tables.about(medians, number, nodes=named, healthy="; ".join(shown))
 
 
 def _ordered_starts(tables: Tables) -> Iterator[Found]:
