@@ -305,8 +305,8 @@ class Executor(sweep.Executor):
         }
 
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation:
-        """The user's own allocation while it lasts, for the first request; else a new one."""
-        if self._given is not None:
+        """The user's own allocation while it lasts, for the first request that it can serve."""
+        if self._given is not None and _serves(self._given, request):
             given, self._given = Allocation(str(self._given), is_given=True), None
             return given
         nodes = max(step.size for step in steps)
@@ -350,6 +350,13 @@ def _names_of_steps(job: str | None = None) -> set[str] | None:
     call += [f"--jobs={job}"] if job else []
     done = subprocess.run(call, capture_output=True, text=True)
     return None if done.returncode else set(done.stdout.split())
+
+
+def _serves(number: int, request: str) -> bool:
+    """Whether a job is in the partition of a request."""
+    call = ["squeue", "--noheader", "--format=--partition=%P", f"--jobs={number}"]
+    own = subprocess.run(call, capture_output=True, text=True).stdout.strip()
+    return own in request.split() or "--partition=" not in request
 
 
 def _request(job: Any) -> str:

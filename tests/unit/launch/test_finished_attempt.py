@@ -146,7 +146,7 @@ def test_a_run_that_an_earlier_attempt_finishes_as_the_next_begins_is_not_made_a
         begin(where, number)
 
     monkeypatch.setattr(attempts, "begin", begin_late)
-    launching.run(path, spec, lambda _: pytest.fail("it was made again"))
+    launching.run(path, spec, lambda _: pytest.fail("the run started again"))
     assert path.samefile(folder / attempts.RECORD)
     assert attempts.numbers(path.parent) == [1, 2]
 

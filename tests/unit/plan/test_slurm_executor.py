@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import snakemake_executor_plugin_slurm_allocation as allocation
 import snakemake_executor_plugin_slurm_sweep as plugin
 from fake_programs import program
 from slurm_executor import Job, Started, Sweep, submitted
@@ -131,6 +132,17 @@ def test_a_job_that_cannot_be_reported_ends_the_sweep(
     done(executor, job)
     (error,) = executor.errors
     assert isinstance(error, KeyError) and executor.ended == []
+
+
+@pytest.mark.parametrize(
+    ("request_of_job", "serves"),
+    [("--partition=cpu --mem=5", True), ("--partition=cpu2", False), ("--mem=5", True)],
+)
+def test_an_own_job_serves_runs_of_its_partition(
+    request_of_job: str, serves: bool, slurm: Slurm
+) -> None:
+    slurm.states("--partition=cpu")
+    assert allocation._serves(7, request_of_job) == serves
 
 
 # --- states ---

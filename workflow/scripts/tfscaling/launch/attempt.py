@@ -213,11 +213,10 @@ def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) ->
 
 def _is_made(path: Path, spec: RunSpec, dataset_file: Path | None) -> bool:
     number = bring_back(path, spec, dataset_file, os.environ)
-    if number is None:
-        return False
-    print(f"the run was finished by attempt {number} before its job ended: its record is kept")
-    attempts.remove_checkpoints(path.parent)
-    return True
+    if number is not None:
+        print(f"attempt {number} has finished the run: its record is kept")
+        attempts.remove_checkpoints(path.parent)
+    return number is not None
 
 
 def bring_back(
@@ -298,8 +297,7 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
     except PreparedDataError as error:
         return Cause(kind="launch_failed", message=str(error))
     except attempts.SupersededError as error:
-        # the run is the newer attempt's
-        (attempt.scratch / attempts.RECORD).unlink(missing_ok=True)
+        (attempt.scratch / attempts.RECORD).unlink(missing_ok=True)  # the newer attempt makes one
         return Cause(kind="cancelled", message=str(error))
     except IncompleteError as error:
         return failures.of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))

@@ -90,10 +90,7 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
 
 
 def submitted_s(environ: Mapping[str, str]) -> float:
-    """When our job was submitted, in seconds since the epoch; infinite if that is not known.
-
-    An allocation is no request for one of its runs.
-    """
+    """When our job was submitted, in s since the epoch; infinite if unknown or in an allocation."""
     job = None if part_of_allocation(environ) else describe(environ)
     moment = _moment(job.submit) if job is not None else None
     return math.inf if moment is None else moment.timestamp()

@@ -157,7 +157,6 @@ class Search(Keys, frozen=True, kw_only=True):
     stop_after_steps: StopAfterSteps = None
     """The search begins with short runs, which end after this many steps and are projected to the
     whole training (docs/projection.md)."""
-
     stop_after_epochs: Annotated[int, number("epochs", ge=3, le=1_000_000)] | None = None
     """Short runs have this many `epochs` instead: for programs and parameter servers."""
 

@@ -169,8 +169,7 @@ def _repeated(
 
 
 def _short_point(point: Point, search: Search) -> Point:
-    name = variants.named(point.recipe, search.short)
-    return msgspec.structs.replace(point, recipe=name)
+    return msgspec.structs.replace(point, recipe=variants.named(point.recipe, search.short))
 
 
 def _check_size(

@@ -36,6 +36,7 @@ from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
+from tfscaling.spec import variants
 from tfscaling.spec.config import AUTO, AUTO_STEPS, Budget, Config
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.stages.study_folder import StudyFolder
@@ -225,9 +226,9 @@ def sums(total: costed_plan.Total) -> list[str]:
 def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> tuple[str, ...]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
-    searches = [each for block in config.grid if (each := config.search_of(block))]
-    stops = [each.stop_after_steps for each in searches]
-    stops += [each.stop_after_steps for each in config.recipes.values()]
+    autos = {name for name, each in config.recipes.items() if each.stop_after_steps == AUTO}
+    used = {name for row in points for name in (row.recipe, variants.base(row.recipe))}
+    ends_itself = used & autos or any(f"stop_after_steps={AUTO}" in name for name in used)
     return shown.notes(
         "plan",
         made=made,
@@ -242,7 +243,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         has_budget=config.budget != Budget(),
         has_starts=any(row.starts for row in points),
         waits=waits_judged(points, config),
-        ends_itself=AUTO in stops,
+        ends_itself=ends_itself,
         enough=(AUTO_STEPS, step_estimates.ENOUGH_S, step_estimates.ENOUGH_ERROR),
         is_assumed=any(not row.is_sbatch for row in assumed),
         rerun_stale=RERUN_STALE,
