@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,16 @@ def test_a_machine_without_a_gpu_is_told_to_the_reader_of_the_check(tmp_path: Pa
     )
     assert done.returncode == 1 and not [*tmp_path.iterdir()]
     assert len(done.stderr.splitlines()) == 1 and "nvidia-smi" in done.stderr
+
+
+def test_the_check_trains_on_a_device_and_on_its_halves(mnist: Path) -> None:
+    command = [sys.executable, str(REPOSITORY / "benchmarks/gpu/trainer.py"), "CPU"]
+    command += [str(mnist / "mnist.npz"), "2048", "2"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    whole, halves = json.loads(done.stdout).values()
+    assert halves["devices"] == halves["data_on"] == ["CPU:0", "CPU:1"]
+    assert whole["devices"] == whole["data_on"] == ["CPU:0"]
+    assert halves["losses"] == pytest.approx(whole["losses"], rel=0.01)
 
 
 def test_the_peers_do_the_same_work() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 import pytest
 from tfscaling.plan import queue_waits
@@ -21,6 +23,40 @@ def made(seed: int, resemblance: float, last_times: float = 1.0, jobs: int = 100
     return np.stack([eligible, eligible + waits, nodes, limit_min], axis=1)
 
 
+def backfilled(seed: int, load: float, nodes_max: int = 64, jobs: int = 1000) -> np.ndarray:
+    """Jobs of a day and night on a cluster that starts them in order, or earlier into gaps."""
+    numbers = np.random.default_rng(seed)
+    nodes = 2 ** numbers.choice(6, jobs, p=[0.3, 0.2, 0.2, 0.15, 0.1, 0.05])
+    limit_s = 600 * 2.0 ** numbers.choice(7, jobs)
+    run_s = limit_s * np.maximum(0.02, numbers.beta(1, 1.5, jobs))
+    gaps = numbers.exponential((nodes * run_s).mean() / load / nodes_max, jobs)
+    eligible = np.cumsum(gaps * (1 + 0.6 * np.sin(2 * np.pi * np.cumsum(gaps) / 86_400)))
+    start, waiting, running = np.full(jobs, np.inf), list[int](), list[tuple[float, int]]()
+    events = [(time_s, number) for number, time_s in enumerate(eligible)]
+    while events:
+        now_s, number = heapq.heappop(events)
+        if number < jobs:
+            waiting.append(number)
+        running = [each for each in running if each[1] != number - jobs]
+        free = nodes_max - sum(int(nodes[n]) for _, n in running)
+        first_s, spare = np.inf, 0  # when the first that waits starts, and what it leaves
+        for each in list(waiting):
+            fits = nodes[each] <= free
+            if fits and (now_s + limit_s[each] <= first_s or nodes[each] <= spare):
+                spare -= int(nodes[each]) if now_s + limit_s[each] > first_s else 0
+                free -= int(nodes[each])
+                start[each] = now_s
+                waiting.remove(each)
+                running.append((now_s + limit_s[each], each))
+                heapq.heappush(events, (now_s + run_s[each], jobs + each))
+            elif np.isinf(first_s):
+                ends = sorted(running)
+                left = free + np.cumsum([nodes[n] for _, n in ends])
+                place = int(np.argmax(left >= nodes[each]))
+                first_s, spare = ends[place][0], int(left[place] - nodes[each])
+    return np.stack([eligible, start, nodes, limit_s / 60], axis=1)
+
+
 def held(jobs: np.ndarray) -> list[bool]:
     """Whether the bound held for jobs of the second half, by what was known when they came."""
     found = []
@@ -34,10 +70,15 @@ def held(jobs: np.ndarray) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize(("resemblance", "last_times"), [(0, 1), (0.7, 1), (0.99, 1), (0, 4)])
+@pytest.mark.parametrize(("resemblance", "last_times"), [(0.7, 1), (0.99, 1), (0, 4)])
 def test_95_of_100_jobs_wait_less_than_the_bound(resemblance: float, last_times: float) -> None:
     rates = [np.mean(held(made(seed, resemblance, last_times))) for seed in range(20)]
     assert 0.93 <= np.mean(rates) <= 0.97
+
+
+def test_the_bound_holds_where_a_scheduler_fills_gaps() -> None:
+    rates = [np.mean(held(backfilled(seed, load=0.9))) for seed in range(10)]
+    assert 0.93 <= np.mean(rates) <= 0.97, rates
 
 
 def test_jobs_that_still_wait_raise_the_bound() -> None:

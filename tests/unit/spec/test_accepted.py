@@ -75,6 +75,7 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "quality_of_a_part": [LESS_THAN_A_WHOLE, whole(90, goal="quality")],
     },
     "question.limits.execution_time_s": {
+        "no_limit_of_the_time": [(("question",), {"limits": {"execution_time_s": None}})],
         "limit_of_both_kinds": [limited("execution_time_s", at_most=1.0, at_least=0.5)],
         "limit_of_the_wrong_side": [limited("execution_time_s", at_least=1.0)],
         "negative_limit_of_time": [limited("execution_time_s", at_most=-1)],

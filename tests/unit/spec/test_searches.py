@@ -70,6 +70,8 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
     }  # fmt: skip
     found = search(goal="time_to_target_s")
     assert (found.goal, [*found.limits]) == ("time_to_target_s", ["execution_time_s"])
+    found = search(limits={"test_accuracy": None})  # the recipes count as equally good
+    assert ([each.point.recipe for each in found.points], found.limits) == (["weak", "long"], {})
 
 
 USUAL_RECIPE = {"per_replica_batch_size": 64, "epochs": 9}

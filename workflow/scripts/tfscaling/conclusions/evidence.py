@@ -270,7 +270,7 @@ class Study(Sweep):
         """
         measured, _ = split(rows, self.samples)
         others = not_covered(rows, self.samples)
-        error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(self.question.limits))
+        error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(self.question.given))
         kept = []
         for row in measured:
             limits = self.question.limits_for(goal, row.get("quality_metric"))

@@ -322,7 +322,7 @@ def refusal(config: Config, planned: Manifest, runs_dir: Path, sources: Sources 
 
     `planned` is the manifest of the configuration. Without budget and deadline no record is read.
     """
-    if config.budget == Budget() and not TIME_LIMITS & config.question.limits.keys():
+    if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
         return None
     made = make(config, planned, runs_dir)
     problems = budget_problems(config, made.runs, sources)
@@ -335,7 +335,7 @@ def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list
     rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
     return [
         problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
-        for name, limit in config.question.limits.items()
+        for name, limit in config.question.given.items()
         if name in TIME_LIMITS and limit.value < made.startup_s
     ]
 

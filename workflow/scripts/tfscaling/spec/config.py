@@ -689,16 +689,16 @@ class Question(Keys, frozen=True, kw_only=True):
     goal: QuestionGoal = "execution_time_s"
     """Best is the lowest value of this metric, or the best quality. `…_to_target_…` needs a limit
     of the quality: the target. `time_with_queue_s` includes waiting and boot (docs/method.md)."""
-    limits: dict[MetricName, Limit] = {}
+    limits: dict[MetricName, Limit | None] = {}
     """Only configurations that are shown to keep these limits are recommended. Metrics: time, time
     with queue, cost, node-hours, energy, memory of ranks and GPUs, and the recipes' quality, by its
-    name."""
+    name. null, for a quality: all recipes of the question count as equally good."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
     """The recommendation is one of the configurations that differ in these axes; other axes
-    separate questions. With `recipe` or `model`, all recipes need the same quality, with a
-    limit."""
+    separate questions. With `recipe` or `model`, all recipes need the same quality, in
+    `limits`."""
     indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
     """A configuration that is shown to be worse than the best by at most this fraction counts as
     equally good, and cost decides. For accuracies it is a fraction of the error. A change reruns
@@ -720,9 +720,14 @@ class Question(Keys, frozen=True, kw_only=True):
         return tuple(axis for axis in POINT_AXES if axis not in self.choose)
 
     @property
+    def given(self) -> dict[str, Limit]:
+        """The limits without null."""
+        return {name: each for name, each in self.limits.items() if each is not None}
+
+    @property
     def targets(self) -> dict[str, float]:
         """Metric of a quality → its limit, to which time and cost to a target are measured."""
-        limits = self.limits.items()
+        limits = self.given.items()
         # a limit without a value is refused later, with its place
         return {n: each.value for n, each in limits if n not in LIMITED and each != Limit()}
 
@@ -731,9 +736,9 @@ class Question(Keys, frozen=True, kw_only=True):
 
         For time and cost to a target, the limit of the quality is the target instead.
         """
-        own = {name: each for name, each in self.limits.items() if name in LIMITED}
-        if quality in self.limits and "_to_target" not in goal:
-            own["quality"] = self.limits[quality]
+        own = {name: each for name, each in self.given.items() if name in LIMITED}
+        if quality in self.given and "_to_target" not in goal:
+            own["quality"] = self.given[quality]
         return own
 
 

@@ -363,7 +363,7 @@ def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRu
             rule = f"the program of recipe {name} reports no times of epochs"
             ways = "execution_time_s, cost_usd, or `observe: fit`, events"
             raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
-        if (metric := recipe.quality.metric) not in config.question.limits:
+        if (metric := recipe.quality.metric) not in config.question.given:
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
@@ -383,7 +383,11 @@ def _check_limits_of_question(
     config: Config, planned: Manifest, found: Mapping[str, PlannedRun]
 ) -> None:
     """Raise NotAllowed for a limit that no run can be held to."""
-    for name, limit in config.question.limits.items():
+    qualities = {run.spec.recipe.quality.metric for run in found.values()}
+    for name in config.question.limits.keys() - config.question.given - qualities:
+        rule = "null is for the quality of recipes; allowed: a limit"
+        raise NotAllowed(["question", "limits", name], None, rule)
+    for name, limit in config.question.given.items():
 
         def wrong(rule: str, name: str = name, limit: Limit = limit) -> NotAllowed:
             given = {"at_most": limit.at_most, "at_least": limit.at_least}
@@ -394,7 +398,6 @@ def _check_limits_of_question(
             raise wrong("allowed: exactly one of at_most and at_least")
         if isinstance(limit.at_most, str) and not name.endswith("_s"):
             raise wrong(f"{name} is no time; allowed: a number")
-        qualities = {run.spec.recipe.quality.metric for run in found.values()}
         own_runs = [run for run in found.values() if run.spec.recipe.quality.metric == name]
         own = [run.spec.recipe for run in own_runs]
         if not own and name not in LIMITED:
@@ -442,9 +445,10 @@ def _check_choice(config: Config, planned: Manifest, found: Mapping[str, Planned
     (metric,) = metrics
     if metric not in question.limits:
         rule = "recipes train different amounts, so they are compared by what they reach"
-        raise wrong(f"{rule}; allowed: a limit of {metric} in question.limits")
+        ways = f"a limit of {metric} in question.limits, or null if they are equally good"
+        raise wrong(f"{rule}; allowed: {ways}")
     for name, run in found.items():
-        if run.is_short:
+        if run.is_short and metric in question.given:
             raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")
 
 

@@ -123,10 +123,7 @@ def said_by_slurm(rows: Iterable[PlanRow]) -> list[str]:
 
 
 def markdown(
-    made: costed_plan.Plan,
-    points: Sequence[PlanRow],
-    config: Config,
-    warnings: Sequence[str] = (),
+    made: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str] = ()
 ) -> str:
     """The plan to read: what Slurm refuses, the points, the sbatch lines, and the sums."""
     lines: dict[str, int] = {}
@@ -256,7 +253,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
 def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
     """Whether configurations without runs are expected to keep the limit of the time with queue."""
     name = "time_with_queue_s"
-    if (limit := config.question.limits.get(name)) is None:
+    if (limit := config.question.given.get(name)) is None:
         return []
 
     def expected(row: PlanRow) -> str:

@@ -314,7 +314,7 @@ class TrainingLoop(ABC):
     def _is_enough(self, result: Result) -> bool:
         """Whether a short run may end here, on which the ranks agree; else it doubles its steps.
 
-        A tenth of the training is enough in any case.
+        A tenth of the training is enough in any case, but AUTO_STEPS are made first.
         """
         if self.recipe.stop_after_steps != AUTO:
             return True
@@ -383,9 +383,7 @@ class TrainingLoop(ABC):
         examples. Whether the training ends here."""
         if self._checkpoints is not None:
             self._checkpoints.after_step(
-                self,
-                self._begun.steps + step,
-                lambda: self._state(result, epoch, step, examples),
+                self, self._begun.steps + step, lambda: self._state(result, epoch, step, examples)
             )
         return step >= self._steps_left and self._is_enough(result)
 
