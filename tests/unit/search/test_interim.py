@@ -132,6 +132,14 @@ def test_the_best_is_named_after_a_run_of_each_and_more_of_those_near_it() -> No
     assert last.beat_by is None
 
 
+def test_the_least_likely_have_no_further_runs() -> None:
+    for found in run_all(measured()):
+        chances = [each.chance or 0 for each in found.standings.values()]
+        own = [found.standings[name] for name in found.wanted]
+        for chance in [each.chance or 0 for each in own if each.runs > 4 and each.behind]:
+            assert sum(other for other in chances if other <= chance) > interim.RISK_MAX / 2
+
+
 def test_a_larger_indifference_needs_fewer_runs() -> None:
     strict, usual, loose = (
         decide(measured(), indifference=indifference) for indifference in (0.01, 0.05, 0.3)
@@ -204,6 +212,12 @@ def test_with_a_target_a_candidate_is_named_from_enough_runs_on() -> None:
     assert decided[TIME].runs["c0"] < KEPT_RUNS == decided[TO_TARGET].runs["c0"]
     assert decided[TO_TARGET].runs["c2"] < KEPT_RUNS
     assert all(each.is_decided for each in decided.values())
+
+
+def test_a_round_at_most_doubles_the_runs_of_one_that_may_miss_the_target() -> None:
+    times = [steady(f"c{n}", 100.0 * 2**n) for n in range(3)]
+    runs = [found.runs["c0"] for found in run_all(times, goal=TO_TARGET)][1:]
+    assert runs[-1] == KEPT_RUNS and all(later <= 2 * runs for runs, later in pairwise(runs))
 
 
 def test_a_failed_block_is_replaced_by_the_next() -> None:

@@ -246,6 +246,7 @@ class _Search:
         self.nodes = np.array([each.nodes for each in self.candidates], float)
         self.lines = [each.line for each in self.candidates]
         self.is_cost = goal.startswith("cost_")
+        self.may_miss = bool(limits) or goal in OF_ALL_RUNS
         self.model = ScalingModel(self.nodes, self.lines, self.is_cost)
         self.is_smooth = search.is_smooth
         shorts = [each.short for each in self.candidates]
@@ -351,7 +352,7 @@ class _Search:
         is_sure = self.tails[others].sum() <= RISK_MAX and not self.has_gates
         is_named = self._lacking <= 0 and self.allowed[best] is Allowed.IN
         if is_sure and is_named:
-            self.is_decided = not self.unresolved and self._is_compared
+            self.is_decided = not self.unresolved and len(np.flatnonzero(self.seen)) >= 2
             return []
         has_all = self.limits or (is_sure and self.seen[best] >= self._needed)
         return self._kinds(self._next(self._chosen(fit, gates, is_sure)), bool(has_all))
@@ -391,18 +392,12 @@ class _Search:
         return RISK_MAX / (4 * self.count)
 
     @property
-    def _is_compared(self) -> bool:
-        return int((self.seen > 0).sum()) >= 2
-
-    @property
     def _needed(self) -> int:
         """The runs of the best before it may be named."""
         rivals = [gap for n, gap in enumerate(self.gaps) if n != self.best and n not in self.gone]
         is_close = min(rivals, default=math.inf) <= CLOSE
         runs = CLOSE_LEADER_RUNS if is_close else LEADER_RUNS
-        if self.limits or self.goal in OF_ALL_RUNS:
-            runs = KEPT_RUNS
-        return min(runs, self.search.repeats_max)
+        return min(KEPT_RUNS if self.may_miss else runs, self.search.repeats_max)
 
     @property
     def _lacking(self) -> int:
@@ -479,8 +474,13 @@ class _Search:
         score[best] = 0
         rank = score / np.sqrt(takes / takes.mean())
         ranked = [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > self._least]
-        order = [] if is_sure else self._next(ranked)
-        lacks = self._lacking
+        # the least likely may keep their chances, which are half of RISK_MAX together
+        sums = np.array([self.tails[self.tails <= tail].sum() for tail in self.tails])
+        must_fall = gates | (sums > RISK_MAX / 2)
+        order = [] if is_sure else self._next([n for n in ranked if must_fall[n]])
+        # a miss puts it out, and the other runs of its round would be in vain
+        most = max(1, int(self.complete[best])) if self.may_miss else batch
+        lacks = min(self._lacking, most)
         # it needs its runs for the limits anyway, and they may show that rivals are behind
         if self.limits and lacks > 0 and self._next([best]):
             order = [n for n in order if gates[n]]
@@ -490,10 +490,8 @@ class _Search:
             is_known_soon = any(self._are_neighbours(n, other) for other in chosen)
             if len(chosen) < batch and (self.seen[n] or not is_known_soon):
                 chosen.append(n)
-        more = min(batch - len(chosen), lacks - chosen.count(best))
-        chosen += [best] * more
-        may = self._next(chosen)
-        return may or self._next([best])
+        chosen += [best] * min(batch - len(chosen), lacks - chosen.count(best))
+        return self._next(chosen) or self._next([best]) or self._next(ranked[:batch])
 
     def _are_neighbours(self, n: int, other: int) -> bool:
         """Whether both are without runs, on the same line and within an octave."""
@@ -520,7 +518,7 @@ class _Search:
             bound=self._bound() if is_named else math.inf,
             is_decided=self.is_decided,
             has_ended=not due,
-            is_compared=self._is_compared,
+            is_compared=len(np.flatnonzero(self.seen)) >= 2,
             rounds=self.rounds,
             standings={each.name: self._standing(n) for n, each in enumerate(self.candidates)},
             unresolved=tuple(names[n] for n in self.unresolved),
