@@ -36,10 +36,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         {"partition": "lab", "account": "nosuch"},
         "AccountNotAllowed: partition lab has AllowAccounts=lab",
     ),
-    "memory": (
-        {"partition": "cpu", "mem_mb": 2_000_000},
-        "allocation failure: ",
-    ),
+    "memory": ({"partition": "cpu", "mem_mb": 2_000_000}, "allocation failure: "),
     "constraint": (
         {"partition": "cpu", "constraint": "nosuch"},
         "allocation failure: Invalid feature specification",

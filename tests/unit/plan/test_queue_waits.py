@@ -24,36 +24,32 @@ def made(seed: int, resemblance: float, last_times: float = 1.0, jobs: int = 100
 
 
 def backfilled(seed: int, load: float, nodes_max: int = 64, jobs: int = 1000) -> np.ndarray:
-    """Jobs of a day and night on a cluster that starts them in order, or earlier into gaps."""
+    """Jobs of days and nights on a cluster that starts them in order, or earlier into gaps."""
     numbers = np.random.default_rng(seed)
     nodes = 2 ** numbers.choice(6, jobs, p=[0.3, 0.2, 0.2, 0.15, 0.1, 0.05])
     limit_s = 600 * 2.0 ** numbers.choice(7, jobs)
-    run_s = limit_s * np.maximum(0.02, numbers.beta(1, 1.5, jobs))
+    run_s = limit_s * numbers.uniform(0.02, 0.9, jobs)
     gaps = numbers.exponential((nodes * run_s).mean() / load / nodes_max, jobs)
     eligible = np.cumsum(gaps * (1 + 0.6 * np.sin(2 * np.pi * np.cumsum(gaps) / 86_400)))
-    start, waiting, running = np.full(jobs, np.inf), list[int](), list[tuple[float, int]]()
-    events = [(time_s, number) for number, time_s in enumerate(eligible)]
-    while events:
-        now_s, number = heapq.heappop(events)
-        if number < jobs:
-            waiting.append(number)
-        running = [each for each in running if each[1] != number - jobs]
-        free = nodes_max - sum(int(nodes[n]) for _, n in running)
+    start, running, times = np.full(jobs, np.inf), list[tuple[float, int]](), [*eligible]
+    while times:
+        now_s = heapq.heappop(times)
+        running = sorted(each for each in running if start[each[1]] + run_s[each[1]] > now_s)
+        free = nodes_max - sum(nodes[n] for _, n in running)
         first_s, spare = np.inf, 0  # when the first that waits starts, and what it leaves
-        for each in list(waiting):
-            fits = nodes[each] <= free
-            if fits and (now_s + limit_s[each] <= first_s or nodes[each] <= spare):
-                spare -= int(nodes[each]) if now_s + limit_s[each] > first_s else 0
-                free -= int(nodes[each])
-                start[each] = now_s
-                waiting.remove(each)
-                running.append((now_s + limit_s[each], each))
-                heapq.heappush(events, (now_s + run_s[each], jobs + each))
+        for n in np.flatnonzero((eligible <= now_s) & np.isinf(start)):
+            end_s = now_s + limit_s[n]
+            if nodes[n] <= free and (end_s <= first_s or nodes[n] <= spare):
+                spare -= nodes[n] * (end_s > first_s)
+                free -= nodes[n]
+                start[n] = now_s
+                running.append((end_s, n))
+                heapq.heappush(times, now_s + run_s[n])
             elif np.isinf(first_s):
-                ends = sorted(running)
-                left = free + np.cumsum([nodes[n] for _, n in ends])
-                place = int(np.argmax(left >= nodes[each]))
-                first_s, spare = ends[place][0], int(left[place] - nodes[each])
+                running.sort()
+                left = free + np.cumsum([nodes[n] for _, n in running])
+                place = np.argmax(left >= nodes[n])
+                first_s, spare = running[place][0], left[place] - nodes[n]
     return np.stack([eligible, start, nodes, limit_s / 60], axis=1)
 
 

@@ -132,14 +132,6 @@ def test_the_best_is_named_after_a_run_of_each_and_more_of_those_near_it() -> No
     assert last.beat_by is None
 
 
-def test_the_least_likely_have_no_further_runs() -> None:
-    for found in run_all(measured()):
-        chances = [each.chance or 0 for each in found.standings.values()]
-        own = [found.standings[name] for name in found.wanted]
-        for chance in [each.chance or 0 for each in own if each.runs > 4 and each.behind]:
-            assert sum(other for other in chances if other <= chance) > interim.RISK_MAX / 2
-
-
 def test_a_larger_indifference_needs_fewer_runs() -> None:
     strict, usual, loose = (
         decide(measured(), indifference=indifference) for indifference in (0.01, 0.05, 0.3)

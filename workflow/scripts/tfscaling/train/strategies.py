@@ -186,9 +186,7 @@ STRATEGIES: dict[str, Strategy] = {
         one_device_only=True,
     ),
     "mirrored": Strategy(
-        "Synchronous data parallelism over the devices of one task.",
-        _mirrored,
-        one_task_only=True,
+        "Synchronous data parallelism over the devices of one task.", _mirrored, one_task_only=True
     ),
     "multi_worker_mirrored": Strategy(
         "Synchronous data parallelism over all devices of all tasks, by all-reduce.",
@@ -214,8 +212,6 @@ STRATEGIES: dict[str, Strategy] = {
         coordinated=True,
     ),
     OWN_STRATEGY: Strategy(
-        "The program's own: every rank is a worker in TF_CONFIG.",
-        _own,
-        synchronous=False,
+        "The program's own: every rank is a worker in TF_CONFIG.", _own, synchronous=False
     ),
 }
