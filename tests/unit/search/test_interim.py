@@ -321,6 +321,8 @@ def test_projections_that_are_unsure_by_their_steps_count_less() -> None:
     planned = [projected(each) for each in measured(0.02)]
     sure, unsure = (decide([with_error(each, error) for each in planned]) for error in (0.0, 0.1))
     assert sum(unsure.runs.values()) > sum(sure.runs.values())
+    # further short ones are no surer, but show whether runs differ
+    assert max(each.short_runs for each in unsure.standings.values()) == interim.LEADER_RUNS - 1
 
 
 def test_limits_are_judged_by_complete_runs() -> None:

@@ -283,10 +283,11 @@ class _Search:
     def _kinds(self, chosen: Sequence[int], is_trial: bool = False) -> list[int]:
         """The next runs of candidates: short ones as far as they help, then complete ones.
 
-        Short runs help as long as their mean scatters about as much as they err together. With
-        `is_trial`, all runs of the best are complete.
+        Short runs help as long as their mean scatters about as much as they err together, and until
+        only the trial lacks of LEADER_RUNS. With `is_trial`, all runs of the best are complete.
         """
-        most = np.clip(np.rint(2 * self._scatter / self._projection**2), 1, SHORT_RUNS_MAX)
+        most = np.rint(2 * self._scatter / self._projection**2)
+        most = np.clip(most, LEADER_RUNS - 1, SHORT_RUNS_MAX)
         found: list[int] = []
         for n in chosen:
             short = n + self.count
