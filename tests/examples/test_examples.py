@@ -37,15 +37,18 @@ def config_of(name: str) -> dict[str, Any]:
     """The example's configuration, each point run once for an epoch of few examples."""
     text = (REPOSITORY / f"examples/{name}/config.yaml").read_text()
     config: dict[str, Any] = yaml.safe_load(text)
+    config.pop("search", None)
     for block in config["grid"]:
         block["repeats"] = 1
+    for platform in config["platforms"].values():
+        platform |= {"launcher": "local", "partition": None}
     for recipe in config["recipes"].values():
         recipe["epochs"] = 1
         if "program" in recipe:
             recipe["program"] = [FEW if word == MNIST else word for word in recipe["program"]]
         elif not recipe.get("dataset"):
             recipe["train_examples_max"] = EXAMPLES_MAX
-    config["comparison"]["columns"] = ["execution_time_s", "speedup", "quality"]
+    config.setdefault("comparison", {})["columns"] = ["execution_time_s", "speedup", "quality"]
     return config
 
 

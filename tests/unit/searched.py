@@ -28,7 +28,7 @@ def config_of(search: Mapping[str, Any], **changes: Any) -> Config:
     block = {"platform": ["near", "far"], "model": "mnist_cnn", "recipe": "weak",
              "nodes": [1, 2, 4], "repeats": 6}  # fmt: skip
     raw = raw_config((("grid",), [block]), (("search",), dict(search)))
-    raw["platforms"] = {"near": dict(SHAPE), "far": dict(SHAPE)}
+    raw["platforms"] = {name: {**SHAPE, "title": f"The {name} one"} for name in ("near", "far")}
     return configuration.validate({**raw, **changes})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import generator
@@ -12,6 +13,7 @@ from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import OUT, TAKEN
 from tfscaling.search.interim import Reason
+from tfscaling.spec.config import Question
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 
@@ -46,6 +48,15 @@ def test_a_decided_search_is_a_supported_choice(decided: Study) -> None:
     assert (choice["support"], choice["nodes"], choice["bound"]) == (SUPPORTED, 2, 0.05)
     (row,) = headline.table(decided).to_dict("records")
     assert row["badge"] == SUPPORTED and f"{len(decided.runs)} runs" in row["sure"]
+
+
+def test_each_search_answers_a_question_of_the_study(tmp_path: Path) -> None:
+    planned = planned_of(choose=["nodes"])
+    made = study_of(planned, runs_of(planned, tmp_path, lambda run: run.spec.point.nodes < 4))
+    study = replace(made, question=Question(choose=("nodes",)))
+    assert study.searches.keys() == study.works.keys() and len(study.works) == 2
+    for work in study.works:  # also those that have no run are told apart from the answer
+        assert {row["nodes"] for row in study.named(work)} == {1, 2, 4}
 
 
 def test_an_undecided_one_names_what_comes_next(decided: Study) -> None:

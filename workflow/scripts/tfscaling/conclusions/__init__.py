@@ -4,11 +4,4 @@
 """
 
 #: Modules that other packages may import.
-__all__ = [
-    "base",
-    "decision",
-    "evidence",
-    "projection",
-    "shown",
-    "two_sweeps",
-]
+__all__ = ["base", "decision", "evidence", "projection", "shown", "two_sweeps"]

@@ -238,7 +238,7 @@ def decide(study: Study) -> Sequence[Choice]:
             named = choice.point or next(map(point_of, choice.compared), None)
             if named and goal == "execution_time_s":
                 choice = replace(choice, whole_run=whole_runs.get(named))
-            found.append(replace(choice, text=_text(choice, rows, samples, search)))
+            found.append(replace(choice, text=_text(choice, study.named(work), samples, search)))
     return found
 
 
@@ -247,7 +247,7 @@ def _text(choice: Choice, rows: Sequence[Row], samples: Samples, search: StudySe
     is_of_search = search is not None and choice.goal == search.planned.goal
     shown, goal = choice.shown, choice.goal
     metric = metric_of(goal, shown or rows[0])
-    by_point = {point_of(row): row for row in rows}
+    by_point = {point_of(row): row for row in reversed(rows)}
     return sentences(
         "decision",
         rows,

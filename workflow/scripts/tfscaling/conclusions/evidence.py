@@ -322,9 +322,15 @@ class Study(Sweep):
         """Question → the search for its answer."""
         found = {}
         for search in study_searches.of_study(self.manifest, self.runs):
-            row = self.shown(search.planned.points[0].point)
+            row = self.shown(point := search.planned.points[0].point)
+            row["platform_title"] = self.manifest.platforms[point.platform].title or point.platform
             found[work_name(row, self.question.separate) or ALL] = search
         return found
+
+    def named(self, work: str) -> list[Row]:
+        """Rows with the axes of a question's points, also of those that a search has not run."""
+        search = self.searches.get(work)
+        return [*self.works[work], *map(self.shown, search.points.values() if search else ())]
 
     def shown(self, point: Point) -> Row:
         """What names a point, whether it was run or not."""

@@ -149,7 +149,7 @@ def _without_choice(study: Study, found: Sequence[Headline]) -> HeadlineRow:
 
 
 def _row(study: Study, headline: Headline) -> HeadlineRow:
-    points, choice, samples = study.works[headline.work], headline.choice, study.samples
+    points, choice, samples = study.named(headline.work), headline.choice, study.samples
     row = HeadlineRow(headline.work if len(study.works) > 1 else "")
     if choice is None:
         statuses = _statuses(study, points)

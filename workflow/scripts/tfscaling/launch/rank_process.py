@@ -23,14 +23,7 @@ from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_given
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import step_id
 from tfscaling.files import strict_json
-from tfscaling.launch import (
-    forked_ranks,
-    heartbeat,
-    link,
-    provenance,
-    rank_files,
-    resource_use,
-)
+from tfscaling.launch import forked_ranks, heartbeat, link, provenance, rank_files, resource_use
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.record import clock, crashes
 from tfscaling.record import events as rank_events
