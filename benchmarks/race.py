@@ -606,7 +606,7 @@ def _cheap(node_hours: float, decided: float = 0.95) -> Limits:
 
 
 WITH_LIMITS = Limits(0.05, infeasible_max=0.05, holds_min=0.95, node_hours_max=0.5)
-#: The median is that of one of five platforms, which take 0.2 to 0.7.
+#: The five platforms take 0.2 to 0.7; the median of 60 sets is any of these.
 EACH_DEADLINE = replace(WITH_LIMITS, node_hours_max=0.75)
 NORMAL = normal(0.05)
 #: Where two modes are, per cent of slow runs, by how much they are slower, whether it is claimed.

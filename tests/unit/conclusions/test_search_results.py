@@ -55,7 +55,7 @@ def test_each_search_answers_a_question_of_the_study(tmp_path: Path) -> None:
     made = study_of(planned, runs_of(planned, tmp_path, lambda run: run.spec.point.nodes < 4))
     study = replace(made, question=Question(choose=("nodes",)))
     assert study.searches.keys() == study.works.keys() and len(study.works) == 2
-    for work in study.works:  # also those that have no run are told apart from the answer
+    for work in study.works:  # configurations without runs, too
         assert {row["nodes"] for row in study.named(work)} == {1, 2, 4}
 
 

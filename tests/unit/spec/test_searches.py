@@ -9,7 +9,7 @@ import pytest
 from builders import manifest_of, raw_config, refused
 from measured import PRICE
 from tfscaling.spec import configuration, variants
-from tfscaling.spec.config import SHORT_RUNS_MAX
+from tfscaling.spec.config import SHORT_RUNS_MAX, Question
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest, PlannedSearch
 
@@ -70,7 +70,8 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
     }  # fmt: skip
     found = search(goal="time_to_target_s")
     assert (found.goal, [*found.limits]) == ("time_to_target_s", ["execution_time_s"])
-    found = search(limits={"test_accuracy": None})  # the recipes count as equally good
+    found = search(limits={"test_accuracy": None})
+    assert Question(limits={"test_accuracy": None}).equal == {"test_accuracy"}
     assert ([each.point.recipe for each in found.points], found.limits) == (["weak", "long"], {})
 
 

@@ -177,7 +177,7 @@ def _row(study: Study, headline: Headline) -> HeadlineRow:
         few=sum(not samples.has_enough(choice.goal, point_of(row)) for row in choice.compared),
         lacks_times=any(row["runs_timed"] < row["runs"] for row in choice.compared),
         not_covered=not_covered_text(others, vary),
-        equal={"model", "recipe"} & set(vary) and not limits,
+        equal={"model", "recipe"} & set(vary) and choice.goal != QUALITY and study.question.equal,
         **values,
     )
     return row

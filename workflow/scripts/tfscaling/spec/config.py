@@ -720,6 +720,11 @@ class Question(Keys, frozen=True, kw_only=True):
         return tuple(axis for axis in POINT_AXES if axis not in self.choose)
 
     @property
+    def equal(self) -> set[str]:
+        """The qualities that are not compared, as their limit is null."""
+        return self.limits.keys() - self.given.keys()
+
+    @property
     def given(self) -> dict[str, Limit]:
         """The limits without null."""
         return {name: each for name, each in self.limits.items() if each is not None}

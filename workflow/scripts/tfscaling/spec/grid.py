@@ -384,7 +384,7 @@ def _check_limits_of_question(
 ) -> None:
     """Raise NotAllowed for a limit that no run can be held to."""
     qualities = {run.spec.recipe.quality.metric for run in found.values()}
-    for name in config.question.limits.keys() - config.question.given - qualities:
+    for name in config.question.equal - qualities:
         rule = "null is for the quality of recipes; allowed: a limit"
         raise NotAllowed(["question", "limits", name], None, rule)
     for name, limit in config.question.given.items():
