@@ -23,7 +23,7 @@ LONGEST = [
     *("test_claims.py", "test_questions.py", "test_users_model.py", "test_closed_network.py"),
     *("test_oracle.py", "test_failed_runs.py", "test_many_ranks.py", "test_known_truth.py"),
     *("test_documented_commands.py", "test_deployed.py", "test_supervisor.py", "test_module.py"),
-    *("test_genuine_data.py", "test_reruns.py", "test_does_not_fit.py", "test_race.py"),
+    *("test_genuine_data.py", "test_reruns.py", "test_does_not_fit.py", "test_interim_errors.py"),
     *("test_pages_in_chromium.py", "test_all_strategies.py"),
 ]
 #: Seconds that a test of these files, or on Slurm, may take on a busy machine, with its set-up.
