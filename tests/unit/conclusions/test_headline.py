@@ -274,6 +274,14 @@ def test_where_nothing_is_measured_it_says_so() -> None:
     assert headline.table(empty)["badge"].tolist() == [NOT_MEASURED]
 
 
+@pytest.mark.parametrize("statuses", [("missing", "missing"), ("missing", "failed")])
+def test_runs_are_counted_by_their_statuses_once_one_has_begun(statuses: tuple[str, ...]) -> None:
+    comparison, runs = nothing_measured()
+    runs["status"] = statuses
+    has_counts = any(map(str.isdigit, text(Study(comparison, runs, NOTHING_PLANNED))))
+    assert has_counts == ("failed" in statuses)
+
+
 @pytest.mark.parametrize(("severity", "is_said"), [(SERIOUS, True), (LIMITED, False)])
 def test_the_text_is_short_lines_with_the_serious_warnings(severity: str, is_said: bool) -> None:
     made = study({("east", 1): [10.0], ("east", 2): [15.0]})
