@@ -13,7 +13,8 @@ import snakemake_executor_plugin_slurm as upstream
 import snakemake_executor_plugin_slurm_sweep as plugin
 from builders import raw_config
 from msgspec.structs import replace
-from slurm_executor import Job, Resources, Started, Sweep
+from slurm_executor import Job, Started, Sweep
+from snakemake.iocontainers import ResourceList
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of, planned_runs
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
@@ -36,7 +37,8 @@ def submitted_by_the_plugin(
 
     defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
     job = Job(["run.json"], [str(spec.axes[axis]) for axis in AXES])
-    job.resources = Resources({"slurm_extra": "", **defaults, "training_runs": 1, **resources})
+    asked = {"slurm_extra": "", **defaults, "training_runs": 1, **resources}
+    job.resources = ResourceList(fromdict=asked)
     usual = {"logdir": Path(PROFILE["slurm-sweep-logdir"])}
     with contextlib.chdir(folder):
         executor = Started(folder, Sweep(), **{**usual, **settings})
