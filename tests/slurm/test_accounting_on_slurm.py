@@ -14,6 +14,8 @@ import pytest
 from project import QUICK, SMALL_MODEL, Project
 from virtual_cluster import Cluster, start, wait_for
 
+pytestmark = pytest.mark.full
+
 BOOT_S = 5
 #: So much longer is the controller away than a look at the jobs takes; `make outage`: ten minutes.
 AWAY_S = float(os.environ.get("CONTROLLER_AWAY_S", "0"))

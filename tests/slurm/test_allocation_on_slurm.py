@@ -16,6 +16,8 @@ import pytest
 from project import Project
 from virtual_cluster import Cluster, start, wait_for
 
+pytestmark = pytest.mark.full
+
 NODES, REPEATS = (1, 2, 3), 4
 #: A node on which everything takes twice as long.
 SLOW = "cpu2"

@@ -19,6 +19,8 @@ from project import Project
 from snakemake_server import HangError
 from virtual_cluster import Cluster, wait_for
 
+pytestmark = pytest.mark.full
+
 Submit = Callable[..., tuple[int, str]]
 RUNS = 2
 #: From which the moments follow; the longest is when a driver waits for its jobs.

@@ -29,6 +29,8 @@ from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 from virtual_cluster import Cluster, start, wait_for
 
+pytestmark = pytest.mark.full
+
 NODES = 24
 #: Of a job on a node.
 MEMORY_MB = 600

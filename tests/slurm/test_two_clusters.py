@@ -11,6 +11,8 @@ import pytest
 from project import QUICK, SMALL_MODEL, Project
 from virtual_cluster import Cluster, start
 
+pytestmark = pytest.mark.full
+
 #: Cluster → its platform in config/platforms.yaml, and the partition that the platform names.
 CLOUDS = {"gcp": ("gcp-n1-standard-2", "n1-standard-2"), "aws": ("aws-m4-large", "m4-large")}
 STUDY = {
