@@ -93,7 +93,7 @@ tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests a
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools #- check the definitions in provision/gcp and provision/aws
-	provision/clouds/check
+	provision/clouds/check_definitions
 
 lint: setup #- style, types, generated files, words
 	ruff check . && ruff format --check .
