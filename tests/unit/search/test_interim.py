@@ -1,4 +1,4 @@
-"""What a search decides, and which runs it needs; how often it is right: test_race."""
+"""What a search decides, and which runs it needs; how often it is right: test_interim_errors."""
 
 from __future__ import annotations
 
