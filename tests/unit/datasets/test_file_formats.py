@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from published_files import IDX_FILES, assert_same, cifar10_batches, idx_files
+from published_files import IDX_FILES, are_same, cifar10_batches, idx_files
 from published_files import idx as encode
 from tfscaling.datasets import formats
 
@@ -75,7 +75,7 @@ def test_a_folder_is_read_in_each_of_its_forms(
     tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
     write(tmp_path)
-    assert_same(formats.mnist(tmp_path), ARRAYS)
+    assert are_same(formats.mnist(tmp_path), ARRAYS)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
 def test_the_python_version_and_the_pictures_are_read(
     files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    assert_same(formats.cifar10(write(tmp_path, files)), CIFAR10)
+    assert are_same(formats.cifar10(write(tmp_path, files)), CIFAR10)
 
 
 def test_a_pickle_of_anything_but_arrays_calls_nothing(
@@ -157,7 +157,7 @@ def test_a_pickle_of_anything_but_arrays_calls_nothing(
 def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
     # Keras's labels have a second axis
     np.savez(tmp_path / "a.npz", **{**CIFAR10, "y_train": CIFAR10["y_train"][:, None]})
-    assert_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)
+    assert are_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)
 
 
 def test_a_folder_without_any_form_is_refused(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
     wait_until(lambda: pid_file.is_file() and bool(pid_file.read_text()))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
-    wait_until(lambda: is_gone(int(pid_file.read_text())))
+    assert wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_the_work_of_a_programs_children_counts() -> None:

@@ -40,10 +40,10 @@ def test_other_odd_runs_are_a_second_mode_of_their_configuration(
 ) -> None:
     logs = drawn(seed)
     odd = seed % COUNT
-    logs[np.flatnonzero(OWNERS == odd)[:odd_runs]] += math.log(factor)
+    logs[np.flatnonzero(odd == OWNERS)[:odd_runs]] += math.log(factor)
     variance, pooled, _ = scatter(OWNERS, logs)
-    assert variance[OWNERS == odd].min() >= logs[OWNERS == odd].var(ddof=1) * (1 - 1e-9)
-    assert variance[OWNERS != odd].max() < (4 * SD) ** 2
+    assert variance[odd == OWNERS].min() >= logs[odd == OWNERS].var(ddof=1) * (1 - 1e-9)
+    assert variance[odd != OWNERS].max() < (4 * SD) ** 2
     assert pooled < (3 * SD) ** 2
 
 
