@@ -21,16 +21,6 @@ def manifest_of(config: Config) -> Manifest:
     return grid.expand(config, REGISTRIES)
 
 
-def test_one_entry_for_each_run_with_all_that_the_tables_need() -> None:
-    first, second = manifest_of(valid_config()).runs
-    assert (first.spec.point.nodes, second.spec.point.nodes) == (1, 2)
-    spec = second.spec
-    assert (spec.replicas, spec.per_replica_batch_size, spec.global_batch_size) == (2, 64, 128)
-    assert spec.recipe.batch_scaling == "weak"
-    assert second.usd_per_node_hour is None
-    assert first.spec.parameters_hash != second.spec.parameters_hash
-
-
 def test_the_platforms_of_the_grid_with_their_titles() -> None:
     raw = raw_config((("platforms", "cluster", "title"), "Cloud"), (("grid", 0, "nodes"), [1, 9]))
     raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp-n1")
