@@ -31,7 +31,7 @@ MPI_TRAININGS = {"two_mpi_workers": (MPI_STRATEGY, Geometry(2, 1, 0))}
 
 @pytest.fixture
 def dice() -> random.Random:
-    """Draws for what a test would hold constant; TEST_SEED=n repeats those of a test that failed."""
+    """Draws of what a test would hold constant; the printed TEST_SEED repeats them."""
     seed = int(os.environ.get("TEST_SEED", random.randrange(2**32)))
     print(f"TEST_SEED={seed}")
     return random.Random(seed)
