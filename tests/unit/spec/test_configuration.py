@@ -57,6 +57,8 @@ MALFORMED: list[tuple[str, Any, str, str]] = [
     (P + "env", {"A=B": "x"}, "", '"A=B"'), (P + "env", {"1A": "x"}, "", '"1A"'),
     (P + "env", {"A": "1", "B": 1, "C": 1}, ".B", "1"),
     ("platforms.cluster", None, "", "null"), ("grid", [], "", "[]"), ("recipes", {}, "", "{}"),
+    ("study", "a/b", "", '"a/b"'), ("study", "", "", '""'), ("study", "..", "", '".."'),
+    ("study", None, "", "null"), ("study", 3, "", "3"),
     ("seed", True, "", "true"), ("seed", 10**29, "", str(10**29)), ("cluster", "", "", '""'),
     ("comparison", {"title": " "}, ".title", '" "'), ("published", {"path": ""}, ".path", '""'),
     ("comparison", {"baseline": {"nodes": [1, 2]}}, ".baseline.nodes", "[1, 2]"),

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config, valid_config
-from msgspec.structs import replace
-from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import Manifest, ManifestError
@@ -44,13 +42,6 @@ def test_targets_are_passed_on_and_change_no_run() -> None:
     with_target = manifest_of(valid_config((("question",), {"limits": limits})))
     assert (without.targets, with_target.targets) == ({}, {"test_accuracy": 0.97})
     assert with_target.runs == without.runs
-
-
-def test_a_number_that_is_none_is_not_written(tmp_path: Path) -> None:
-    made = replace(manifest_of(valid_config()), targets={"test_accuracy": float("nan")})
-    with pytest.raises(NotFiniteError):
-        made.write(tmp_path / "manifest.json")
-    assert not list(tmp_path.iterdir())
 
 
 def test_strategies_that_train_the_same_model_are_named() -> None:
