@@ -123,28 +123,28 @@ def test_by_default_a_rank_that_hangs_is_found_within_a_minute(many: tuple[int, 
         assert found is not None and found.rank == named
 
 
-@pytest.mark.parametrize(
-    ("doing", "blocked"),
-    [(Doing.LOADING, set()), (Doing.WAITING, set()), (Doing.TRAINING, {1})],
-    ids=["loads", "waits", "waits for its disk"],
-)
+#: What the second of two ranks does, whether its disk blocks it, and which ranks beat.
+MAY_WAIT: dict[str, tuple[Doing | None, bool, tuple[int, ...]]] = {
+    "loads": (Doing.LOADING, False, (0, 1)),
+    "waits": (Doing.WAITING, False, (0, 1)),
+    "waits for its disk": (Doing.TRAINING, True, (0, 1)),
+    "loads and keeps Python's lock": (Doing.LOADING, False, (0,)),
+    "has not started": (None, False, (0,)),
+}
+
+
+@pytest.mark.parametrize(("doing", "is_blocked", "beating"), MAY_WAIT.values(), ids=MAY_WAIT)
 def test_code_of_others_and_disks_may_take_until_the_platforms_limit(
-    doing: Doing, blocked: set[int]
+    doing: Doing | None, is_blocked: bool, beating: tuple[int, ...]
 ) -> None:
     run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.doing[1], run.blocked = doing, blocked
-    assert run.go(590, {0: IDLE_S, 1: IDLE_S}) is None
-    assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
-
-
-def test_so_may_a_load_that_stops_the_heart_and_a_rank_that_has_not_started() -> None:
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.doing[1] = Doing.LOADING
-    run.go(10, {0: BUSY_S, 1: BUSY_S})
-    assert run.go(580, {0: BUSY_S}) is None
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
-    del run.doing[1], run.beats[1]
-    assert run.go(590, {0: IDLE_S}) is None
+    if doing is None:
+        del run.doing[1], run.beats[1]
+    else:
+        run.doing[1] = doing
+    run.blocked = {1} if is_blocked else set()
+    assert run.go(590, dict.fromkeys(beating, IDLE_S)) is None
+    assert run.go(30, dict.fromkeys(beating, IDLE_S)) is not None
 
 
 def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> None:
