@@ -192,27 +192,31 @@ def test_ranks_that_a_rendezvous_lacks_are_named(
 
 
 @pytest.mark.parametrize(
-    ("message", "exit_code", "before", "host", "kind"),
+    ("kind", "message", "exit_code", "before", "host", "found"),
     [
-        ("Out Of Memory (on node2)", None, 0, "", "out_of_memory"),
-        ("killed by SIGKILL", -9, 2, "", "out_of_memory"),
-        ("killed by SIGKILL", -9, 3, "", "rank_died"),
-        ("killed by SIGKILL", -9, 2, "another", "rank_died"),
-        ("killed by SIGSEGV", -11, 2, "", "rank_died"),
-        ("Killed (on node2)", None, 2, "", "rank_died"),
+        ("rank_died", "Out Of Memory (on node2)", None, 0, "", "out_of_memory"),
+        ("rank_died", "killed by SIGKILL", -9, 2, "", "out_of_memory"),
+        ("rank_died", "killed by SIGKILL", -9, 3, "", "rank_died"),
+        ("rank_died", "killed by SIGKILL", -9, 2, "another", "rank_died"),
+        ("rank_died", "killed by SIGSEGV", -11, 2, "", "rank_died"),
+        ("rank_died", "Killed (on node2)", None, 2, "", "rank_died"),
+        ("program_failed", "killed by SIGKILL", 137, 2, "", "out_of_memory"),
+        ("program_failed", "killed by SIGSEGV", 139, 2, "", "program_failed"),
+        ("stalled", "killed by SIGKILL", -9, 2, "", "stalled"),
     ],
 )
 def test_a_rank_that_had_no_memory_is_named(
-    message: str, exit_code: int | None, before: int, host: str, kind: str, tmp_path: Path
-) -> None:
+    kind: Kind, message: str, exit_code: int | None, before: int, host: str, found: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     """By the counter of the rank's control group, on the host of the rank."""
     counter = tmp_path / "memory.oom_control"
     counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
     start = {"event": "start", "host": host or socket.gethostname()}
     start |= {"oom_counter": str(counter), "oom_kills": before}
-    cause = Cause(kind="rank_died", message=message, rank=1, exit_code=exit_code)
-    found = failures.without_memory(cause, [start])
-    assert (found.kind, found.rank) == (kind, 1)
+    cause = Cause(kind=kind, message=message, error=message, rank=1, exit_code=exit_code)
+    named = failures.without_memory(cause, [start])
+    assert (named.kind, named.rank) == (found, 1)
 
 
 def test_the_own_control_group_counts_the_processes_without_memory(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ def test_metrics_are_of_the_chief_and_examples_of_all_ranks() -> None:
     assert found.examples_trained == 192
     # the window with an evaluation in it tells no step time, but examples were trained in it
     assert found.step_time_s == pytest.approx(2.0)
-    assert found.throughput_examples_per_s == pytest.approx(176 / 20)
+    ends = changed(windows=OBSERVED.windows[::2])
+    for seen in (found, run_results.metrics(reports(ends, ends))):
+        assert seen.throughput_examples_per_s == pytest.approx(176 / 20)
     first, second = found.epochs
     assert (first.duration_s, first.evaluation_time_s, first.test_accuracy) == (10.0, 5.0, 0.7)
     assert (second.duration_s, second.metrics) == (10.0, {"loss": 0.25, "accuracy": 0.9})
