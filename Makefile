@@ -72,7 +72,8 @@ test-full: setup tools #- the other tests: all combinations, faults, simulated s
 check: setup #- a minute: style, types, and the tests of what has changed since main
 	ruff check . && ruff format --check .
 	mypy
-	pytest --quiet --numprocesses 2 -m "not full" $$(tests/changed.py $(or $(SINCE),main))
+	@tests=$$(tests/changed.py $(or $(SINCE),main)) && test -z "$$tests" || \
+	    pytest --quiet --numprocesses 2 --dist loadfile -m "not full" $$tests
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup #- set-up, demo and tests in a network without a route

@@ -7,7 +7,7 @@ same tests run on every version of them.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,11 @@ each_noise = pytest.mark.parametrize(
 )
 
 
+def is_rare(false: Sequence[bool]) -> bool:
+    """Whether false sentences are as rare as FALSE_MAX; one in few sweeps may be a coincidence."""
+    return sum(false) <= max(1, FALSE_MAX * len(false))
+
+
 def supported(
     comparison: pd.DataFrame, runs: pd.DataFrame, topic: str, *kinds: str
 ) -> list[dict[str, Any]]:
@@ -56,7 +61,7 @@ def test_more_nodes_are_slower_only_where_they_are(kind: tuple[str, float], tria
         bool(supported(*tables, "scaling", "slower"))
         for tables in sweeps.times([100.0] * 12, kind, trials)
     ]
-    assert share(false) <= FALSE_MAX
+    assert is_rare(false)
 
 
 @each_noise
@@ -73,7 +78,7 @@ def test_more_nodes_do_not_pay_only_where_they_do_not(
         any(is_false(row, by_nodes) for row in supported(*tables, "scaling"))
         for tables in Sweeps(points).times(true_s, kind, trials)
     ]
-    assert share(false) <= FALSE_MAX
+    assert is_rare(false)
 
 
 def test_where_more_nodes_stop_paying_is_found_where_the_runs_show_it() -> None:
@@ -96,7 +101,7 @@ def test_accuracy_is_lost_only_where_it_is(kind: tuple[str, float], trials: int)
         accuracy = 1 - 0.02 * np.exp(noise(*kind, 12, dice))
         tables = sweeps.tables(execution_time_s=times, quality=accuracy)
         false.append(bool(supported(*tables, "quality")))
-    assert share(false) <= FALSE_MAX
+    assert is_rare(false)
 
 
 @each_noise
@@ -108,7 +113,7 @@ def test_a_cloud_wins_only_where_it_does(kind: tuple[str, float], trials: int) -
         table = clouds.table(Study(comparison, runs, sweeps.planned))
         times = table[table["metric"] == "execution_time_s"]
         false.append(bool((times["verdict"] == SUPPORTED).any()))
-    assert share(false) <= FALSE_MAX
+    assert is_rare(false)
 
 
 @pytest.mark.full
@@ -121,7 +126,7 @@ def test_a_rank_is_slow_only_where_it_is() -> None:
         ranks = dice.integers(0, 2, (6, RUNS))
         tables = sweeps.tables(straggler_ratio=ratios, slowest_rank=ranks)
         false.append(bool(supported(*tables, "stragglers")))
-    assert share(false) <= FALSE_MAX
+    assert is_rare(false)
 
 
 def published() -> tuple[list[tuple[str, int]], list[float]]:
@@ -164,7 +169,7 @@ def test_a_point_is_taken_for_its_cost_only_if_it_is_near_the_best(
     points, true_s = published()
     found = list(choices(Sweeps(points), true_s, kind, 100))
     limit = INDIFFERENCE + 1e-9
-    assert share([c.support == SUPPORTED and loss > limit for c, loss in found]) <= FALSE_MAX
+    assert is_rare([c.support == SUPPORTED and loss > limit for c, loss in found])
     assert share([loss <= (c.bound or 0) + 1e-9 for c, loss in found]) >= 1 - FALSE_MAX
     # decided or not, the point is near the best in most sweeps
     assert share([loss <= limit for _, loss in found]) >= near_min
@@ -178,7 +183,7 @@ def test_rivals_just_outside_the_indifference_are_not_taken_for_the_best(
 ) -> None:
     points, true_s = line(nodes=(1, 2, 3, 4, 6, 8, 10)), [105.25] * 3 + [100.0] + [105.25] * 3
     found = list(choices(Sweeps(points), true_s, kind, trials))
-    assert share([c.support == SUPPORTED and loss > 0.051 for c, loss in found]) <= FALSE_MAX
+    assert is_rare([c.support == SUPPORTED and loss > 0.051 for c, loss in found])
     assert share([loss <= (c.bound or 0) + 1e-9 for c, loss in found]) >= 1 - FALSE_MAX
 
 
@@ -192,7 +197,7 @@ def test_every_other_point_is_worse_only_where_it_is(
     true_s = [100.0] * 2 * points
     found = list(choices(sweeps, true_s, kind, trials))
     false = [c.is_best and c.support != INCONCLUSIVE for c, _ in found]
-    assert share(false) <= FALSE_MAX
+    assert is_rare(false)
 
 
 def recommended(kind: tuple[str, float], trials: int, question: Question) -> list[int | None]:
@@ -216,7 +221,7 @@ def test_a_configuration_beyond_a_limit_is_not_recommended(
 ) -> None:
     """Four and eight nodes are the fastest, and end with an error just above 3 %."""
     taken = recommended(kind, trials, Question(limits={"test_accuracy": Limit(at_least=0.97)}))
-    assert share([nodes in (4, 8) for nodes in taken]) <= FALSE_MAX
+    assert is_rare([nodes in (4, 8) for nodes in taken])
 
 
 def test_the_fastest_within_a_limit_is_recommended_where_the_runs_show_it() -> None:
