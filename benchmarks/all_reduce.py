@@ -152,7 +152,7 @@ def all_reduce(strategy: Any, size: int) -> Callable[[], float]:
         value = tf.identity(value)
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, value)
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]  # TensorFlow has no types
     def means(value: Any) -> Any:
         value = strategy.run(mean, args=(value,))
         for _ in tf.range(per_call - 1):
