@@ -187,10 +187,9 @@ def numbers_of_images() -> Arrays:
     return Arrays(arrays.x_train, train, arrays.x_test, test)
 
 
-def mixed(examples: int = EXAMPLES) -> tuple[Any, Any, Any]:
+def mixed(count: int, seed: int = 0) -> tuple[Any, Any, Any]:
     """Two inputs, two outputs by name, and weights of the examples of each output."""
-    random = np.random.default_rng(0)
-    count = examples + HELD_OUT
+    random = np.random.default_rng(seed)
     left = random.random((count, 4), np.float32)
     right = random.integers(0, 5, (count, 3))
     total = left.sum(axis=1) + right.sum(axis=1)
@@ -201,7 +200,7 @@ def mixed(examples: int = EXAMPLES) -> tuple[Any, Any, Any]:
 
 def numbers(answer: str, examples: int = EXAMPLES) -> Arrays:
     """One input, and one of the answers."""
-    x, y, _ = mixed(examples)
+    x, y, _ = mixed(examples + HELD_OUT)
     return split(examples, x["left"], y[answer])
 
 
@@ -454,7 +453,9 @@ def features() -> dict[str, Case]:
         recipe=OVERFLOW, growth_steps=GROWTH_STEPS,
     )  # fmt: skip
     of_batches = ("kind_loss", "value_loss")
-    found["two outputs"] = Case(two_outputs, split(EXAMPLES, *mixed()), of_batches=of_batches)
+    found["two outputs"] = Case(
+        two_outputs, split(EXAMPLES, *mixed(EXAMPLES + HELD_OUT)), of_batches=of_batches
+    )
     found["own loss"] = Case(own_loss, numbers("kind"), precision="mixed_float16")
     found["accumulated"] = Case(accumulated, numbers("value"), recipe={"steps_per_execution": 5})
     # statistics of a complete batch

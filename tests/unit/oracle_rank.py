@@ -131,7 +131,6 @@ def trained(case: Case, way: Way) -> dict[str, Any]:
         "loss": [epoch.loss for epoch in result.epochs],
         "metrics": [m or {"accuracy": value} for value, m in of_epochs],
         "test": {"loss": result.test_loss, **accuracy, **result.epochs[-1].test_metrics},
-        "weights": sizes_of(trainer.model),
         "sha256": checksum(trainer.model),
         "examples": result.examples_trained,
         "updates": updates[: case.epochs],
@@ -187,7 +186,6 @@ def fitted(case: Case) -> dict[str, Any]:
         "loss": loss,
         "metrics": [{name: of[n] for name, of in history.items()} for n in range(case.epochs)],
         "test": {"loss": None},
-        "weights": sizes_of(model),
         "examples": case.epochs * arrays.train_examples,
         "updates": updates,
     }
@@ -261,11 +259,6 @@ def by_hand(case: Case, replicas: int) -> dict[str, Any]:
 
 def updates_of(optimizer: Any) -> int:
     return int(np.asarray(optimizer.iterations))
-
-
-def sizes_of(model: Any) -> list[float]:
-    """The mean size of the numbers of each weight."""
-    return [float(np.abs(weight).mean()) for weight in model.get_weights()]
 
 
 def checksum(model: Any) -> str:

@@ -103,7 +103,7 @@ def compare(model: Any, batch: tuple[Any, ...]) -> LossOfParts | None:
 def _loss_of(model: Any, batch: tuple[Any, ...], rows: np.ndarray) -> Callable[[np.ndarray], float]:
     """Return the function from rows of a batch to their loss, without dropout.
 
-    Outputs that are random are those of all `rows`.
+    Random outputs are drawn once, for all `rows`.
     """
     import keras
 

@@ -234,8 +234,8 @@ def changed(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
 def summed(gradients: Sequence[Any]) -> list[Any]:
     """Return the sums of the replicas' gradients, in a replica (None: there is none).
 
-    The slices of a table are those of all replicas, one after the other, as if one device had
-    looked up all examples. Places that do not depend on the examples, as of positions, one device
+    A table gets the slices from all replicas, one after the other, as if one device had looked up
+    all examples. Places that do not depend on the examples, as of positions, one device
     looks up once: there the replicas' slices are added. Keras's optimizers square each slice.
     """
     import tensorflow as tf
@@ -251,8 +251,8 @@ def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
     """Add the replicas' slices if all replicas looked up the same places for all examples.
 
     The size of a batch is unknown while a step is traced (see `of_any_size`): a known number of
-    slices does not depend on it. An unknown one may depend on the length of texts: places that
-    ascend are not those of examples.
+    slices does not depend on it. An unknown number may depend on the length of texts: places that
+    ascend do not come from several examples.
     """
     import tensorflow as tf
 
