@@ -77,10 +77,11 @@ class Draw:
             epochs=2,
             precision="mixed_float16" if self.is_half else "float32",
             recipe=recipe,
+            is_evaluated=False,
         )
 
     def data(self) -> Any:
-        count = self.examples
+        count = self.examples + 1
         if self.kind == "texts":
             x: Any = self.dice.integers(0, 30, (count, 12)).astype(np.int32)
         elif self.kind in ("images", "bytes"):
@@ -93,7 +94,7 @@ class Draw:
         else:
             y = self.dice.standard_normal((count, self.outputs)).astype(np.float32)
         weights = self.dice.random(count).astype(np.float32) if self.is_weighted else None
-        return split(count, x, y, weights)
+        return split(self.examples, x, y, weights)
 
     def model(self) -> Any:
         import keras

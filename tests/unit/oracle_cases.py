@@ -32,6 +32,8 @@ class Case:
     growth_steps: int | None = None
     #: The reference is no `fit`, but plain Keras with a copy of the model for each replica.
     is_by_hand: bool = False
+    #: Whether what is held out is compared, too.
+    is_evaluated: bool = True
     #: Ends of names of metrics that are means over batches, of whatever size.
     of_batches: tuple[str, ...] = ()
 
