@@ -103,6 +103,7 @@ lint: setup #- style, types, generated files, words
 	mypy
 	workflow/schemas/generate.py --check
 	tests/word_list.py
+	tests/measured_time.py
 	snakemake --lint --configfile config/demo.yaml
 
 # schemas of the configuration and of records, and the tables of config/README.md, from the types

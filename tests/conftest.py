@@ -20,7 +20,7 @@ LONGEST = [
     *("test_allocation_on_slurm.py", "test_accounting_on_slurm.py", "test_soak.py"),
     *("test_driver_on_slurm.py", "test_workflow_on_slurm.py", "test_faults_on_slurm.py"),
     *("test_search_on_slurm.py", "test_strategies_on_slurm.py", "test_two_clusters.py"),
-    *("test_claims.py", "test_questions.py", "test_users_model.py", "test_closed_network.py"),
+    *("test_claims.py", "test_users_model.py", "test_closed_network.py"),
     *("test_oracle.py", "test_failed_runs.py", "test_many_ranks.py", "test_known_truth.py"),
     *("test_documented_commands.py", "test_deployed.py", "test_supervisor.py", "test_module.py"),
     *("test_genuine_data.py", "test_reruns.py", "test_does_not_fit.py", "test_race.py"),

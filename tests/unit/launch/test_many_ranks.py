@@ -87,8 +87,11 @@ def test_ranks_cost_the_file_system_next_to_nothing(tmp_path: Path) -> None:
         f"({end_s - begin_s:.0f} s); {len(calls) / RANKS:.1f} per rank from start to end "
         f"({duration_s:.0f} s{', launcher only' if is_sampled else ''}); {len(files)} files"
     )
+    # not by time: else nothing was measured
     assert begin_s < end_s
+    # not by time: a slow machine makes fewer of them in a second
     assert per_rank_and_s <= 0.05
+    # not by time: likewise
     assert len(calls) <= 10 * RANKS + 10 * duration_s + 200
     assert len(files) <= 12
 
@@ -131,4 +134,5 @@ def test_one_of_many_ranks_is_found_and_named(
     cause = json.loads((tmp_path / "run/failure.json").read_text())["cause"]
     assert (cause["kind"], cause["rank"]) == (kind, victim)
     assert (tmp_path / cause["log"]).exists()
+    # not by time: a launcher that does not get the processor uses less of it
     assert used_s / watched_s <= 0.3
