@@ -20,6 +20,8 @@ import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.spec.run_spec import run_path
 
+pytestmark = pytest.mark.full
+
 Submit = Callable[..., tuple[int, str]]
 WAIT_S = 5
 #: Times in the raw files are rounded to this.

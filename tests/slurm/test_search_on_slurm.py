@@ -10,11 +10,14 @@ import signal
 from collections import Counter
 from typing import Any
 
+import pytest
 from project import Project
 from test_driver_on_slurm import Driver, Submit, queue, wait_for
 from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.search.interim import Reason
 from virtual_cluster import Cluster
+
+pytestmark = pytest.mark.full
 
 NODES = [1, 4]
 #: So many complete runs must keep the limit before their configuration is named.

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from project import Project, axis
+
+pytestmark = pytest.mark.full
 
 #: Has the words of PyTorch on a GPU whose memory a batch of this many examples exceeds.
 PROGRAM = """

@@ -9,6 +9,8 @@ import pytest
 import timed_runs
 from project import SMALL_MODEL, Project
 
+pytestmark = pytest.mark.full
+
 EXAMPLES, BATCH, EPOCHS, STOP = 800, 8, 3, 40
 STEPS = EPOCHS * EXAMPLES // BATCH
 #: Known times: what a run takes before its steps, and each step.

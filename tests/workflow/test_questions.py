@@ -11,6 +11,8 @@ from project import Project
 from shared import made_once
 from tfscaling.spec.run_spec import RunSpec
 
+pytestmark = pytest.mark.full
+
 EXAMPLES, EPOCHS, SEED = 2048, 2, 20261128
 DEADLINE_S = 15.3
 #: Recipe → batch size, examples per second, accuracy: a large batch is fast and inaccurate.

@@ -11,6 +11,8 @@ import pytest
 import timed_runs
 from project import Project
 
+pytestmark = pytest.mark.full
+
 #: Enough repeats to find an equal time equal.
 CONTENT: dict[str, Any] = {
     "grid": [{"platform": "laptop", "strategy": "own", "recipe": "reports", "nodes": 1,

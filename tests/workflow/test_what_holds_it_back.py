@@ -8,10 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import generator
+import pytest
 from project import SMALL_MODEL, Project
 from tfscaling.record import run_record
 from tfscaling.record.rank_report import Execution
 from tfscaling.spec.manifest import Manifest
+
+pytestmark = pytest.mark.full
 
 STEPS = 10
 #: Seconds of a step, of its computation, and of the wait for the pipeline on each rank. What rank 0
