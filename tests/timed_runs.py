@@ -40,7 +40,7 @@ for _ in range(epochs):
     observe.eval(accuracy=accuracy)
 """
 #: Keys that are no duration of the training: moments, clocks, and what is around the ranks' work.
-_UNCHANGED = frozenset(
+UNCHANGED = frozenset(
     (
         *("start_s", "offset_s", "uncertainty_s"),
         *("queue_time_s", "boot_time_s", "launch_time_s", "teardown_time_s"),
@@ -133,7 +133,7 @@ def _scaled(value: Any, factor: float, key: str = "") -> Any:
         return {name: _scaled(item, factor, name) for name, item in value.items()}
     if isinstance(value, list):
         return [_scaled(item, factor) for item in value]
-    if not isinstance(value, float | int) or key in _UNCHANGED or not key.endswith("_s"):
+    if not isinstance(value, float | int) or key in UNCHANGED or not key.endswith("_s"):
         return value
     return value / factor if key.endswith("_per_s") else value * factor
 
