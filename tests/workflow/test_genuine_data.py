@@ -64,7 +64,7 @@ def test_brightness_is_that_of_the_published_images(fetched: Path, name: str) ->
         shares = np.bincount(channel, minlength=256) / channel.size
         found = shares @ values
         spread = np.sqrt(shares @ (values - found) ** 2)
-        np.testing.assert_allclose([found, spread], [mean, deviation], rtol=0, atol=1e-7)
+        assert (found, spread) == pytest.approx((mean, deviation), rel=0, abs=1e-7)
 
 
 @pytest.mark.parametrize("name", GENUINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from project import Project
 
 #: Fails on the last of two nodes if it is told to.
@@ -95,6 +96,7 @@ for _ in range(int(sys.argv[1])):
 """
 
 
+@pytest.mark.full
 def test_a_search_over_short_runs_gives_a_program_fewer_epochs(tmp_path: Path) -> None:
     project = Project(tmp_path)
     (project.folder / "epochs.py").write_text(EPOCHS)
