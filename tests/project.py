@@ -40,7 +40,7 @@ def model():
     )
 """
 #: Trains it: it learns by a single epoch.
-QUICK = {**TINY, "dataset": "mnist", "learning_rate": 0.01}
+QUICK: dict[str, Any] = {**TINY, "dataset": "mnist", "learning_rate": 0.01}
 
 
 @dataclass

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,6 +65,10 @@ def allocations(project: Project) -> Counter[str]:
     return Counter(each["environment"]["slurm_job"]["id"] for each in project.records())
 
 
+def are_finished(project: Project, runs: int) -> bool:
+    return len(project.records()) >= runs
+
+
 def test_a_driver_killed_three_times_resumes_in_the_same_allocation(
     new_project: Callable[[str], Project], small: Cluster
 ) -> None:
@@ -72,7 +77,8 @@ def test_a_driver_killed_three_times_resumes_in_the_same_allocation(
     for finished in (1, 4, 7):
         thread = threading.Thread(target=lambda: sweep(project, small, check=False))
         thread.start()
-        wait_for(lambda least=finished: len(project.records()) >= least, "runs that end")
+        is_due = partial(are_finished, project, finished)
+        wait_for(is_due, "runs that end")
         time.sleep(random.uniform(0, 3))
         (pid,) = project.drivers()
         os.kill(pid, signal.SIGKILL)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 from typing import Any
 
 import pytest
 from project import Project
-from test_driver_on_slurm import Driver, Submit, queue, wait_for
+from slurm.test_driver_on_slurm import Driver, Submit, queue
 from tfscaling.conclusions.search_results import TAKEN
-from virtual_cluster import Cluster
+from virtual_cluster import Cluster, wait_for
 
 pytestmark = pytest.mark.full
 
@@ -49,7 +50,7 @@ def test_a_search_that_is_killed_in_every_round_ends_with_the_right_answer(
 
     while True:
         driver = Driver(project, submit)
-        wait_for(lambda d=driver: is_due(d), "a round, or the end")
+        wait_for(functools.partial(is_due, driver), "a round, or the end")
         if driver.ended is not None:
             break
         killed.add(rounds())

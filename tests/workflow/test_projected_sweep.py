@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from project import SMALL_MODEL, Project
@@ -41,7 +42,7 @@ def test_a_sweep_projects_the_whole_and_marks_it(mnist: Path, tmp_path: Path) ->
     project.draw_few_plots()
     said = project.snakemake("--until", "train").stdout
     assert "120 of 1,200 steps" in said and "projected" in said
-    of_recipe = {}
+    of_recipe: dict[str, list[Any]] = {}
     for record in project.records():
         of_recipe.setdefault(record["axes"]["recipe"], []).append(record)
     assert [len(of_recipe[name]) for name in ("short", "whole")] == [2, 1]

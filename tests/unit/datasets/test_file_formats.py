@@ -8,6 +8,7 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def write_with_dots(folder: Path) -> None:
 
 
 def write_archive(folder: Path) -> None:
-    np.savez_compressed(folder / "mnist.npz", **ARRAYS)
+    np.savez_compressed(folder / "mnist.npz", **ARRAYS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("write", [write_plain, write_gzipped, write_with_dots, write_archive])
@@ -156,7 +157,8 @@ def test_a_pickle_of_anything_but_arrays_calls_nothing(
 
 def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
     # Keras's labels have a second axis
-    np.savez(tmp_path / "a.npz", **{**CIFAR10, "y_train": CIFAR10["y_train"][:, None]})
+    arrays: dict[str, Any] = {**CIFAR10, "y_train": CIFAR10["y_train"][:, None]}
+    np.savez(tmp_path / "a.npz", **arrays)
     assert_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)
 
 

@@ -39,7 +39,7 @@ def test_a_file_that_is_still_cut_is_waited_for(
     Signs(tmp_path).wait(range(2), 30.0)
 
 
-MISSING = {
+MISSING: dict[str, Callable[[Path], object]] = {
     "report": lambda folder: rank_files.report_path(folder, 1).unlink(),
     "events": lambda folder: rank_files.events_path(folder, 1).unlink(),
     "cut report": lambda folder: cut(rank_files.report_path(folder, 1)),

@@ -43,7 +43,7 @@ def backfilled(seed: int, load: float, nodes_max: int = 64, jobs: int = 1000) ->
                 spare -= nodes[n] * (end_s > first_s)
                 free -= nodes[n]
                 start[n] = now_s
-                running.append((end_s, n))
+                running.append((end_s, int(n)))
                 heapq.heappush(times, now_s + run_s[n])
             elif np.isinf(first_s):
                 running.sort()

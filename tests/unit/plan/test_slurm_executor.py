@@ -375,7 +375,8 @@ def settled(said: list[str], *queues: dict[str, str]) -> dict[str, str]:
 def test_a_job_that_is_completing_is_waited_for(
     queues: list[dict[str, str]], states: dict[str, str]
 ) -> None:
-    assert settled(said := [], *queues) == states
+    said: list[str] = []
+    assert settled(said, *queues) == states
     assert bool(said) == ("COMPLETING" in queues[0].values())
 
 

@@ -45,7 +45,7 @@ def of_two(by_name: bool = True) -> Any:
     return keras.Model(inputs, layers.Dense(2)(whole))
 
 
-class Subclass(keras.Model):  # type: ignore[misc]
+class Subclass(keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.table, self.last = layers.Embedding(256, 4), layers.Dense(2)

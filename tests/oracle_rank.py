@@ -44,14 +44,14 @@ SCHEDULED = {**SETTINGS, "nesterov": True, "weight_decay": 0.05, "warmup_epochs"
              "decay": "cosine", "label_smoothing": 0.2}  # fmt: skip
 
 
-def arrays_of(examples: int) -> Arrays:
-    every = synthetic_arrays(WHOLE)
+def arrays_of(examples: int) -> Any:
+    every: Any = synthetic_arrays(WHOLE)
     return Arrays(every.x_train[:examples], every.y_train[:examples], every.x_test, every.y_test)
 
 
 def arrays_with_bright_images() -> Arrays:
     """Dark images, and a few bright ones of different classes."""
-    arrays = arrays_of(WHOLE)
+    arrays: Any = arrays_of(WHOLE)
     images, labels = arrays.x_train // 64, arrays.y_train.copy()
     images[:BRIGHT], labels[:BRIGHT] = 255, np.arange(BRIGHT)
     return Arrays(images, labels, arrays.x_test, arrays.y_test)

@@ -108,7 +108,7 @@ def own_loss() -> Any:
     """A subclass with a loss and metrics of its own, as Keras's guides show it."""
     import keras
 
-    class Focal(keras.Model):  # type: ignore[misc]
+    class Focal(keras.Model):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             self.confidence = keras.metrics.Mean(name="confidence")
