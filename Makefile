@@ -18,7 +18,7 @@ WORKERS = $(shell expr $$(nproc) + 3)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -123,8 +123,9 @@ projection: setup #- the time of three trainings from a tenth of their steps, an
 	@$(SNAKEMAKE) --configfile config/projection.yaml
 	@cat results/projection/details/conclusions/projection.md
 
-simulate: setup #- how often a search, sweep against sweep, and slow nodes are wrong
+simulate: setup #- how often a search, sweep against sweep, slow nodes and special cases are wrong
 	python benchmarks/node_effects.py
+	python benchmarks/special_cases.py
 	python benchmarks/race.py
 	python benchmarks/regressions.py
 
@@ -136,6 +137,10 @@ soak: setup #- 200 short runs on a virtual cluster while faults happen; half an 
 outage: setup #- a sweep while Slurm's controller is away for ten minutes
 	provision/virtual/install --accounting
 	CONTROLLER_AWAY_S=600 pytest tests/slurm/test_accounting_on_slurm.py -k controller
+
+# SEED and N: which lines, and how many. The first time for a commit, all its tests are measured
+mutants: setup #- change N=60 lines of the library, one at a time, and list what no test notices
+	tests/mutants.py --seed $(or $(SEED),1) --number $(or $(N),60)
 
 # the same tests with 70 cases each are part of `make test`
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files

@@ -10,7 +10,7 @@ import pytest
 
 EVERY_S = 10.0
 #: Tests that a line names: those that have run longest.
-NAMED_MAX = 2
+NAMED_MAX = 3
 
 
 class Progress:
@@ -86,4 +86,4 @@ class Progress:
 def _short(test: str) -> str:
     """Return the file's name and the test's, without folders."""
     path, _, name = test.partition("::")
-    return f"{Path(path).name}::{name}"[:70]
+    return f"{Path(path).name}::{name}"[:60]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from project import Project
-from slurm.test_driver_on_slurm import Driver, Submit, queue
+from sweep_drivers import Driver, Submit, queue
 from tfscaling.conclusions.search_results import TAKEN
 from virtual_cluster import Cluster, wait_for
 
@@ -46,12 +46,12 @@ def test_a_search_that_is_killed_in_every_round_ends_with_the_right_answer(
 
     def is_due(driver: Driver) -> bool:
         runs = "RUNNING" in queue(cluster).values()
-        return driver.ended is not None or (runs and rounds() not in killed)
+        return driver.has_ended or (runs and rounds() not in killed)
 
     while True:
         driver = Driver(project, submit)
         wait_for(functools.partial(is_due, driver), "a round, or the end")
-        if driver.ended is not None:
+        if driver.has_ended:
             break
         killed.add(rounds())
         driver.end(signal.SIGKILL)
