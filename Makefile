@@ -10,11 +10,13 @@ OWN = $(wildcard own/requirements.txt)
 # WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
 LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
+# begins a recipe that is silent for long: a dot every 5 s shows that it works
+DOTS = (while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT;
 .DEFAULT_GOAL := help
 # folders of the tests of `make test` and `make test-full`; those that wait most come first.
 # There are more workers than cores, because many tests wait
 TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
-WORKERS = $(shell expr $$(nproc) + 3)
+WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
@@ -70,7 +72,8 @@ test-full: setup tools #- the other tests: all combinations, faults, simulated s
 check: setup #- a minute: style, types, and the tests of what has changed since main
 	ruff check . && ruff format --check .
 	mypy
-	pytest --quiet --numprocesses 2 -m "not full" $$(tests/changed.py $(or $(SINCE),main))
+	@tests=$$(tests/changed.py $(or $(SINCE),main)) && test -z "$$tests" || \
+	    pytest --quiet --numprocesses 2 --dist loadfile -m "not full" $$tests
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup #- set-up, demo and tests in a network without a route
@@ -174,12 +177,12 @@ cluster-down: #- remove it
 	provision/virtual/cluster down
 
 # the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
-# bytecode is compiled here once and not by every rank of every job; a dot every 5 s says that it works
+# bytecode is compiled here once and not by every rank of every job
 .venv/.installed$(CUDA): $(LOCKS) $(PLUGINS) $(OWN)
 	@echo "the environment: the packages of requirements.txt into .venv"
 	@set -e; python=$$(provision/find-python $(PYTHON)); \
 	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS) $(OWN:%=--own %);) \
-	(while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT; \
+	$(DOTS) \
 	$$python -m venv .venv; \
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \
 	$(CLOSED) pip install --quiet --disable-pip-version-check $(LINKS) --require-hashes --requirement .venv/uv.txt; \
@@ -192,8 +195,10 @@ cluster-down: #- remove it
 	touch $@
 
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed
-	uv venv --quiet --clear --python .venv/bin/python .tools/$*
-	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
+	@echo "the packages of $< into .tools/$*"
+	@set -e; $(DOTS) \
+	uv venv --quiet --clear --python .venv/bin/python .tools/$*; \
+	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<; \
 	touch $@
 
 # the checker of accessibility for browsers: a package of npm, by its checksum

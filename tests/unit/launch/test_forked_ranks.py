@@ -52,7 +52,7 @@ SLEEP = "say('start', host='here', pid=os.getpid()); time.sleep(600)"
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "GRACE_S", 1.0)
+    monkeypatch.setattr(supervisor, "GRACE_S", 0.2)
 
 
 def ranks(folder: Path, *codes: str, **environment: str) -> list[Command]:

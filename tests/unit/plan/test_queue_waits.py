@@ -75,12 +75,20 @@ def held(jobs: np.ndarray) -> list[bool]:
     return found
 
 
+#: Numbers of simulated histories: a few, whose rate scatters more, and many.
+FEW, MANY = (4, 0.04), pytest.param(20, 0.02, marks=pytest.mark.full)
+
+
 @pytest.mark.parametrize(("resemblance", "last_times"), [(0.7, 1), (0.99, 1), (0, 4)])
-def test_95_of_100_jobs_wait_less_than_the_bound(resemblance: float, last_times: float) -> None:
-    rates = [np.mean(held(made(seed, resemblance, last_times))) for seed in range(20)]
-    assert 0.93 <= np.mean(rates) <= 0.97
+@pytest.mark.parametrize(("histories", "margin"), [FEW, MANY])
+def test_95_of_100_jobs_wait_less_than_the_bound(
+    resemblance: float, last_times: float, histories: int, margin: float
+) -> None:
+    rates = [np.mean(held(made(seed, resemblance, last_times))) for seed in range(histories)]
+    assert abs(np.mean(rates) - 0.95) <= margin
 
 
+@pytest.mark.full
 def test_the_bound_holds_where_a_scheduler_fills_gaps() -> None:
     rates = [np.mean(held(backfilled(seed, load=0.9))) for seed in range(10)]
     assert 0.93 <= np.mean(rates) <= 0.97, rates

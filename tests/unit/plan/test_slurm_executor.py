@@ -236,10 +236,12 @@ def test_a_run_that_would_fail_again_has_used_up_its_attempts(start: Start, swee
 # --- reasons ---
 
 
+@pytest.mark.parametrize("command", ["squeue", "sacct"])
 def test_why_jobs_wait_is_told_once(
-    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executor = start()
+    executor = start(status_command=command)
+    slurm.states("7|PENDING", "8|PENDING", command="sacct")
     jobs = [submitted(Job([f"runs/{n}/run.json"]), str(n), tmp_path) for n in (7, 8)]
     slurm.states("7|PENDING Resources", "8|PENDING PartitionDown")
     executor.query(*jobs)
