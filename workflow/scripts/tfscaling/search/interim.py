@@ -337,7 +337,7 @@ class _Search:
             self.within[n] += [run.get(PROJECTION_ERROR, 0.0)] * is_short
         elif is_short:
             self.is_projected[n] = False
-        # a single run shows nothing: a candidate without another one runs once more
+        # a single run shows nothing: a candidate without a second run runs once more
         if self.missed[n] and self.missed[n] + self.seen[n] >= CLOSED_RUNS:
             has_target = self.goal in OF_ALL_RUNS
             self.gone[n] = Reason.NOT_REACHED if has_target else Reason.DIVERGED
