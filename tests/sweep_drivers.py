@@ -65,6 +65,11 @@ class Driver:
         """Its log; "" before it has one."""
         return "".join(path.read_text() for path in set(self._logs()) - self._before)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the sweep has ended, by itself or by a signal."""
+        return self._ended.done()
+
     def end(self, number: int, after_s: float = 0.0) -> tuple[int, str]:
         """Send the signal and wait for the end: (exit code, output)."""
         pid = self.pid

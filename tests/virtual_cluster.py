@@ -92,6 +92,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
                 return
         except subprocess.CalledProcessError as error:
             failed = f"; {error}: {error.stderr}"
+        # not by time: it hangs
         assert time.monotonic() < deadline, f"waited {WAIT_S:g} s for {what}{failed}"
         time.sleep(0.3)
 

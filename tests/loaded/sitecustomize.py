@@ -13,7 +13,7 @@ _PROGRAMS = {
         "run_rank.py", "check_models.py", "tfscaling",
     },
     "unit": {
-        "strategy_rank.py", "oracle_rank.py", "own_models_rank.py",
+        "strategy_rank.py", "oracle_rank.py", "pipelines_rank.py",
         "mpi_all_reduce_rank.py",
     },
     "loaded": {"program.py"},

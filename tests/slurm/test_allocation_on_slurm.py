@@ -82,6 +82,7 @@ def test_a_driver_killed_three_times_resumes_in_the_same_allocation(
             driver = pool.submit(
                 sweep, project, small, "--slurm-allocation-one-at-a-time", check=False
             )
+            wait_for(lambda: bool(project.drivers()), "the driver to begin")
             wait_for(lambda least=least: len(project.records()) >= least, "runs that end")
             time.sleep(dice.uniform(0, MOMENT_MAX_S))
             (pid,) = project.drivers()

@@ -198,11 +198,13 @@ def run_python(code: str, *arguments: str, **environment: str) -> subprocess.Com
     )
 
 
-def wait_until(happened: Callable[[], bool], timeout_s: float = 300) -> None:
+def wait_until(happened: Callable[[], bool], timeout_s: float = 300) -> bool:
+    """Return True once it has happened; fail if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+    return True
 
 
 def is_gone(pid: int) -> bool:

@@ -76,7 +76,9 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
         ("cpu", "1", "1", "runs"), ("cpu", "2", "1", "runs"),
         ("gpu", "2", "2", "runs"), ("cpu", "8", "", "excluded"),
     ]  # fmt: skip
+    # not by time: all is planned with the time limit
     assert rows[1]["cost_usd"] == "7.2" and rows[2]["cost_usd"] == ""
+    # not by time: likewise
     assert rows[2]["node_hours"] == "2.0" and rows[2]["duration_from"] == "time limit"
     assert "-p gpu -t 30 --qos=low --nodes=2 --cpus-per-task=2" in rows[2]["submission"]
     assert "--gres=gpu:4 --wrap=" in rows[2]["submission"]

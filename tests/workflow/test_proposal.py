@@ -37,6 +37,7 @@ def test_a_proposal_has_the_measured_scaling_and_the_node_hours(
         link = re.search(r"\[records\]\((.*)\)", line)
         assert link and [*(folder / link[1]).glob("repeat=*/run.json")]
         cells = [cell.strip() for cell in line.split("|")]
+        # not by time: the text has the table's numbers
         assert float(cells[7]) == pytest.approx(hours, rel=0.01)
     # the requests: node-hours of a training, one training, a fifth more
     asked = re.findall(r"\): ([\d.e-]+) node-hours.*\*\*([\d.e-]+) node-hours\*\*", text)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from published_files import IDX_FILES, assert_same, cifar10_batches, idx_files
+from published_files import IDX_FILES, are_same, cifar10_batches, idx_files
 from published_files import idx as encode
 from tfscaling.datasets import formats
 
@@ -64,12 +64,12 @@ FORMS = {
 def test_a_folder_of_mnist_is_read_in_each_of_its_forms(
     tmp_path: Path, files: dict[str, bytes]
 ) -> None:
-    assert_same(formats.mnist(write(tmp_path, files)), ARRAYS)
+    assert are_same(formats.mnist(write(tmp_path, files)), ARRAYS)
 
 
 def test_an_archive_of_mnist_is_read_or_refused_without_an_array(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "mnist.npz", **ARRAYS)
-    assert_same(formats.mnist(tmp_path), ARRAYS)
+    assert are_same(formats.mnist(tmp_path), ARRAYS)
     np.savez(tmp_path / "some.npz", x_train=ARRAYS["x_train"])
     with pytest.raises(KeyError, match="y_train"):
         formats.mnist(tmp_path / "some.npz")
@@ -128,7 +128,7 @@ def pickled_files() -> dict[str, bytes]:
 def test_the_python_version_and_the_pictures_are_read(
     files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    assert_same(formats.cifar10(write(tmp_path, files)), CIFAR10)
+    assert are_same(formats.cifar10(write(tmp_path, files)), CIFAR10)
 
 
 def test_a_pickle_of_anything_but_arrays_calls_nothing(
@@ -144,4 +144,4 @@ def test_a_pickle_of_anything_but_arrays_calls_nothing(
 def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
     # Keras's labels have a second axis
     np.savez(tmp_path / "a.npz", **{**CIFAR10, "y_train": CIFAR10["y_train"][:, None]})
-    assert_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)
+    assert are_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)

@@ -145,7 +145,7 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     finally:
         launcher.kill()
         launcher.wait()
-    wait_until(lambda: of_this_test(tmp_path) == [])
+    assert wait_until(lambda: of_this_test(tmp_path) == [])
 
 
 def test_a_signal_to_the_launcher_while_the_process_loads_ends_it_at_once(tmp_path: Path) -> None:

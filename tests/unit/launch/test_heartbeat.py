@@ -255,4 +255,4 @@ def test_a_rank_notices_that_its_parent_has_ended(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
         check=True,
     )
-    wait_until((tmp_path / "orphaned").exists)
+    assert wait_until((tmp_path / "orphaned").exists)

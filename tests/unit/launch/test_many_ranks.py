@@ -91,8 +91,11 @@ def test_ranks_cost_the_file_system_next_to_nothing(ranks: int, tmp_path: Path) 
         f"({end_s - begin_s:.0f} s); {len(calls) / ranks:.1f} per rank from start to end "
         f"({duration_s:.0f} s{', launcher only' if is_sampled else ''}); {len(files)} files"
     )
+    # not by time: else nothing was measured
     assert begin_s < end_s
+    # not by time: a slow machine makes fewer of them in a second
     assert used <= 0.05 * rank_seconds + 10  # the launcher's own
+    # not by time: likewise
     assert len(calls) <= 10 * ranks + 10 * duration_s + 200
     assert len(files) <= 12
 

@@ -36,7 +36,8 @@ def test_a_file_that_is_still_cut_is_waited_for(
     write(tmp_path, 0, 1)
     show_whole = cut(of(tmp_path, 1))
     monkeypatch.setattr(time, "sleep", lambda _: show_whole())  # after the first look
-    Signs(tmp_path).wait(range(2), 30.0)
+    (signs := Signs(tmp_path)).wait(range(2), 30.0)
+    assert [len(signs.events[rank]) for rank in range(2)] == [len(rank_events(0, PASSED))] * 2
 
 
 MISSING = {

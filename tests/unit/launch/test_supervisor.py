@@ -272,7 +272,7 @@ def test_children_that_a_rank_leaves_behind_are_ended(tmp_path: Path, ending: st
     pid_file = tmp_path / "pid"
     rank = python_rank(tmp_path, 0, WITH_CHILD + ending, str(pid_file))
     Supervisor([rank], Signs(tmp_path), 600, 1).run()
-    wait_until(lambda: is_gone(int(pid_file.read_text())))
+    assert wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_signal_to_the_launcher_ends_ranks_and_grandchildren(
     cause = msgspec.json.decode(output, type=Cause)
     assert cause.kind == "cancelled"
     assert number.name in cause.message
-    wait_until(lambda: is_gone(int(pid_file.read_text())))
+    assert wait_until(lambda: is_gone(int(pid_file.read_text())))
     assert of_this_test(tmp_path) == []
 
 
@@ -348,4 +348,4 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     finally:
         launcher.kill()
         launcher.wait()
-    wait_until(lambda: all(map(is_gone, pids)))
+    assert wait_until(lambda: all(map(is_gone, pids)))

@@ -244,7 +244,6 @@ def test_a_failure_is_one_sentence_with_its_cause(
 def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path) -> None:
     cause = cause_of(tmp_path, ABORTS)
     assert (cause["kind"], cause["exit_code"]) == ("program_failed", 134)
-    assert cause["message"].startswith("the program was killed")
     assert "'c10::DistBackendError' what():  [Rank 0]" in cause["message"]
     assert any("Fatal Python error: Aborted" in line for line in cause["last_lines"])
     assert not lasts(msgspec.convert(cause, Cause))
@@ -285,7 +284,7 @@ def test_a_program_ends_with_its_launcher(tmp_path: Path) -> None:
     wait_until(lambda: pid_file.is_file() and bool(pid_file.read_text()))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
-    wait_until(lambda: is_gone(int(pid_file.read_text())))
+    assert wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_the_work_of_a_programs_children_counts() -> None:
@@ -296,6 +295,7 @@ def test_the_work_of_a_programs_children_counts() -> None:
     ) as child:
         wait_until(lambda: heartbeat.tree_usage(child.pid).cpu_s >= 0.1)
         assert heartbeat.tree_usage(child.pid).io_bytes > 0
+        # not by time: it has used this before
         assert heartbeat.tree_usage(os.getpid()).cpu_s >= 0.1
         assert child.stdin is not None
         child.stdin.write(b"\n")

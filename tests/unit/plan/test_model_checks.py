@@ -45,12 +45,39 @@ def untrained():
 
 def summed():
     return _net(loss=keras.losses.SparseCategoricalCrossentropy(True, reduction="sum"))
+
+
+def _entropy(y, p):
+    return keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)
+
+
+def of_a_fixed_batch():
+    class Own(keras.Model):
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            return keras.ops.sum(_entropy(y, y_pred)) / 32
+
+    given = keras.Input((4,))
+    model = Own(given, keras.layers.Dense(3)(given))
+    model.compile("sgd")
+    return model
+
+
+def weighed():
+    class Own(keras.Model):
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            weights = keras.ops.abs(x[:, 0]) + 0.01
+            return keras.ops.sum(weights * _entropy(y, y_pred)) / keras.ops.sum(weights)
+
+    given = keras.Input((4,))
+    model = Own(given, keras.layers.Dense(3)(given))
+    model.compile("sgd")
+    return model
 """
 DATA = """
 def data(context):
     import tensorflow as tf
 
-    x, y = tf.zeros((8, 4)), tf.zeros((8,), tf.int32)
+    x, y = tf.random.uniform((8, 4), seed=1), tf.zeros((8,), tf.int32)
     part = tf.data.Dataset.from_tensor_slices((x, y)).batch(context.per_worker_batch_size)
     return part, part
 """
@@ -121,3 +148,16 @@ def test_a_check_that_takes_too_long_is_said_and_holds_up_nothing(
 ) -> None:
     assert local_checks.model_problem(specs("nets:good"), RESULTS, limit_s=0.01) == ""
     assert "nets:good: not checked" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_mean_over_examples_is_refused_or_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    planned = specs("nets:of_a_fixed_batch", "nets:weighed")
+    wrong = local_checks.model_problem(planned, RESULTS).splitlines()
+    assert [line for line in wrong if "nets:of_a_fixed_batch with" in line and "twice" in line]
+    assert not [line for line in wrong if "nets:weighed" in line]
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "halves" in line]
+    assert warning.startswith("warning: nets:weighed with recipe weak: ")
+    alone = [spec for spec in planned if spec.replicas == 1]
+    assert local_checks.model_problem(alone, RESULTS) == ""

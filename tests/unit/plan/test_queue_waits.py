@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import heapq
+import os
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tfscaling.plan import queue_waits
+from builders import raw_config
+from fake_programs import program
+from msgspec.structs import replace
+from submitted import described, plan_of
+from tfscaling.plan import preflight, queue_waits
+from tfscaling.spec import configuration
 
 
 def made(seed: int, resemblance: float, last_times: float = 1.0, jobs: int = 1000) -> np.ndarray:
@@ -109,3 +118,39 @@ def test_held_and_cancelled_jobs_are_no_waits() -> None:
     jobs = queue_waits.read(lines)
     assert (jobs[:, 1] - jobs[:, 0]).tolist() == [600, np.inf]
     assert jobs[:, 2:].tolist() == [[2, 30], [4, np.inf]]
+
+
+@pytest.mark.parametrize("partition", ["cpu", None])
+def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
+    partition: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waits on one and on eight nodes are known; the partition by default is `cpu`, too."""
+    begin = datetime.datetime.now() - datetime.timedelta(days=10)
+    lines = [
+        f"{moment.isoformat(timespec='seconds')}|"
+        f"{(moment + datetime.timedelta(hours=hours)).isoformat(timespec='seconds')}|"
+        f"{nodes}|30|COMPLETED"
+        for number in range(200)
+        for nodes, hours in ((1, 1), (8, 3))
+        for moment in [begin + datetime.timedelta(hours=number)]
+    ]
+    (tmp_path / "jobs").write_text("\n".join(lines))
+    program(tmp_path, "sacct", f'case "$*" in *partition=cpu*) cat {tmp_path}/jobs;; esac')
+    shown = ["PartitionName=cpu Default=YES", "PartitionName=x Default=NO"]
+    program(tmp_path, "scontrol", f"printf '%s\\n' {shlex.join(shown)}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    raw = raw_config(
+        (("grid", 0, "nodes"), [1, 8, 16, 4, 99]), (("platforms", "cluster", "nodes_max"), 64)
+    )
+    raw["platforms"]["cluster"].update(runtime_min=30, partition=partition)
+    config = configuration.validate(raw)
+    rows = {row.nodes: row for row in plan_of(config, tmp_path / "runs").rows}
+    rows[4] = replace(rows[4], starts=preflight.REFUSED)
+    assert {nodes for nodes, row in rows.items() if not row.runs} == {99}
+    found = {row.nodes: row for row in queue_waits.added(rows.values(), config, described())}
+    assert {n: replace(row, wait_bound_s=None) for n, row in found.items()} == rows
+    bounds_s = {nodes: row.wait_bound_s for nodes, row in found.items()}
+    one_s, eight_s = bounds_s[1] or 0, bounds_s[8] or 0
+    assert 3600 <= one_s < 1.2 * 3600 < 3 * 3600 <= eight_s < 3.2 * 3600
+    assert bounds_s[16] == bounds_s[8]  # at most twice as many nodes
+    assert bounds_s[4] is None and bounds_s[99] is None

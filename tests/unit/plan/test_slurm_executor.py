@@ -298,7 +298,8 @@ def test_an_output_that_came_after_the_planning_counts(
     sweep.has_others = lambda since_s: is_other
     if exists:
         output.touch()
-    executor.missing += [str(output)] * was_missing
+    if was_missing:
+        executor.missing.add(str(output))
     counts = exists and was_missing and not is_other
     done(executor, Job([str(output)]))
     assert len(slurm.calls) == (not counts)

@@ -86,19 +86,29 @@ def test_a_name_that_is_not_allowed_is_named(name: str) -> None:
     assert ("not 300" in message) == (len(name) == 300)
 
 
-#: The key that is changed, its new value, and what is proposed.
-PROPOSED: list[tuple[str, Any, str]] = [
-    (R + "learning_rate", "1e-3", "without quotes"), (B + "nodes", ["1", "2"], "without quotes"),
-    (P + "exclusive", "true", "without quotes"), (P + "partition", True, "in quotes"),
-    (B + "recipe", 7, "in quotes"), (B + "platform", ["cluster", 1], "in quotes"),
-    (P + "price_date", datetime.date(2022, 5, 1), "in quotes"),
-    (R + "program", "python train.py", "as a list"),
-]  # fmt: skip
+#: What has to be changed → the key and its value of a wrong type.
+PROPOSED: dict[str, list[tuple[str, Any]]] = {
+    "has quotes": [
+        (R + "learning_rate", "1e-3"), (B + "nodes", ["1", "2"]), (P + "exclusive", "true"),
+    ],
+    "lacks quotes": [
+        (P + "partition", True), (B + "recipe", 7), (B + "platform", ["cluster", 1]),
+        (P + "price_date", datetime.date(2022, 5, 1)),
+    ],
+    "is no list": [(R + "program", "python train.py")],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("at", "value", "proposed"), PROPOSED)
-def test_a_value_of_a_wrong_type_has_a_proposal(at: str, value: Any, proposed: str) -> None:
-    assert proposed in error_of(raw_config((path_of(at), value)))
+def test_a_value_of_a_wrong_type_has_a_proposal_by_what_is_wrong() -> None:
+    """It follows the key with the value, and the allowed values."""
+    proposals = {
+        kind: {
+            error_of(raw_config((path_of(at), value))).split("; ")[2:][0] for at, value in values
+        }
+        for kind, values in PROPOSED.items()
+    }
+    assert [len(each) for each in proposals.values()] == [1, 1, 1]
+    assert len(set.union(*proposals.values())) == len(PROPOSED)
 
 
 #: name → (what is changed, the key as the message must have it, what follows)

@@ -11,6 +11,7 @@ import pytest
 from builders import raw_config, refused
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.spec import configuration, grid
+from tfscaling.spec.config import Config
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.geometry import Geometry
 from tfscaling.spec.manifest import Manifest
@@ -199,13 +200,15 @@ def test_an_excluded_geometry_may_be_one_that_no_cluster_could_give() -> None:
     assert len(expanded.excluded) == 1
 
 
-def check_baseline(baseline: dict[str, Any], *changes: Change) -> None:
+def check_baseline(baseline: dict[str, Any], *changes: Change) -> Config:
+    """Return the configuration with this baseline. Raises NotAllowed."""
     raw = raw_config(*changes)
     overlay = {"comparison": {"baseline": baseline}}
     config = configuration.validate({**raw, **overlay})
     sources = [("config.yaml", raw), ("over.yaml", overlay)]
     with configuration.naming_files(sources):
         grid.check_baseline(config, expand(*changes))
+    return config
 
 
 GRID = blocks(block(nodes=[2, 4, 9]), block(platform="laptop", strategy="single"))

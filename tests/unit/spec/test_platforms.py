@@ -142,7 +142,9 @@ def on_clusters(chosen: str | None, **clusters: str | None) -> Config:
 
 @pytest.mark.parametrize("chosen", [None, "gcp"])
 def test_a_cluster_of_the_grid_may_be_chosen(chosen: str | None) -> None:
-    platforms.check_cluster(on_clusters(chosen, cluster="gcp", laptop="aws"))
+    config = on_clusters(chosen, cluster="gcp", laptop="aws")
+    platforms.check_cluster(config)
+    assert config.cluster == chosen
 
 
 NO_CLUSTER = {

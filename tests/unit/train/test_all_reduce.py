@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record import events, step_estimates
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Epoch
-from tfscaling.train import all_reduce, all_reduce_loop, loop, optimizers
+from tfscaling.train import all_reduce, all_reduce_loop, loop, optimizers, pipeline
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.train.loop import Result
@@ -321,6 +322,40 @@ def test_computation_alone_is_as_long_as_the_work(monkeypatch: pytest.MonkeyPatc
     strategy, arrays = tf.distribute.OneDeviceStrategy("CPU:0"), synthetic_arrays()
     working = Trainer(strategy, working_model, arrays, training_spec(GLOBAL_BATCH))
     assert working.compute_steps() == [50] * COMPUTE_STEPS
+
+
+def test_each_step_has_the_wait_for_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s = 0.0
+
+    class SlowPipeline(PipelineTrainer):
+        """Each batch comes after 50 s of the clock."""
+
+        @contextlib.contextmanager
+        def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
+            def wait(batch: Any) -> Any:
+                nonlocal passed_s
+                passed_s += 50
+                return batch
+
+            with super()._fed(dataset) as batches:
+                yield map(wait, batches)
+
+    monkeypatch.setattr(pipeline, "time", SimpleNamespace(perf_counter=lambda: passed_s))
+    arrays = synthetic_arrays(4 * GLOBAL_BATCH)
+    images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
+    batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
+    trainer = SlowPipeline(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        small_model,
+        Datasets(batches, batches.take(1)),
+        training_spec(GLOBAL_BATCH),
+    )
+    result = trainer.train(EventLog(tmp_path / "events", 0), print)
+    assert result.steps
+    assert {(step.input_wait_s, step.duration_s) for step in result.steps} == {(50, 50)}
+    assert result.input_wait_s == 50
 
 
 def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
