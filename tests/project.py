@@ -169,7 +169,8 @@ class Project:
         """End the sweeps here if this failed, which they might wait for without end."""
         if happening.exception():
             for pid in self.drivers():
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(pid, signal.SIGKILL)
 
 
 def axis(path: str, name: str) -> str:
