@@ -155,7 +155,7 @@ fuzz-models: setup #- train 200 random models by every strategy, and compare the
 	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o timeout=0 -o faulthandler_timeout=0 \
 	    tests/unit/test_oracle.py -k random
 
-# the same tests with 64 ranks are part of `make test`
+# the same tests with 64 ranks are part of `make test-full`
 scale: setup #- many ranks of a program that sleeps: calls to the file system, faults; as root
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 

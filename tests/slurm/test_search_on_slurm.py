@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,9 +32,10 @@ import time
 
 import observe
 
-for _ in observe.steps(range(4), examples=1):
+ranks = int(os.environ["WORLD_SIZE"])
+for _ in observe.steps(range(4), examples=4 // ranks):
     time.sleep(1)
-is_right = (os.environ["PLACE"], os.environ["WORLD_SIZE"]) == ("cpu", "4")
+is_right = (os.environ["PLACE"], ranks) == ("cpu", 4)
 observe.epoch(loss=0.5)
 observe.eval(accuracy=0.9 if is_right else 0.1)
 """
@@ -67,7 +69,7 @@ def test_a_search_that_is_killed_in_every_round_ends_with_the_right_answer(
 
     while True:
         driver = Driver(project, submit)
-        wait_for(lambda d=driver: is_due(d), "a round, or the end")
+        wait_for(partial(is_due, driver), "a round, or the end")
         if driver.has_ended:
             break
         killed.add(rounds())
