@@ -20,7 +20,7 @@ WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage mutants examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -150,7 +150,12 @@ mutants: setup #- change N=60 lines of the library, one at a time, and list what
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files
 	pytest --hypothesis-profile=many tests/unit/spec/test_bad_input.py
 
-# the same tests with 64 ranks are part of `make test`
+# SEED and N: which models, and how many; four minutes of CPU for ten. Ten are part of `make test`
+fuzz-models: setup #- train 200 random models by every strategy, and compare them with Keras's fit
+	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o timeout=0 -o faulthandler_timeout=0 \
+	    tests/unit/test_oracle.py -k random
+
+# the same tests with 64 ranks are part of `make test-full`
 scale: setup #- many ranks of a program that sleeps: calls to the file system, faults; as root
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 

@@ -23,8 +23,8 @@ CIRCLE = ["-m", "not full", "tests/unit", WORKFLOW]
 _CONFIG = """[run]
 parallel = true
 patch = fork, _exit
-include = {library}*
-data_file = {folder}/part
+include = {library}/*
+data_file = {folder}/coverage
 context = ${{PYTEST_CURRENT_TEST-}}
 disable_warnings = no-data-collected, module-not-imported
 """
@@ -49,12 +49,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def measure(clone: Path, folder: Path) -> None:
     """Run all tests in a clone; `folder` gets the lines that each test and its programs ran."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = folder / "coverage.rc"
+    config = folder / "settings"
     config.write_text(_CONFIG.format(library=clone / LIBRARY, folder=folder))
     variables = {"COVERAGE_PROCESS_START": str(config), "DURATIONS": str(folder / "durations")}
     words = [sys.executable, "-c", _PYTEST, "-p", __name__, "-n", "2", "--dist", "loadfile"]
     subprocess.run([*words, *CIRCLE], cwd=clone, env={**os.environ, **variables}, check=False)
-    coverage.Coverage(data_file=str(folder / "coverage")).combine([str(folder)])
+    coverage.Coverage(data_file=str(folder / "coverage")).combine([str(folder)], strict=True)
 
 
 class CoveringTests:

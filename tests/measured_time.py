@@ -72,8 +72,8 @@ class Times:
             name = _name(node.func)
             if name in ("len", "isinstance"):
                 return False
-            named = {"get": MEASURED, "table": ANSWERS}.get(name)
-            if _is_clock(node.func) or (named and any(_is_key(a, named) for a in node.args)):
+            keys = {"get": MEASURED, "table": ANSWERS}.get(name)
+            if _is_clock(node.func) or (keys and any(_is_key(a, keys) for a in node.args)):
                 return True
         return any(map(self.is_time, ast.iter_child_nodes(node)))
 
@@ -111,7 +111,7 @@ def _is_absent(node: ast.expr) -> bool:
 
 
 def _name(node: ast.AST) -> str:
-    return getattr(node, "attr", None) or getattr(node, "id", "")
+    return str(getattr(node, "attr", None) or getattr(node, "id", ""))
 
 
 def _pairs(left: ast.expr, right: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -137,7 +137,7 @@ def main() -> None:
             failure = find_failure(clone, names) if names else None
             path.write_bytes(text)
             mutant = f"{file}:{old.lineno}: {' '.join(expression.decode().split())} → {new}"
-            fate = f"killed by {failure}" if failure else f"SURVIVES {len(names)} tests"
+            fate = f"killed by {failure}" if failure else f"survives {len(names)} tests"
             print(f"{mutant}\n    {fate}", flush=True)
             survivors += [] if failure else [mutant]
     summary = f"{given.number - len(survivors)} killed of {given.number}; survivors:"

@@ -120,7 +120,7 @@ class Watch:
 def queue(cluster: Cluster) -> dict[str, str]:
     """The jobs in the queue by their numbers: their states."""
     lines = cluster.run("squeue", "--noheader", "--format=%i %T").splitlines()
-    return dict(tuple(line.split()) for line in lines)
+    return dict(line.split() for line in lines)
 
 
 def clear(project: Project, cluster: Cluster, submit: Submit | None = None) -> None:

@@ -50,7 +50,7 @@ class Cluster:
         try:
             found = [self.run(*command) for command in commands]
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            found = [f"{error}: {error.stderr}"]
+            found = [f"{error}: {error.stderr!r}"]
         return "\n".join([*found, log[-8000:]])
 
     def stop_controller(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_search_that_is_killed_in_every_round_ends_with_the_right_answer(
 
     while True:
         driver = Driver(project, submit)
-        wait_for(lambda d=driver: is_due(d), "a round, or the end")
+        wait_for(partial(is_due, driver), "a round, or the end")
         if driver.has_ended:
             break
         killed.add(rounds())

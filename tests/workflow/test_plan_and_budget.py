@@ -97,7 +97,9 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         for row in project.table("results/main/details/plan.csv")
         if row["feasibility"] == "runs"
     ]
-    runs = [{**row, "repeat": n + 1} for row in rows for n in range(int(row["runs"]))]
+    runs: list[dict[str, Any]] = [
+        {**row, "repeat": n + 1} for row in rows for n in range(int(row["runs"]))
+    ]
     records = [
         "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
         "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/"

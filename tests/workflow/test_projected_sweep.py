@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timed_runs
@@ -48,7 +49,7 @@ def test_a_sweep_projects_the_whole_and_marks_it(mnist: Path, tmp_path: Path) ->
     project.draw_few_plots()
     said = project.snakemake("--until", "train").stdout
     assert f"{STOP} of {STEPS} steps" in said and "projected" in said
-    of_recipe = {}
+    of_recipe: dict[str, list[Any]] = {}
     for record in project.records():
         of_recipe.setdefault(record["axes"]["recipe"], []).append(record)
     assert [len(of_recipe[name]) for name in ("short", "whole")] == [2, 1]

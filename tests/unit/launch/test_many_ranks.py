@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 from builders import wait_until
-from test_user_program import start
 from tfscaling.record import events
 from tfscaling.record.events import PROGRAM_STARTED, Event
+from unit.launch.test_user_program import start
 
 FEW, MANY = 6, int(os.environ.get("RANKS", "64"))
 #: Above this number strace would slow the ranks down: SAMPLE of them are traced for SAMPLED_S.
@@ -72,8 +72,8 @@ def test_ranks_cost_the_file_system_next_to_nothing(ranks: int, tmp_path: Path) 
         attached = [word for pid in pids for word in ("-p", str(pid))]
         sample = [*TRACER, str(tmp_path / "sample"), *attached]
         subprocess.run(["timeout", "--signal=INT", str(SAMPLED_S), *sample], check=False)
-        lines = (tmp_path / "sample").read_bytes().splitlines()
-        assert len({line.split()[0] for line in lines}) >= SAMPLE  # their hearts read /proc
+        sampled = (tmp_path / "sample").read_bytes().splitlines()
+        assert len({line.split()[0] for line in sampled}) >= SAMPLE  # their hearts read /proc
         of_sample = len(calls_s(tmp_path / "sample", tmp_path)) / SAMPLE / SAMPLED_S
     output, _ = process.communicate()
     assert process.returncode == 0, output

@@ -45,12 +45,39 @@ def untrained():
 
 def summed():
     return _net(loss=keras.losses.SparseCategoricalCrossentropy(True, reduction="sum"))
+
+
+def _entropy(y, p):
+    return keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)
+
+
+def of_a_fixed_batch():
+    class Own(keras.Model):
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            return keras.ops.sum(_entropy(y, y_pred)) / 32
+
+    given = keras.Input((4,))
+    model = Own(given, keras.layers.Dense(3)(given))
+    model.compile("sgd")
+    return model
+
+
+def weighed():
+    class Own(keras.Model):
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            weights = keras.ops.abs(x[:, 0]) + 0.01
+            return keras.ops.sum(weights * _entropy(y, y_pred)) / keras.ops.sum(weights)
+
+    given = keras.Input((4,))
+    model = Own(given, keras.layers.Dense(3)(given))
+    model.compile("sgd")
+    return model
 """
 DATA = """
 def data(context):
     import tensorflow as tf
 
-    x, y = tf.zeros((8, 4)), tf.zeros((8,), tf.int32)
+    x, y = tf.random.uniform((8, 4), seed=1), tf.zeros((8,), tf.int32)
     part = tf.data.Dataset.from_tensor_slices((x, y)).batch(context.per_worker_batch_size)
     return part, part
 """
@@ -79,8 +106,11 @@ def specs(*models: str, **recipe: Any) -> list[RunSpec]:
     return [run.spec for run in manifest_of(config).runs]
 
 
-def test_models_that_would_fail_in_every_run_are_named_with_the_cause() -> None:
-    own = specs("nets:good", "nets:unbuilt", "nets:untrained", "nets:summed")
+def test_models_that_would_fail_in_every_run_are_named_with_the_cause(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ("good", "unbuilt", "untrained", "summed", "of_a_fixed_batch", "weighed")
+    own = specs(*(f"nets:{name}" for name in names))
     planned = [*own, *specs("mnist_cnn")]  # which the data does not fit
     refusal = local_checks.model_problem(planned, RESULTS)
     wrong = [line for line in refusal.splitlines() if line.startswith("  ")]
@@ -89,16 +119,20 @@ def test_models_that_would_fail_in_every_run_are_named_with_the_cause() -> None:
         "nets:unbuilt": f"nets.py:{line + 1} in unbuilt: ValueError: no such width",
         "nets:untrained": "in distance: NameError: name 'missing' is not defined",
         "nets:summed": "has the reduction sum",
+        "nets:of_a_fixed_batch": "twice",
         "mnist_cnn": "",
     }
     for text, (model, cause) in zip(wrong, causes.items(), strict=True):
         assert text.startswith(f"  {model} with recipe weak: ") and cause in text
     assert "Traceback" in (RESULTS / local_checks.LOG).read_text()
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "halves" in line]
+    assert warning.startswith("warning: nets:weighed with recipe weak: ")
 
 
 def test_models_that_can_be_trained_are_not_named() -> None:
-    """A summed loss is one where runs have a single replica."""
-    alone = [spec for spec in specs("nets:summed") if spec.replicas == 1]
+    """The losses that several replicas cannot split are fine on a single one."""
+    planned = specs("nets:summed", "nets:of_a_fixed_batch", "nets:weighed")
+    alone = [spec for spec in planned if spec.replicas == 1]
     assert alone
     assert local_checks.model_problem([*specs("nets:good"), *alone], RESULTS) == ""
 

@@ -120,7 +120,7 @@ def test_gradients_of_bfloat16_are_cast_in_the_update_of_large_variables(
 
 
 def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
-    five = {"epochs": 5, "evaluation_interval_epochs": 4}
+    five: dict[str, Any] = {"epochs": 5, "evaluation_interval_epochs": 4}
     _, whole = train(tmp_path / "whole", **five)
     trainer, short = train(tmp_path / "short", stop_after_steps=20, **five)
     assert short.is_short and not whole.is_short
@@ -166,7 +166,7 @@ def test_a_short_run_of_a_pipeline_knows_its_epochs_by_their_steps(
     is_auto: bool,
 ) -> None:
     monkeypatch.setattr(loop, "AUTO_STEPS", stop)  # a tenth of 192 steps is enough
-    arrays = synthetic_arrays(4 * GLOBAL_BATCH)
+    arrays: Any = synthetic_arrays(4 * GLOBAL_BATCH)
     images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
     batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
     recipe = {"epochs": 8, "steps_per_epoch": 24, "steps_per_execution": 1}
@@ -251,7 +251,7 @@ def test_an_incomplete_batch_is_trained_by_the_same_compiled_function(tmp_path: 
 
 
 def test_labels_may_be_rows_of_one(tmp_path: Path) -> None:
-    arrays = synthetic_arrays()
+    arrays: Any = synthetic_arrays()
     rows = dataclasses.replace(
         arrays, y_train=arrays.y_train[:, None].astype(np.int64), y_test=arrays.y_test[:, None]
     )
@@ -343,7 +343,7 @@ def test_each_step_has_the_wait_for_its_batch(
                 yield map(wait, batches)
 
     monkeypatch.setattr(pipeline, "time", SimpleNamespace(perf_counter=lambda: passed_s))
-    arrays = synthetic_arrays(4 * GLOBAL_BATCH)
+    arrays: Any = synthetic_arrays(4 * GLOBAL_BATCH)
     images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
     batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
     trainer = SlowPipeline(
@@ -373,8 +373,10 @@ def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("examples", [1, 500, 1203])
 def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: Path) -> None:
-    whole = synthetic_arrays()
-    arrays = Arrays(whole.x_train, whole.y_train, whole.x_test[:examples], whole.y_test[:examples])
+    whole: Any = synthetic_arrays()
+    arrays: Any = Arrays(
+        whole.x_train, whole.y_train, whole.x_test[:examples], whole.y_test[:examples]
+    )
     trainer, log = make_trainer(arrays), EventLog(tmp_path / "events", 0)
 
     def evaluated() -> Result:
