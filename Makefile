@@ -104,6 +104,7 @@ lint: setup #- style, types, generated files, words
 	mypy
 	workflow/schemas/generate.py --check
 	tests/word_list.py
+	tests/measured_time.py
 	snakemake --lint --configfile config/demo.yaml
 
 # schemas of the configuration and of records, and the tables of config/README.md, from the types
@@ -154,7 +155,7 @@ fuzz-models: setup #- train 200 random models by every strategy, and compare the
 	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o timeout=0 -o faulthandler_timeout=0 \
 	    tests/unit/test_oracle.py -k random
 
-# the same tests with 64 ranks are part of `make test`
+# the same tests with 64 ranks are part of `make test-full`
 scale: setup #- many ranks of a program that sleeps: calls to the file system, faults; as root
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 

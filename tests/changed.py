@@ -15,7 +15,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Folders from which Python imports modules.
-ROOTS = ("workflow/scripts", "tests/unit", "tests/workflow", "tests", "benchmarks", "provision/*")
+ROOTS = ("workflow/scripts", "tests", "benchmarks", "provision/*")
 #: Beginning of a file's path → tests that read it.
 READERS = {
     "docs/": "tests/unit/test_documentation.py",

@@ -63,9 +63,10 @@ class Progress:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Name the file with the results, before the last line."""
+        """Name the file with the results, if any, before the last line."""
         yield
-        terminalreporter.write_line(f"output of each test: {self._config.option.xmlpath}")
+        if path := self._config.getoption("xmlpath", None):
+            terminalreporter.write_line(f"output of each test: {path}")
 
     def _print_regularly(self) -> None:
         while not self._is_over.wait(EVERY_S):

@@ -112,10 +112,10 @@ class Scheduler(JobSchedulerExecutorInterface):
         self._errors: list[Exception] = []
         # set by Snakemake, too, because they depend on the executor
         self.submit_callback = lambda job: None
-        self.finish_callback = lambda job: self._ended.append((*job.output, True))
+        self.finish_callback = lambda job: self._ended.append((next(iter(job.output)), True))
 
     def error_callback(self, job: Job) -> None:
-        self._ended.append((*job.output, False))
+        self._ended.append((next(iter(job.output)), False))
 
     def executor_error_callback(self, exception: Exception) -> None:
         self._errors.append(exception)

@@ -36,7 +36,7 @@ class Made:
     comparison: pd.DataFrame
     clouds: pd.DataFrame
     findings: pd.DataFrame
-    choices: list[decision.Choice]
+    choices: Sequence[decision.Choice]
 
     @cached_property
     def rows(self) -> dict[known_truth.Key, dict[str, Any]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import drawn_models
 import numpy as np
@@ -42,7 +43,7 @@ def trained(folder: Path, words: str, with_servers: bool = False) -> Trained:
         for name, job in jobs.items():
             (folder / name).mkdir()
             ranks.start_job(folder / name, Geometry(4, 1, 0), job, words, "1")
-        entries = [entry for of_rank in ranks.found(LIMIT_S) for entry in of_rank]
+        entries: list[Any] = [entry for of_rank in ranks.found(LIMIT_S) for entry in of_rank]
     found: Trained = {}
     for entry in entries:
         found.setdefault(entry["case"], {}).setdefault(entry["way"], []).append(entry)

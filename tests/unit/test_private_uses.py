@@ -175,7 +175,7 @@ def private(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             own = (name.name for name in node.names)
-            is_private = PRIVATE_MODULE.match(module)
+            is_private = PRIVATE_MODULE.match(module) is not None
             if module.startswith("snakemake.") and not PUBLIC_OF_SNAKEMAKE.match(module):
                 is_private = True
             modules = {"submit_string", "utils", "job_status_query", "job_cancellation"}

@@ -131,8 +131,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.touch()
     for page in documents.pages():
         for fence in documents.fences(page.read_text()):
-            if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
-                (folder / name[1]).write_text(fence.text)
+            if comment := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
+                (folder / comment[1]).write_text(fence.text)
     return folder
 
 

@@ -85,14 +85,13 @@ def test_programs_are_rows_of_the_tables(tmp_path: Path) -> None:
 EPOCHS = """
 import os
 import sys
-import time
 
 import observe
 
 ranks = int(os.environ["WORLD_SIZE"])
 for _ in range(int(sys.argv[1])):
     for _ in observe.steps(range(10), examples=16 // ranks):
-        time.sleep(0.001)
+        pass
     observe.epoch(loss=0.5)
 """
 
@@ -106,16 +105,19 @@ def test_a_search_over_short_runs_gives_a_program_fewer_epochs(tmp_path: Path) -
     project.overlay(
         {
             "grid": [block],
-            "search": {"stop_after_epochs": 6},
+            "search": {"stop_after_epochs": 6, "repeats_max": 2},
             "recipes": {"steps": {"global_batch_size": 16, "epochs": 60, **program}},
         }
     )
     project.draw_few_plots()
     project.snakemake()
-    rows = project.table("results/main/details/conclusions/search.csv")
-    assert [row["nodes"] for row in sorted(rows, key=lambda row: row["nodes"])] == ["1", "2"]
-    assert all(int(row["short_runs"]) >= 1 for row in rows)
-    assert any(int(row["runs"]) >= 1 for row in rows)
+    table = project.table("results/main/details/conclusions/search.csv")
+    # not by time: all configurations are shown
+    assert {row["nodes"] for row in table} == {"1", "2"}
+    records = project.records()
+    made = sum(int(row[key]) for row in table for key in ("runs", "short_runs"))
+    # not by time: as many as the records
+    assert made == len(records)
     # the runs of either kind are runs of the program's own numbers of epochs
-    epochs = {(r["axes"]["recipe"], r["parameters"]["epochs"]) for r in project.records()}
+    epochs = {(r["axes"]["recipe"], r["parameters"]["epochs"]) for r in records}
     assert epochs == {("steps", 60), ("steps+epochs=6", 6)}

@@ -22,11 +22,10 @@ from tfscaling.tables.estimates import (
     CONFIDENCE,
     INCONCLUSIVE,
     NOT_COMPARED,
-    NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
 )
-from tfscaling.tables.table_rows import Row, point_of, typed
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, point_of, typed
 
 
 def study(*arguments: Any) -> Study:
@@ -157,7 +156,8 @@ def of_two_recipes(**question: Any) -> Study:
     """Two nodes train twice the examples, by another recipe."""
     made = of_target({1: around(200.0), 2: around(99.0)})
     for table in (made.comparison, made.runs):
-        table.loc[table["nodes"] == 2, ["recipe", "examples_trained"]] = ["large", 120_000]
+        on_two = table["nodes"] == 2
+        table.loc[on_two, "recipe"], table.loc[on_two, "examples_trained"] = "large", 120_000
     asked = {"goal": "time_to_target_s", "limits": TARGET, **question}
     return dataclasses.replace(made, question=Question(**asked))
 

@@ -8,6 +8,7 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_a_folder_of_mnist_is_read_in_each_of_its_forms(
 
 
 def test_an_archive_of_mnist_is_read_or_refused_without_an_array(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "mnist.npz", **ARRAYS)
+    np.savez_compressed(tmp_path / "mnist.npz", **ARRAYS)  # type: ignore[arg-type]
     assert are_same(formats.mnist(tmp_path), ARRAYS)
     np.savez(tmp_path / "some.npz", x_train=ARRAYS["x_train"])
     with pytest.raises(KeyError, match="y_train"):
@@ -143,5 +144,6 @@ def test_a_pickle_of_anything_but_arrays_calls_nothing(
 
 def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
     # Keras's labels have a second axis
-    np.savez(tmp_path / "a.npz", **{**CIFAR10, "y_train": CIFAR10["y_train"][:, None]})
+    arrays: dict[str, Any] = {**CIFAR10, "y_train": CIFAR10["y_train"][:, None]}
+    np.savez(tmp_path / "a.npz", **arrays)
     assert are_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)

@@ -212,7 +212,7 @@ def test_a_rank_that_had_no_memory_is_named(
     """By the counter of the rank's control group, on the host of the rank."""
     counter = tmp_path / "memory.oom_control"
     counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    start = {"event": "start", "host": host or socket.gethostname()}
+    start: dict[str, Any] = {"event": "start", "host": host or socket.gethostname()}
     start |= {"oom_counter": str(counter), "oom_kills": before}
     cause = Cause(kind=kind, message=message, error=message, rank=1, exit_code=exit_code)
     named = failures.without_memory(cause, [start])

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from builders import SCRIPTS, wait_until
-from test_supervisor import WORDS, launched, of_this_test
 from tfscaling.launch import supervisor
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.signs import Signs
 from tfscaling.launch.supervisor import Supervisor
+from unit.launch.test_supervisor import WORDS, launched, of_this_test
 
 pytestmark = pytest.mark.timeout(600)
 #: Loads, and then runs in each rank the code in its environment.

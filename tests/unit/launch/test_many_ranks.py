@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 from builders import wait_until
-from test_user_program import start
 from tfscaling.record import events
 from tfscaling.record.events import PROGRAM_STARTED, Event
+from unit.launch.test_user_program import start
 
 FEW, MANY = 6, int(os.environ.get("RANKS", "64"))
 #: Above this number strace would slow the ranks down: SAMPLE of them are traced for SAMPLED_S.
@@ -72,8 +72,8 @@ def test_ranks_cost_the_file_system_next_to_nothing(ranks: int, tmp_path: Path) 
         attached = [word for pid in pids for word in ("-p", str(pid))]
         sample = [*TRACER, str(tmp_path / "sample"), *attached]
         subprocess.run(["timeout", "--signal=INT", str(SAMPLED_S), *sample], check=False)
-        lines = (tmp_path / "sample").read_bytes().splitlines()
-        assert len({line.split()[0] for line in lines}) >= SAMPLE  # their hearts read /proc
+        sampled = (tmp_path / "sample").read_bytes().splitlines()
+        assert len({line.split()[0] for line in sampled}) >= SAMPLE  # their hearts read /proc
         of_sample = len(calls_s(tmp_path / "sample", tmp_path)) / SAMPLE / SAMPLED_S
     output, _ = process.communicate()
     assert process.returncode == 0, output
@@ -91,8 +91,11 @@ def test_ranks_cost_the_file_system_next_to_nothing(ranks: int, tmp_path: Path) 
         f"({end_s - begin_s:.0f} s); {len(calls) / ranks:.1f} per rank from start to end "
         f"({duration_s:.0f} s{', launcher only' if is_sampled else ''}); {len(files)} files"
     )
+    # not by time: else nothing was measured
     assert begin_s < end_s
+    # not by time: a slow machine makes fewer of them in a second
     assert used <= 0.05 * rank_seconds + 10  # the launcher's own
+    # not by time: likewise
     assert len(calls) <= 10 * ranks + 10 * duration_s + 200
     assert len(files) <= 12
 

@@ -40,7 +40,7 @@ def test_a_file_that_is_still_cut_is_waited_for(
     assert [len(signs.events[rank]) for rank in range(2)] == [len(rank_events(0, PASSED))] * 2
 
 
-MISSING = {
+MISSING: dict[str, Callable[[Path], object]] = {
     "report": lambda folder: rank_files.report_path(folder, 1).unlink(),
     "events": lambda folder: rank_files.events_path(folder, 1).unlink(),
     "cut report": lambda folder: cut(rank_files.report_path(folder, 1)),

@@ -295,6 +295,7 @@ def test_the_work_of_a_programs_children_counts() -> None:
     ) as child:
         wait_until(lambda: heartbeat.tree_usage(child.pid).cpu_s >= 0.1)
         assert heartbeat.tree_usage(child.pid).io_bytes > 0
+        # not by time: it has used this before
         assert heartbeat.tree_usage(os.getpid()).cpu_s >= 0.1
         assert child.stdin is not None
         child.stdin.write(b"\n")

@@ -14,7 +14,7 @@ from builders import raw_config
 from fake_programs import program
 from msgspec.structs import replace
 from submitted import described, plan_of
-from tfscaling.plan import preflight, queue_waits
+from tfscaling.plan import costed_plan, queue_waits
 from tfscaling.spec import configuration
 
 
@@ -52,7 +52,7 @@ def backfilled(seed: int, load: float, nodes_max: int = 64, jobs: int = 1000) ->
                 spare -= nodes[n] * (end_s > first_s)
                 free -= nodes[n]
                 start[n] = now_s
-                running.append((end_s, n))
+                running.append((end_s, int(n)))
                 heapq.heappush(times, now_s + run_s[n])
             elif np.isinf(first_s):
                 running.sort()
@@ -145,7 +145,7 @@ def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
     raw["platforms"]["cluster"].update(runtime_min=30, partition=partition)
     config = configuration.validate(raw)
     rows = {row.nodes: row for row in plan_of(config, tmp_path / "runs").rows}
-    rows[4] = replace(rows[4], starts=preflight.REFUSED)
+    rows[4] = replace(rows[4], starts=costed_plan.REFUSED)
     assert {nodes for nodes, row in rows.items() if not row.runs} == {99}
     found = {row.nodes: row for row in queue_waits.added(rows.values(), config, described())}
     assert {n: replace(row, wait_bound_s=None) for n, row in found.items()} == rows

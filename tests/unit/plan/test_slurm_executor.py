@@ -103,7 +103,7 @@ def test_unfit_nodes_are_excluded_with_those_of_the_platform(
 ) -> None:
     (nodes := tmp_path / "nodes").write_text("n1\nn2\n")
     extras = ["", "--exclude=n1 -x 'n[4-5]'", f"--exclude={nodes}"]
-    jobs = [Job(["a"], resources={"slurm_extra": extra}) for extra in extras]  # type: ignore[arg-type]
+    jobs = [Job(["a"], resources={"slurm_extra": extra}) for extra in extras]
     done(start(), *jobs)
     assert [excluded(call) for call in slurm.calls][:2] == [None, "n1"]
     sweep.unfit = ["n3", "n7"]
@@ -378,7 +378,8 @@ def settled(said: list[str], *queues: dict[str, str]) -> dict[str, str]:
 def test_a_job_that_is_completing_is_waited_for(
     queues: list[dict[str, str]], states: dict[str, str]
 ) -> None:
-    assert settled(said := [], *queues) == states
+    said: list[str] = []
+    assert settled(said, *queues) == states
     assert bool(said) == ("COMPLETING" in queues[0].values())
 
 

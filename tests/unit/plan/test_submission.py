@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 import snakemake_executor_plugin_slurm as upstream
-import snakemake_executor_plugin_slurm_sweep as plugin
 from builders import raw_config
 from msgspec.structs import replace
 from slurm_executor import Job, Started, Sweep
@@ -43,7 +43,7 @@ def submitted_by_the_plugin(
     with contextlib.chdir(folder):
         executor = Started(folder, Sweep(), **{**usual, **settings})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(plugin.subprocess, "run", run)
+        patched.setattr(subprocess, "run", run)
         patched.setattr(upstream, "get_default_partition", lambda job, logger: "DEFAULT")
         executor.run_job(job)
     executor.shutdown()

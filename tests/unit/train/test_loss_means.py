@@ -26,7 +26,7 @@ def dense(*between: Any, **compiled: Any) -> Any:
 def own(loss: Callable[[Any, Any], Any]) -> Any:
     """A model with a custom compute_loss of labels and outputs."""
 
-    class Own(keras.Model):  # type: ignore[misc]
+    class Own(keras.Model):
         def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
             return loss(y, y_pred) + sum(self.losses)
 
@@ -45,7 +45,7 @@ def of_words() -> Any:
     return model
 
 
-class Sampled(layers.Layer):  # type: ignore[misc]
+class Sampled(layers.Layer):  # type: ignore[name-defined]
     """Noise, and a loss that is a mean over the batch, as in a variational autoencoder."""
 
     def __init__(self) -> None:

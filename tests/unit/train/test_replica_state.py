@@ -89,7 +89,7 @@ def drawn(found: Any) -> list[float]:
 
 
 def test_each_replica_draws_numbers_of_its_own_reproducibly() -> None:
-    runs = []
+    runs: list[Any] = []
     for _ in range(2):
         keras.utils.set_random_seed(1)
         model = make_model()

@@ -88,7 +88,7 @@ def ways_of_job(own: int) -> Iterator[Way]:
 
     yield Way("mpi_all_reduce", 4, by_mpi(world))
     # the first two share memory with each other, and the last two: two nodes
-    mpi.of_node = lambda ranks: ranks.Split(own // 2)
+    mpi.of_node = lambda world: world.Split(own // 2)
     yield Way("mpi_all_reduce of two nodes", 4, by_mpi(world))
     mpi.of_node = of_node
     parts = world.Split(min(own, 2) // 2 + own // 3)  # the first two, the third, the fourth

@@ -152,7 +152,7 @@ def tagger() -> Any:
     """A number for each word, padding included; the loss counts words only."""
     import keras
 
-    class Tagger(keras.Model):  # type: ignore[misc]
+    class Tagger(keras.Model):
         def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
             counts = keras.ops.cast(x > 0, "float32")
             entropy = keras.losses.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
@@ -179,7 +179,7 @@ def fixed_batch() -> Any:
     """A loss that divides by a number, of values of examples: the way out of a fixed batch."""
     import keras
 
-    class Mine(keras.losses.Loss):  # type: ignore[misc]
+    class Mine(keras.losses.Loss):
         def call(self, y_true: Any, y_pred: Any) -> Any:
             return keras.ops.square(y_true - y_pred)[:, 0]
 
@@ -191,7 +191,7 @@ def fixed_batch() -> Any:
 
 
 def numbers_of_images() -> Arrays:
-    arrays = bytes_of_images()
+    arrays: Any = bytes_of_images()
     train, test = (y[:, None].astype(np.float32) for y in (arrays.y_train, arrays.y_test))
     return Arrays(arrays.x_train, train, arrays.x_test, test)
 
@@ -256,7 +256,7 @@ def own_loss() -> Any:
     """A subclass with a loss and metrics of its own, as Keras's guides show it."""
     import keras
 
-    class Focal(keras.Model):  # type: ignore[misc]
+    class Focal(keras.Model):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             self.confidence = keras.metrics.Mean(name="confidence")
@@ -331,13 +331,13 @@ OVERFLOW = {**BY_SGD, "learning_rate": 1e-6, "momentum": 0.0}
 
 
 def images_of(examples: int) -> Arrays:
-    every = synthetic_arrays(WHOLE)
+    every: Any = synthetic_arrays(WHOLE)
     return Arrays(every.x_train[:examples], every.y_train[:examples], every.x_test, every.y_test)
 
 
 def bright_images() -> Arrays:
     """Dark images, and a few bright ones of different classes."""
-    arrays = images_of(WHOLE)
+    arrays: Any = images_of(WHOLE)
     images, labels = arrays.x_train // 64, arrays.y_train.copy()
     images[:BRIGHT], labels[:BRIGHT] = 255, np.arange(BRIGHT)
     return Arrays(images, labels, arrays.x_test, arrays.y_test)

@@ -48,7 +48,7 @@ def manifest_of(config: Config) -> manifests.Manifest:
     return planned
 
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
 #: The reason of a run that diverged.
 DIVERGENCE = "diverged: loss is NaN from epoch 2"
