@@ -16,7 +16,6 @@ import os
 import socket
 import tempfile
 import uuid
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -106,29 +105,6 @@ _ALIGNMENT = 64
 Between = Callable[[np.ndarray], None]
 
 
-class Buffers:
-    """Memory of this rank for sums, used again after the last array or tensor in it is gone.
-
-    New memory costs more time than the copy of a sum: the kernel clears each page.
-    """
-
-    def __init__(self) -> None:
-        self._of_size: dict[int, list[tuple[memoryview, weakref.ref[np.ndarray]]]] = {}
-
-    def like(self, own: np.ndarray) -> np.ndarray:
-        """Return a flat array of this size and type, whose content is undefined."""
-        # few sizes, as gathered rows differ in number; what is not written takes no memory
-        size = 1 << (own.nbytes - 1).bit_length()
-        places = self._of_size.setdefault(size, [])
-        free = (n for n, (_, last) in enumerate(places) if last() is None)
-        number = next(free, len(places))
-        is_new = number == len(places)
-        space = memoryview(aligned(np.empty(size, np.uint8))) if is_new else places[number][0]
-        array = np.frombuffer(space, own.dtype, own.size)  # is the base of its views
-        places[number:] = [(space, weakref.ref(array)), *places[number + 1 :]]
-        return array
-
-
 class RankSums:
     """The sums of this rank's arrays and the arrays of all others.
 
@@ -174,13 +150,13 @@ class Node:
         #: The sum of a part for other nodes; else of two chunks, the one that ranks copy and the
         #: one that they add.
         self._sums = self._memory.array(PART_BYTES)
-        self._turn, self._buffers = 0, Buffers()
+        self._turn = 0
 
     def sum(self, own: np.ndarray, between: Between | None = None) -> np.ndarray:
         """Return the sum of the ranks' `own`, and by `between` of all nodes'."""
         if own.nbytes <= SMALL_BYTES and between is None:
             return self._sum_small(own)
-        total = self._buffers.like(own) if own.nbytes else aligned(own)
+        total = aligned(own)
         if between is None:
             self._sum_chunks(own, total)
             return total
