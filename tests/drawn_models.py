@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from oracle_cases import Case, split
+from oracle_cases import Case, positions, split
 
 #: Optimizers with settings that a draw completes, and a learning rate that learns.
 OPTIMIZERS: list[tuple[str, float, dict[str, Any]]] = [
@@ -129,9 +129,8 @@ class Draw:
         layers = keras.layers
         if self.kind == "texts":
             given = keras.Input((12,), dtype="int32")
-            words = layers.Embedding(30, 16)(given)
-            vectors = words + layers.Embedding(12, 16)(keras.ops.arange(12))
-            return given, layers.GlobalAveragePooling1D()(vectors)
+            vectors = positions(12)(layers.Embedding(30, 16)(given))
+            return given, layers.GlobalAveragePooling1D()(layers.Activation("tanh")(vectors))
         if self.kind not in ("images", "bytes"):
             given = keras.Input((9,))
             return given, given

@@ -75,22 +75,29 @@ def texts(length: int = 8, words: int = 50, is_padded: bool = False) -> tuple[An
     return x, y
 
 
-def transformer() -> Any:
-    """As Keras's guide has it: tables of words and of positions, an attention, Adam."""
+def positions(length: int) -> Any:
+    """A layer with tables that are looked up at the same places for each example."""
     import keras
 
     class Positions(keras.layers.Layer):
         def __init__(self) -> None:
             super().__init__()
-            self.table = keras.layers.Embedding(8, 16)
-            self.bias = keras.layers.Embedding(3, 16)
+            self.table = keras.layers.Embedding(length, 16)
+            self.bias = keras.layers.Embedding(1 + length // 3, 16)
 
         def call(self, vectors: Any) -> Any:
             places = keras.ops.arange(keras.ops.shape(vectors)[-2])
             return vectors + self.table(places) + self.bias(places // 3)
 
+    return Positions()
+
+
+def transformer() -> Any:
+    """As Keras's guide has it: tables of words and of positions, an attention, Adam."""
+    import keras
+
     given = keras.Input((8,), dtype="int32")
-    vectors = Positions()(keras.layers.Embedding(50, 16)(given))
+    vectors = positions(8)(keras.layers.Embedding(50, 16)(given))
     attended = keras.layers.MultiHeadAttention(2, 8)(vectors, vectors)
     vectors = keras.layers.LayerNormalization()(vectors + attended)
     hidden = keras.layers.Dense(32, "relu")(keras.layers.GlobalAveragePooling1D()(vectors))
