@@ -204,6 +204,25 @@ def grouped_submissions(group: int, dice: Dice) -> Rates:
     return Rates(1 - rate, rate)
 
 
+def zero_prices(free: int, priced: int, repeats: int, scatter: float, dice: Dice) -> Rates:
+    """One set: configurations without a price, and priced ones; repeats share effects.
+
+    False: one of the free ones may be worse than the best, is called more expensive than another,
+    or a priced one is not called more expensive. True: all priced ones are.
+    """
+    shape = (free + priced, repeats)
+    times_s = 100 * np.exp(scatter * dice.standard_normal(shape) + 0.1 * np.arange(repeats))
+    price = np.where(np.arange(shape[0]) < free, 0.0, 0.01)[:, None]
+    runs = runs_table({COST: times_s * price})
+    own, samples = points(runs), Samples(runs)
+    bounds = samples.estimates(COST, own).may_be_worse(0.05 / len(own), range(free))
+    pairs = [(own[0], other) for other in own[1:]]
+    found = samples.differences(COST, pairs, len(pairs))
+    supports = [each is not None and each.support == SUPPORTED for each in found]
+    is_false = bool(bounds.any()) or any(supports[: free - 1])
+    return Rates(is_false, all(supports[free - 1 :]))
+
+
 class Cell(NamedTuple):
     """`set_of` simulates one set; a set that takes long is simulated in a `share` of the trials."""
 
@@ -231,6 +250,14 @@ CELLS += tuple(
         *((n, "submitted a minute ago", 60.0) for n in (0, 20, 28, 30, 100)),
         *((40, "submitted 30 min ago", 1800.0), (40, "that begin later", -7200.0)),
     )
+)
+CELLS += tuple(
+    Cell(
+        f"zero prices: {free} free, {priced} priced, {repeats} runs, scatter {scatter:.0%}",
+        functools.partial(zero_prices, free, priced, repeats, scatter),
+    )
+    for free, priced in ((1, 1), (1, 3), (3, 2), (3, 6))
+    for repeats, scatter in ((6, 0.05), (12, 0.2))
 )
 CELLS += (Cell("a wait above its bound: half of long waits cancelled", long_waits_cancelled),)
 CELLS += tuple(
