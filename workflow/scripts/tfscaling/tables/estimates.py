@@ -219,7 +219,9 @@ class Estimates:
         error, freedom = self._error(first, other)
         ahead = np.maximum(self.low[other] - self.high[first], self.low[first] - self.high[other])
         distance = np.maximum(ahead, 0.0)
-        return np.asarray(2 * scipy.special.stdtr(freedom, -distance / error))
+        # two exact values that are equal differ by no more than chance
+        ratio = np.where(distance > 0, distance / np.maximum(error, 1e-300), 0.0)
+        return np.asarray(2 * scipy.special.stdtr(freedom, -ratio))
 
     def _error(self, first: Places, other: Places) -> tuple[Array, Array]:
         """(standard error of the difference of two locations, its degrees of freedom)."""
