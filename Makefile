@@ -11,12 +11,14 @@ OWN = $(wildcard own/requirements.txt)
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
 LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
-# parts of `make test`; those with tests leave a file of results
-PARTS = test-slurm test-here lint docs
-PYTEST = pytest --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
+# folders of the tests of `make test` and `make test-full`; those that wait most come first.
+# There are more workers than cores, because many tests wait
+TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
+WORKERS = $(shell expr $$(nproc) + 3)
+PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -56,23 +58,19 @@ view: ## open the newest page, or the page of STUDY=demo
 	test "$$page" || { echo "results/$(or $(STUDY),*)/report.html: no such page; make demo makes one" >&2; exit 1; }; \
 	echo "$(CURDIR)/$$page"; python3 -m webbrowser "file://$(CURDIR)/$$page" >/dev/null || true
 
-test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an hour on 2 cores
+# test-full has the tests marked `full`, test all others; tests/progress.py prints what runs
+test: setup ## lint and quick tests, on a virtual Slurm cluster too; ten minutes on 2 cores
+	provision/virtual/install
+	$(PYTEST) -m "not full" $(TESTED)
+
+test-full: setup tools #- the other tests: all combinations, faults, simulated sweeps; half an hour
 	provision/virtual/install --accounting --late-files --containers --pages
-	@rm -f $(PARTS:%=.pytest_cache/%.*) && mkdir -p .pytest_cache
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=line $(PARTS:%=part-%); \
-	    tests/summary.py .pytest_cache $(PARTS)
+	$(PYTEST) -m full $(TESTED)
 
-part-%:
-	@$(MAKE) $* && touch .pytest_cache/$*.passed
-
-# on this machine alone; four at a time, because many tests wait
-test-here:
-	$(PYTEST) --numprocesses 4 tests/workflow tests/unit
-
-# on virtual Slurm clusters; jobs wait for the scheduler most of the time. Each test is printed, also
-# the one that is running when a limit ends all
-test-slurm:
-	$(PYTEST) --numprocesses 3 --verbose tests/slurm tests/soak tests/scheduler
+check: setup #- a minute: style, types, and the tests of what has changed since main
+	ruff check . && ruff format --check .
+	mypy
+	pytest --quiet --numprocesses 2 -m "not full" $$(tests/changed.py $(or $(SINCE),main))
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup #- set-up, demo and tests in a network without a route
@@ -95,7 +93,7 @@ tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests a
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools #- check the definitions in provision/gcp and provision/aws
-	provision/clouds/check
+	provision/clouds/check_definitions
 
 lint: setup #- style, types, generated files, words
 	ruff check . && ruff format --check .
@@ -139,6 +137,10 @@ soak: setup #- 200 short runs on a virtual cluster while faults happen; half an 
 outage: setup #- a sweep while Slurm's controller is away for ten minutes
 	provision/virtual/install --accounting
 	CONTROLLER_AWAY_S=600 pytest tests/slurm/test_accounting_on_slurm.py -k controller
+
+# SEED and N: which lines, and how many. The first time for a commit, all its tests are measured
+mutants: setup #- change N=60 lines of the library, one at a time, and list what no test notices
+	tests/mutants.py --seed $(or $(SEED),1) --number $(or $(N),60)
 
 # the same tests with 70 cases each are part of `make test`
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files

@@ -39,13 +39,12 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 from tfscaling.conclusions.decision import Choice, contested  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.interim import (  # noqa: E402
-    SHORT_RUNS_MAX,
     Candidate,
     Decision,
     decide,
     lacking,
 )
-from tfscaling.spec.config import Limit, Search  # noqa: E402
+from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.estimates import Samples  # noqa: E402
 
 Array = np.ndarray
@@ -102,7 +101,7 @@ class Truth(NamedTuple):
     def with_modes(self, dice: Dice, share: float, factor: float, where: str) -> Truth:
         """Two modes at the `best` point, at a `tenth` of all, or at `all`."""
         order = dice.permutation(len(self.time_s))
-        own = {"best": [self.time_s.argmin()], "tenth": order[: max(1, len(order) // 10)]}
+        own = {"best": np.array([self.time_s.argmin()]), "tenth": order[: max(1, len(order) // 10)]}
         slow = np.zeros(len(order))
         slow[own.get(where, order)] = math.log(factor)
         return self._replace(slow=slow, slow_share=share)
@@ -374,7 +373,8 @@ class Grid:
         if count not in self._runs:
             self._runs[count] = self._table(true.nodes)
         runs = self._runs[count].assign(execution_time_s=time_s[:, :FULL_REPEATS].ravel())
-        rows = [{**row, "cost_usd": None} for row in runs[runs["repeat"] == 1].to_dict("records")]
+        first = runs[runs["repeat"] == 1].assign(cost_usd=None)
+        rows: list[Any] = first.to_dict("records")
         found = contested(Choice("", METRIC, "", INDIFFERENCE), rows, Samples(runs))
         assert found.shown
         regret = true.regret(int(found.shown["nodes"]) - 1)
@@ -485,9 +485,15 @@ class Summary:
     def of(cls, outcomes: Sequence[Outcome]) -> Summary:
         columns = zip(*outcomes, strict=True)
         decided, right, holds, infeasible, node_hours, rounds = map(np.array, columns)
-        shares = (decided & ~right, infeasible, decided, holds)
-        medians = (float(np.median(values)) for values in (node_hours, rounds))
-        return cls(*(float(each.mean()) for each in shares), *medians, len(outcomes))
+        return cls(
+            wrong=float((decided & ~right).mean()),
+            infeasible=float(infeasible.mean()),
+            decided=float(decided.mean()),
+            holds=float(holds.mean()),
+            node_hours=float(np.median(node_hours)),
+            rounds=float(np.median(rounds)),
+            trials=len(outcomes),
+        )
 
     def between(self, name: str, tail: float) -> tuple[float, float]:
         """The exact interval of a share of the trials, with this error to each side."""

@@ -38,15 +38,15 @@ def mnist(path, part, number):
 
 
 def main():
-    path, examples, batch, precision, epochs, seed = sys.argv[1:]
-    examples, batch, epochs = int(examples), int(batch), int(epochs)
+    path, *sizes, precision, epochs, seed = sys.argv[1:]
+    examples, batch = map(int, sizes)
     nodes = int(os.environ["WORLD_SIZE"])
     images, labels = mnist(path, "train", examples)
     test_images, test_labels = mnist(path, "test", 2000)
     generator = np.random.default_rng(int(seed))
     weights = np.zeros((images.shape[1], 10), precision)
     end_s = BEGIN_S + LOAD_S
-    for _ in range(epochs):
+    for _ in range(int(epochs)):
         order = generator.permutation(examples)
         batches = [order[n : n + batch] for n in range(0, examples, batch)]
         for chosen in observe.steps(batches, examples=lambda chosen: len(chosen) // nodes):

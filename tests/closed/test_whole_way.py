@@ -1,6 +1,6 @@
 """From a wheelhouse with all packages to the demo and the trainer's tests, without a network.
 
-Minutes and gigabytes: `make test` goes a shorter way, tests/workflow/test_closed_network.py.
+Minutes and gigabytes: `make test-full` goes a shorter way, tests/workflow/test_closed_network.py.
 The clone is of the commit that is checked out.
 """
 

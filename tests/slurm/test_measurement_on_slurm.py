@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 
+pytestmark = pytest.mark.full
+
 Submit = Callable[..., tuple[int, str]]
 WAIT_S = 20
 SLOW_MODEL = '''

@@ -5,10 +5,13 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
 from project import Project
 from test_driver_on_slurm import Driver, Submit, queue, wait_for
 from tfscaling.conclusions.search_results import TAKEN
 from virtual_cluster import Cluster
+
+pytestmark = pytest.mark.full
 
 NODES = [1, 4]
 REPEATS = 6

@@ -201,11 +201,9 @@ class Soak:
         named = zip(("--snakefile", "--configfile", "--profile"), files, strict=True)
         call = [word for pair in named for word in pair]
         environ = {**os.environ, **self.cluster.environ}
-        with contextlib.suppress(AssertionError):  # it was killed
-            _, output = snakemake_server.call(
-                [*call, *words], self.project.folder, environ, limit_s=None
-            )
-            (self.project.folder / f"driver-{self.starts}.log").write_text(output)
+        folder = self.project.folder
+        _, output = snakemake_server.call([*call, *words], folder, environ, limit_s=None)
+        (folder / f"driver-{self.starts}.log").write_text(output)
 
     def missing(self) -> set[str]:
         """The runs that have neither a record nor the failure that was injected."""

@@ -28,6 +28,9 @@ THREADS = 4
 LATE_S = 0.5
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 ROWS, WIDTH = 4, 3
+#: Sums that TensorFlow overwrites.
+OVERWRITTEN = ("float32", "float16", "bfloat16")
+SEED = 7
 
 
 def main() -> None:
@@ -57,6 +60,7 @@ def of_nodes(device: str) -> Any:
 def exchanged(strategy: Any, own: int) -> dict[str, Any]:
     return {
         "sums": sums(strategy, own),
+        "overwritten": overwritten(strategy, own),
         "slices": slices(strategy, own, own),
         "none here": slices(strategy, own, 1 - own),
         "gathered": gathered(strategy, own),
@@ -119,6 +123,39 @@ def sums(strategy: Any, own: int) -> dict[str, Any]:
         name: [total.dtype.name, tf.cast(total, tf.float64).numpy().tolist()]
         for name, total in zip(DTYPES, found, strict=True)
     }
+
+
+def overwritten(strategy: Any, own: int) -> list[bool]:
+    """Whether sums are right to which TensorFlow writes the result of the next operation.
+
+    It does so if the sum, or a part of it at an aligned place, is the input of nothing else. The
+    sums are random, in one message and in several, below and above the size of small ones.
+    """
+    import tensorflow as tf
+
+    dice = np.random.default_rng(SEED)
+    found = []
+    for dtype in OVERWRITTEN:
+        for most in (10, 4096, 1 << 18):
+            sizes = [16 * int(size) for size in dice.integers(1, max(2, most // 16), 4)]
+            sizes.append(int(dice.integers(1, most)))
+            given = [tf.fill([size], tf.cast(own + 1, dtype)) for size in dice.permutation(sizes)]
+
+            def doubled(context: Any, given: Any = given) -> Any:
+                several, alone = (
+                    context.all_reduce("SUM", given),
+                    context.all_reduce("SUM", given[0]),
+                )
+                parts = [part * 2 for part in (*several, alone)]
+                # each part on its own, when nothing else has the whole
+                halves = tf.split(context.all_reduce("SUM", tf.tile(given[0], [32])), 2)
+                return [*parts, *(tf.clip_by_value(half, 0, 2) * 3 for half in halves)]
+
+            totals = [
+                tf.cast(total, tf.float32).numpy() for total in of_replicas(strategy, doubled)
+            ]
+            found += [bool((total == 6).all()) for total in totals]
+    return found
 
 
 def slices(strategy: Any, own: int, count: int) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.spec.config import Limit, Question
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
+pytestmark = pytest.mark.full
+
 FALSE_MAX = 0.05
 #: A rule that is wrong in 15 % of the sweeps exceeds FALSE_MAX in 98 % of such tests.
 TRIALS = 60

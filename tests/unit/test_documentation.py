@@ -145,7 +145,8 @@ def test_the_overview_of_the_configuration_has_few_keys() -> None:
 
 
 #: How-to → the file of tests that goes its way; `make examples` runs tests/examples, `make test`
-#: all others. Commands and files of the page are planned by test_documented_commands.py.
+#: or `make test-full` all others. Commands and files of the page are
+#: planned by test_documented_commands.py.
 HOW_TO = {
     "Add my partition": "slurm/test_preflight_on_slurm.py",
     "Use the packages my training needs": "workflow/test_make_targets.py",

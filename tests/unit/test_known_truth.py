@@ -22,6 +22,8 @@ from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import SUPPORTED
 
+pytestmark = pytest.mark.full
+
 SETS = 150
 FALSE_MAX = 0.05
 

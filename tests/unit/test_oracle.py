@@ -20,6 +20,8 @@ from tfscaling.spec.config import MPI_STRATEGY
 from tfscaling.spec.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES
 
+pytestmark = pytest.mark.full
+
 #: Name → strategy, shape, replicas.
 TRAININGS = {
     "single": ("single", Geometry(1, 1, 0), 1),

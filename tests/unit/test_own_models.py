@@ -27,6 +27,8 @@ from tfscaling.spec.geometry import Geometry
 from tfscaling.train.own_step import OwnStep
 from tfscaling.train.user_model import ModelError
 
+pytestmark = pytest.mark.full
+
 #: Relative, after 50 steps: sums are rounded in another order.
 TOLERANCE = {"float32": 1e-4, "mixed_float16": 1e-2}
 

@@ -18,7 +18,10 @@ sys.path.insert(0, str(REPOSITORY / "docs" / "screenshots"))
 
 import make as screenshots
 
-pytestmark = pytest.mark.skipif(screenshots.CHROMIUM is None, reason="there is no chromium")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(screenshots.CHROMIUM is None, reason="there is no chromium"),
+]
 
 #: The checker of accessibility, from the package axe-core of npm.
 AXE = REPOSITORY / ".tools" / "axe-core" / "package" / "axe.min.js"

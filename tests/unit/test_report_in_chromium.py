@@ -21,7 +21,10 @@ sys.path.insert(0, str(REPOSITORY / "docs" / "screenshots"))
 
 import make as screenshots
 
-pytestmark = pytest.mark.skipif(screenshots.CHROMIUM is None, reason="there is no chromium")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(screenshots.CHROMIUM is None, reason="there is no chromium"),
+]
 
 WATCH = """<script>
 window.blocked = [];

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from project import QUICK, SMALL_MODEL, Project
 
+pytestmark = pytest.mark.full
+
 #: Strategies of several workers that exchange gradients, a device each.
 WORKERS = ("multi_worker_mirrored", "mpi_all_reduce")
 

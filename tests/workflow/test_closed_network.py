@@ -16,6 +16,8 @@ import pytest
 import without_network
 from project import BIN, QUICK, REPOSITORY, SMALL_MODEL, Project
 
+pytestmark = pytest.mark.full
+
 #: Of the project's lock: what set-up needs itself, a wheel, and a package that has no wheel.
 LOCKED = ("python-hostlist", "setuptools", "tabulate", "uv")
 GRID = {

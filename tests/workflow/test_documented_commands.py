@@ -15,13 +15,15 @@ import snakemake_server
 from project import BIN, REPOSITORY, Project
 from tfscaling.spec.configuration import REFERENCE_FILES
 
+pytestmark = pytest.mark.full
+
 VIRTUAL = REPOSITORY / "provision/virtual"
 
 #: How a command begins → why no test here runs it.
 ELSEWHERE = {
     "source .venv/bin/activate": "a shell's own; the tests run in this environment",
     "snakemake --report": "test_sweep.py makes the report of a finished sweep",
-    "provision/virtual/install": "`make test` begins with it",
+    "provision/virtual/install": "`make test` and `make test-full` begin with it",
     "sinfo": "tests/scheduler asks Slurm more than that",
     "squeue ": "tests/unit/plan reads what it prints; it needs a cluster",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from project import Project
+
+pytestmark = pytest.mark.full
 
 #: Has the words of PyTorch on a GPU whose memory a batch of this many examples exceeds.
 PROGRAM = """

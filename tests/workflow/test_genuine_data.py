@@ -12,6 +12,8 @@ import pytest
 from project import TINY, Project
 from published_files import cifar10_files, idx_files
 
+pytestmark = pytest.mark.full
+
 #: MD5 sums of the uncompressed IDX files, of LeCun, Cortes and Burges.
 IDX_MD5 = {
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from project import SMALL_MODEL, Project
 
+pytestmark = pytest.mark.full
+
 
 def even_out(path: Path) -> None:
     """Give all steps of a short run their mean duration.

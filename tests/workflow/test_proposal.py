@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 from project import REPOSITORY, Project
 
-#: pandoc, of the package pypandoc_binary.
-(PANDOC,) = REPOSITORY.glob(".tools/pandoc/lib/python3*/site-packages/pypandoc/files")
+pytestmark = pytest.mark.full
+
+#: pandoc's folder, in the package pypandoc_binary.
+PANDOC = ".tools/pandoc/lib/python3*/site-packages/pypandoc/files"
 
 
 def test_a_proposal_has_the_measured_scaling_and_the_node_hours(
     finished: Project, tmp_path: Path
 ) -> None:
+    (pandoc,) = REPOSITORY.glob(PANDOC)
     project = finished.copy(tmp_path / "project")
-    path = {"PATH": f"{PANDOC}{os.pathsep}{os.environ['PATH']}"}
+    path = {"PATH": f"{pandoc}{os.pathsep}{os.environ['PATH']}"}
     project.snakemake("proposal", environ=path)
     folder = project.folder / "results/main/proposal"
     names = {"md", "tex", "docx"}
@@ -43,6 +46,6 @@ def test_a_proposal_has_the_measured_scaling_and_the_node_hours(
     # each picture of the text exists, and the document holds text and pictures
     pictures = re.findall(r"!\[.*\]\((.*)\)", text)
     assert pictures and all((folder / name).stat().st_size > 10_000 for name in pictures)
-    command = [PANDOC / "pandoc", folder / "proposal.docx", "--to", "plain"]
+    command = [pandoc / "pandoc", folder / "proposal.docx", "--to", "plain"]
     plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert plain.count("records") >= len(rows)

@@ -11,6 +11,8 @@ import pytest
 from project import REPOSITORY, Project
 from shared import made_once
 
+pytestmark = pytest.mark.full
+
 FOLDER = "examples/questions"
 #: Eight runs share the cores, because they wait most of the time.
 AT_ONCE = ("--cores", "8", "--resources", "training_runs=8")

@@ -6,7 +6,10 @@ import csv
 import shutil
 from pathlib import Path
 
+import pytest
 from project import Project
+
+pytestmark = pytest.mark.full
 
 
 def started_on_another_day(folder: Path) -> None:

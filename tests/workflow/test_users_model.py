@@ -12,6 +12,8 @@ import pytest
 import yaml
 from project import REPOSITORY, Project, axis
 
+pytestmark = pytest.mark.full
+
 SECTION = (
     (REPOSITORY / "docs/configuration/own-model.md")
     .read_text()

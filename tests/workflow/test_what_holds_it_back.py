@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from project import Project
+
+pytestmark = pytest.mark.full
 
 PIPELINE = """
 import time

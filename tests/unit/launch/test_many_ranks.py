@@ -24,7 +24,7 @@ from tfscaling.record.events import PROGRAM_STARTED, Event
 RANKS = int(os.environ.get("RANKS", "64"))
 #: How long programs sleep, how long the launcher is watched, and how many ranks are traced.
 SLEEP_S, WATCHED_S, SAMPLE = (240, 30, 16) if RANKS > 64 else (20, 5, RANKS)
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 #: Calls that a metadata server of a shared file system answers.
 TRACER = ("strace", "--follow-forks", "--seccomp-bpf", "-qqq", "-ttt", "-e", "trace=%file", "-o")
 ATTEMPT = "run/attempt=1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import generator
@@ -11,6 +12,7 @@ from tfscaling.plan.retries import SlurmSweep
 from tfscaling.spec import configuration
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.tables import runs_table
+from tfscaling.tables.runs_table import NOT_RUN
 
 
 def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: Path) -> None:
@@ -34,11 +36,26 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
     assert asked() == set()
     generator.write_records(first[5:], tmp_path, lambda _: 10.0, noise=0.0)
     assert asked() == {run.spec.path for run in second}
-    generator.write_records(second[1:], tmp_path, lambda _: 10.0, noise=0.0)
-    output = tmp_path / second[0].spec.path / "run.json"
-    SlurmSweep({str(output): second[0].spec}).failed(output, "7", "OUT_OF_MEMORY")
-    assert asked(*second) == set()
+    # one run out of memory, as another process may cause it, stops nothing
+    generator.write_records(second[4:], tmp_path, lambda _: 10.0, noise=0.0)
+    for number, is_next in enumerate((True, True, False, False)):
+        # of six runs, so many do not fit; the others do
+        for run in second[:4]:
+            shutil.rmtree(tmp_path / run.spec.path, ignore_errors=True)
+        generator.write_records(second[number + 1 : 4], tmp_path, lambda _: 10.0, noise=0.0)
+        for run in second[: number + 1]:
+            output = str(tmp_path / run.spec.path / "run.json")
+            SlurmSweep({output: run.spec}).failed(Path(output), "7", "OUT_OF_MEMORY")
+        large_paths = {run.spec.path for run in sized(64, *range(1, 7))}
+        assert asked(*second) == (large_paths if is_next else set())
+        runs, _ = runs_table.run_tables(planned.runs, tmp_path)
+        large = runs[runs["per_replica_batch_size"] == 64]
+        assert len(large) == 6 and set(large["status"]) == {"missing"}
+        assert large["reason"].str.startswith(NOT_RUN + ":").all() != is_next
+        assert large["reason"].str.endswith(second[0].spec.path).all() != is_next
+    # a batch that fitted itself is only not run yet
+    generator.write_records(sized(64, 1, 2, 3), tmp_path, lambda _: 10.0, noise=0.0)
     runs, _ = runs_table.run_tables(planned.runs, tmp_path)
     large = runs[runs["per_replica_batch_size"] == 64]
-    assert len(large) == 6 and set(large["status"]) == {"does_not_fit"}
-    assert all(second[0].spec.path in reason for reason in large["reason"])
+    assert sorted(large["status"]) == ["missing"] * 3 + ["ok"] * 3
+    assert not large["reason"].str.startswith(NOT_RUN + ":").any()

@@ -1,4 +1,4 @@
-"""What a search decides, and which runs it needs; how often it is right: test_race."""
+"""What a search decides, and which runs it needs; how often it is right: test_interim_errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from tfscaling.record.metrics import QUALITY
 from tfscaling.search import interim
 from tfscaling.search.interim import (
-    KEPT_RUNS,
     PROJECTION_ERROR,
     Allowed,
     Candidate,
@@ -23,6 +22,7 @@ from tfscaling.search.interim import (
     lacking,
 )
 from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Search
+from tfscaling.tables.run_counts import KEPT_RUNS, LEADER_RUNS
 
 TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
 USUAL, SMOOTH = Search(), Search(basis="lines are smooth")
@@ -183,6 +183,7 @@ def test_lines_that_are_not_smooth_end_in_a_run_of_each() -> None:
     ("times_s", "reason", "unresolved"),
     [
         ((INFINITE,) * RUNS, Reason.NOT_REACHED, ()),
+        ((INFINITE, 50.0), Reason.NOT_REACHED, ("a",)),
         ((50.0, INFINITE), Reason.NOT_REACHED, ("a",)),
         ((90.0, 90.5, 91.0, INFINITE), Reason.NOT_REACHED, ("a",)),
         ((900.0, INFINITE), Reason.NOT_THE_BEST, ()),
@@ -192,7 +193,7 @@ def test_a_candidate_that_misses_the_target_is_out_and_may_be_better(
     times_s: tuple[float, ...], reason: Reason, unresolved: tuple[str, ...]
 ) -> None:
     others = [steady(f"b{n}", 100.0 + 10 * n) for n in range(5)]
-    found = decide([candidate("a", *times_s), *others])
+    found = decide([candidate("a", *times_s), *others], goal=TO_TARGET)
     assert (found.best, found.has_ended) == ("b0", True)
     assert found.standings["a"].reason is reason
     assert (found.unresolved, found.is_decided) == (unresolved, not unresolved)
@@ -238,7 +239,8 @@ def test_a_missing_run_is_waited_for_and_one_that_failed_too_often_is_out() -> N
     waiting = decide([failed, *others])
     assert (waiting.rounds, lacking(waiting, [failed, *others])) == (0, [(0, "a")])
     found = decide([replace(failed, failed_blocks=frozenset({0})), *others])
-    assert found.failed == {"a": Reason.DOES_NOT_RUN} and found.best == "b0" and found.is_decided
+    assert found.failed == {"a": Reason.DOES_NOT_RUN} and found.best == "b0"
+    assert found.has_ended and found.unresolved == ("a",) and not found.is_decided
 
 
 def test_runs_without_a_value_show_nothing() -> None:
@@ -322,7 +324,7 @@ def test_projections_that_are_unsure_by_their_steps_count_less() -> None:
     sure, unsure = (decide([with_error(each, error) for each in planned]) for error in (0.0, 0.1))
     assert sum(unsure.runs.values()) > sum(sure.runs.values())
     # further short ones are no surer, but show whether runs differ
-    assert max(each.short_runs for each in unsure.standings.values()) == interim.LEADER_RUNS - 1
+    assert max(each.short_runs for each in unsure.standings.values()) == LEADER_RUNS - 1
 
 
 def test_limits_are_judged_by_complete_runs() -> None:

@@ -12,10 +12,11 @@ from msgspec import structs
 from searched import is_made, planned_of, runs_of
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
-from tfscaling.search.interim import KEPT_RUNS, Reason
+from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch, expected_runs
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.manifest import Manifest
+from tfscaling.tables.run_counts import KEPT_RUNS
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_the_most_runs_are_those_of_the_most_expensive_points(
     assert sum(done.most_runs(costs).values()) == len(runs)
 
 
-def test_runs_that_diverged_are_infinite_and_stale_ones_are_not_there(
+def test_runs_that_diverged_are_infinite_and_stale_ones_are_missing(
     planned: Manifest, runs: pd.DataFrame
 ) -> None:
     changed = runs.copy()
@@ -81,7 +82,10 @@ def test_runs_that_diverged_are_infinite_and_stale_ones_are_not_there(
     (far,) = [c for c in search.candidates if search.points[c.name].path.count("far/")
               and search.points[c.name].nodes == 4]  # fmt: skip
     assert far.runs[:2] == ({"execution_time_s": math.inf}, None)
-    assert far.name in search.decision.failed
+    assert far.name in search.decision.wanted and not search.decision.is_decided
+    changed.loc[place(runs, "far", 4, 2), "status"] = RunState.DIVERGED
+    search = search_of(planned, changed)
+    assert search.decision.failed == {far.name: Reason.DIVERGED} and search.decision.is_decided
 
 
 def test_runs_without_times_say_nothing_of_their_point(
@@ -118,6 +122,50 @@ def test_a_point_that_fails_by_itself_leaves_and_lost_nodes_are_replaced(
     assert not (verdict.is_decided and verdict.unresolved)
     if failed == 1 and not is_out:  # its next repeats stand in
         assert {(point.nodes, repeat) for point, repeat in search.wanted()} <= {(2, 11)}
+
+
+def of_best(runs: pd.DataFrame, *endings: str) -> pd.DataFrame:
+    """The runs of the best point end in these ways instead, those after them were not made."""
+    changed = runs.copy()
+    best = (changed["platform"] == "near") & (changed["nodes"] == 2)
+    changed = changed[~best | (changed["repeat"] <= len(endings))].copy()
+    for repeat, ending in enumerate(endings, 1):
+        one = place(changed, "near", 2, repeat)
+        if ending != RunState.OK:
+            is_failure = ending not in tuple(RunState)
+            status = RunState.FAILED if is_failure else ending
+            changed.loc[one, ["status", "execution_time_s"]] = status, None
+            changed.loc[one, ["reason", "failed_too_often"]] = f"{ending}: rank 1", is_failure
+    return changed
+
+
+@pytest.mark.parametrize("ending", ["time_limit", "stalled", "rank_died", "program_failed"])
+def test_nothing_is_decided_against_a_point_whose_only_run_failed(
+    planned: Manifest, runs: pd.DataFrame, ending: str
+) -> None:
+    """Two nodes are the best; no run of theirs shows how fast they are."""
+    verdict = search_of(planned, of_best(runs, ending)).decision
+    assert [reason for reason in verdict.failed.values()] == [Reason.DOES_NOT_RUN]
+    assert verdict.unresolved == tuple(verdict.failed) and not verdict.is_decided
+    assert math.isinf(verdict.bound)
+
+
+def test_a_run_out_of_memory_is_tried_once_more(planned: Manifest, runs: pd.DataFrame) -> None:
+    once = search_of(planned, of_best(runs, RunState.DOES_NOT_FIT))
+    assert not once.decision.failed and not once.decision.is_decided
+    assert [(point.nodes, repeat) for point, repeat in once.wanted()] == [(2, 2)]
+    twice = search_of(planned, of_best(runs, *[RunState.DOES_NOT_FIT] * 2)).decision
+    assert [*twice.failed.values()] == [Reason.NO_MEMORY]
+    assert not twice.unresolved and twice.best is not None
+    # what has run, or failed in another way, is not shown not to fit
+    for other in (RunState.OK, "rank_died"):
+        mixed = of_best(runs, RunState.DOES_NOT_FIT, other, RunState.DOES_NOT_FIT)
+        assert not search_of(planned, mixed).decision.is_decided
+
+
+def test_a_run_that_diverged_is_no_missed_target(planned: Manifest, runs: pd.DataFrame) -> None:
+    verdict = search_of(planned, of_best(runs, RunState.OK, RunState.DIVERGED)).decision
+    assert [*verdict.failed.values()] == [Reason.DIVERGED] and not verdict.is_decided
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,13 @@ def test_tensors_of_all_types_are_summed(found: list[dict[str, Any]]) -> None:
         assert rank["sums"] == {name: [name, total] for name in DTYPES}
 
 
+def test_tensorflow_may_write_to_a_sum(found: list[dict[str, Any]]) -> None:
+    """A gradient is clipped, a moment divided: other ranks read other memory."""
+    for rank in found:
+        assert len(rank["overwritten"]) == 3 * 3 * 8
+        assert all(rank["overwritten"])
+
+
 @pytest.mark.parametrize(("name", "only"), [("slices", 1), ("none here", 0)])
 def test_sparse_gradients_are_those_of_all_ranks_and_stay_sparse(
     found: list[dict[str, Any]], name: str, only: int

@@ -15,7 +15,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import line, with_spread
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.search.interim import KEPT_RUNS, PROJECTION, Decision
+from tfscaling.search.interim import PROJECTION, Decision
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.spec import platforms
 from tfscaling.spec.run_spec import Point
@@ -33,6 +33,7 @@ from tfscaling.tables.display import (
     varying,
 )
 from tfscaling.tables.rows import columns
+from tfscaling.tables.run_counts import KEPT_RUNS
 from tfscaling.tables.table_rows import (
     Row,
     by_point,

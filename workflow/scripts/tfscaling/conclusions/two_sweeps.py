@@ -32,6 +32,7 @@ from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, count, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
 from tfscaling.tables.rows import RunRow
+from tfscaling.tables.run_counts import SWEEP_RUNS
 from tfscaling.tables.table_rows import Row, by_point, is_known, point_of
 
 TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
@@ -55,8 +56,6 @@ COLUMNS = (
 _FACTS = (*runs_table.ALIKE, "dataset_sha256")
 #: Characters of a fact that are shown.
 _WIDTH = 60
-#: Fewer runs of a sweep show neither outliers nor a second mode.
-RUNS_MIN = 4
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Change:
 def judge(before: Array, after: Array, indifference: float) -> list[Change]:
     """The change of each point, from seconds by point and repeat: (points, repeats).
 
-    NaN where there is no run; each point has RUNS_MIN or more in both. Slower or faster: the
+    NaN where there is no run; each point has SWEEP_RUNS or more in both. Slower or faster: the
     interval leaves out 1, and the ratio is beyond the indifference, a fraction. The same: the whole
     interval is within it. So a point that is shown to differ, by less than matters, cannot be told,
     unless its interval shows that, too. All verdicts of a kind hold together with CONFIDENCE.
@@ -204,8 +203,8 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
     if shared := len(began & began_there):
         return NOT_COMPARED, f"{shared} of its runs are in both studies"
     runs = len(here.timed), len(there.timed)
-    if min(runs) < RUNS_MIN:
-        needed = f"{RUNS_MIN} runs of each with a time are needed"
+    if min(runs) < SWEEP_RUNS:
+        needed = f"{SWEEP_RUNS} runs of each with a time are needed"
         reason = f"{needed}: {runs[0]} here, {runs[1]} there"
         return OPEN if min(runs) else NOT_COMPARED, "; ".join(filter(None, (reason, ended_badly)))
     return "", ended_badly

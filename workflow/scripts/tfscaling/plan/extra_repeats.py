@@ -1,12 +1,12 @@
 """Runs in rounds: for searches without a result, and larger batches.
 
 All runs of a round end before the next round is decided. A search asks for the runs of its next
-analysis. A batch of doublings is run if all runs of the next smaller batch fit in memory.
+analysis. A batch of doublings is run if most runs of the next smaller batch fit in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -54,12 +54,14 @@ def next_round(
     extra = {(run.spec.point, run.spec.repeat): run for run in planned.runs if run.extra_repeat}
     wanted = [extra[run] for search in searches for run in search.wanted() if run in extra]
     wanted += [run for run in planned.runs if run.smaller and not run.extra_repeat]
-    # folders of points all of whose due runs have ended and fit in memory
-    fitting = {
-        path
-        for path, ended in due_at.items()
-        if all(row and row.status != RunState.DOES_NOT_FIT for row in ended)
-    }
+    # folders of points all of whose due runs have ended, and most fit in memory
+    fitting = {path for path, ended in due_at.items() if all(ended) and _do_most_fit(ended)}
     wanted = [run for run in wanted if not run.smaller or run.smaller in fitting]
     added = [run.spec.path for run in wanted if run.spec.path not in before]
     return Round(round=number, runs=(*before, *added), added=len(added)), searches
+
+
+def _do_most_fit(runs: Sequence[RunRow | None]) -> bool:
+    """Return whether more than half of these runs fit in memory."""
+    fitting = sum(row is not None and row.status != RunState.DOES_NOT_FIT for row in runs)
+    return 2 * fitting > len(runs)

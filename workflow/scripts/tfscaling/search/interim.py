@@ -16,10 +16,13 @@ from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Question, Search
 from tfscaling.tables import estimates
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.estimates import CONFIDENCE
+from tfscaling.tables.run_counts import (
+    CLOSE_LEADER_RUNS,
+    CLOSED_RUNS,
+    KEPT_RUNS,
+    LEADER_RUNS,
+)
 
-#: Where a run may miss a target or a limit, a candidate is named from this many runs on, if all of
-#: them kept it: with 95 %, no more than 24 % of its runs miss it.
-KEPT_RUNS = 11
 #: A search ends undecided after this many rounds.
 ROUNDS_MAX = 40
 
@@ -31,8 +34,8 @@ Run = Mapping[str, float]
 class Candidate:
     """A candidate and its runs by block; None: no run, or the infrastructure ended it.
 
-    `failed_blocks`, from 0, are those whose run failed too often to be tried again. Later blocks
-    replace `skipped_blocks`, up to `blocks_max`. Candidates on the same `line` differ only in
+    `failed_blocks`, from 0, are those whose run failed too often to be tried again, or ran out of
+    memory, as `unfit_blocks` did. Later blocks replace `skipped_blocks`, up to `blocks_max`. Candidates on the same `line` differ only in
     their nodes. `short` has the same training's short runs, whose values are projected; their
     PROJECTION_ERROR is its standard error as a fraction, by the steps within the run.
     """
@@ -45,6 +48,7 @@ class Candidate:
     line: str = ""
     nodes: int = 1
     short: Candidate | None = None
+    unfit_blocks: frozenset[int] = frozenset()
 
     @property
     def number(self) -> int:
@@ -71,13 +75,15 @@ class Reason(StrEnum):
     NOT_THE_BEST = "not the best"
     BY_ITS_LINE = "not run, behind by its line"
     DOES_NOT_RUN = "does not run"
+    NO_MEMORY = "does not fit in memory"
+    DIVERGED = "diverged"
     NOT_REACHED = "does not reach the target reliably"
     NOT_ALLOWED = "beyond a limit"
     NOT_SHOWN = "not shown to keep the limits"
 
 
 #: A candidate that left for one of these may be better than the one that is named.
-FAILED = (Reason.DOES_NOT_RUN, Reason.NOT_REACHED)
+FAILED = (Reason.DOES_NOT_RUN, Reason.NO_MEMORY, Reason.DIVERGED, Reason.NOT_REACHED)
 
 
 class Allowed(StrEnum):
@@ -130,8 +136,8 @@ class Decision:
 
     `best` may be worse than the best by the fraction `bound`; None where nothing may be named.
     Nothing is compared, so nothing decided, where fewer than two candidates have a valid run.
-    `unresolved` do not run or miss the target, and their valid runs are not shown to be worse than
-    the runs of `best`. `beat_by`: a candidate without runs would have to be better than its line
+    `unresolved` do not run, diverge or miss the target, and no valid runs of theirs show that they
+    are worse than `best`. `beat_by`: a candidate without runs would have to be better than its line
     says by this fraction, to be better than the best by more than the indifference; None if every
     candidate has a run.
 
@@ -162,7 +168,7 @@ class Decision:
 
     @property
     def failed(self) -> dict[str, Reason]:
-        """The candidates that do not run or miss the target."""
+        """The candidates that do not run, diverge or miss the target."""
         reasons = {name: each.reason for name, each in self.standings.items()}
         return {name: why for name, why in reasons.items() if why in FAILED}
 
@@ -174,9 +180,8 @@ RISK_MAX = 0.4 * (1 - CONFIDENCE)
 #: mode, and cannot show that it scatters more than its rivals.
 EARLY_RATIOS = {1: (1.3, 4.5), 2: (1.15, 1.45), 3: (1.1, 1.35), 4: (1.0, 1.2)}
 SURPRISE = 0.1
-#: Runs of the best before it is named, and if no rival is further behind than CLOSE: with ten, a
-#: slow mode in 30 % of its runs is seen with 97 %.
-LEADER_RUNS, CLOSE_LEADER_RUNS, CLOSE = 4, 10, math.log(1.08)
+#: A rival that is not further behind is close: CLOSE_LEADER_RUNS of the best are needed.
+CLOSE = math.log(1.08)
 #: The lines are not smooth if this many configurations lie further from what the others say than
 #: ODD standard deviations, or if the errors exceed the model's intervals by more than MISSES_MAX.
 ODD_MAX, ODD, MISSES_MAX = 2, 3.0, 1.3
@@ -226,8 +231,8 @@ class _Search:
     """The analyses of the runs of some candidates, in their order.
 
     Candidates are numbers, in the order of their names; with `count` added, their short runs.
-    `used` runs of each are in the analyses: (2 candidates,). `seen` of them have a value, and
-    `complete` of these are complete: (candidates,).
+    `used` runs of each are in the analyses: (2 candidates,). `seen` of them have a value,
+    `complete` of these are complete, and `missed` diverged or missed the target: (candidates,).
     """
 
     def __init__(
@@ -258,6 +263,7 @@ class _Search:
         self.used = np.zeros(2 * self.count, int)
         self.seen = np.zeros(self.count, int)
         self.complete = np.zeros(self.count, int)
+        self.missed = np.zeros(self.count, int)
         self.trials: dict[int, Trial] = {}
         self.projection = PROJECTION**2
         self.gone: dict[int, Reason] = {}
@@ -308,7 +314,11 @@ class _Search:
                 self._add(n, run)
             self.used[n] = runs
         self.is_projected[[n - self.count for n in lost if n >= self.count]] = False
-        self.gone |= dict.fromkeys((n for n in lost if n < self.count), Reason.DOES_NOT_RUN)
+        for n in lost:
+            if n < self.count:
+                # a failure of another kind may have hidden that it fits
+                is_unfit = own[n].failed_blocks <= own[n].unfit_blocks and not own[n].number
+                self.gone[n] = Reason.NO_MEMORY if is_unfit else Reason.DOES_NOT_RUN
         self.rounds += 1
         return True
 
@@ -318,7 +328,7 @@ class _Search:
         if value <= 0:
             raise ValueError(f"{self.goal}: a goal needs a value above zero of every run")
         if math.isinf(value):
-            self.gone[n] = Reason.NOT_REACHED
+            self.missed[n] += 1
         elif not math.isnan(value):
             self.values.append((n, self.rounds, math.log(value), bool(is_short)))
             self.seen[n] += 1
@@ -326,6 +336,10 @@ class _Search:
             self.within[n] += [run.get(PROJECTION_ERROR, 0.0)] * is_short
         elif is_short:
             self.is_projected[n] = False
+        # a single run shows nothing: a candidate without another one runs once more
+        if self.missed[n] and self.missed[n] + self.seen[n] >= CLOSED_RUNS:
+            has_target = self.goal in OF_ALL_RUNS
+            self.gone[n] = Reason.NOT_REACHED if has_target else Reason.DIVERGED
 
     # ------------------------------------------------------------ analysis
     def analyse(self) -> list[int]:
@@ -346,8 +360,7 @@ class _Search:
         is_refuted = fit.misses > MISSES_MAX or int((fit.errors > ODD).sum()) >= ODD_MAX
         self.is_smooth = self.is_smooth and not is_refuted
         gates = self._gates(fit)
-        failed = [n for n, why in self.gone.items() if why in FAILED and self.seen[n]]
-        self.unresolved = [n for n in failed if gates[n] or self.tails[n] > self._least]
+        self.unresolved = [n for n in self._failed() if self._may_be_better(n, gates)]
         others = [n for n in range(self.count) if n not in self.gone]
         self.has_gates = bool(gates[others].any())
         is_sure = self.tails[others].sum() <= RISK_MAX and not self.has_gates
@@ -357,6 +370,15 @@ class _Search:
             return []
         has_all = self.limits or (is_sure and self.seen[best] >= self._needed)
         return self._kinds(self._next(self._chosen(fit, gates, is_sure)), bool(has_all))
+
+    def _failed(self) -> list[int]:
+        """Return the candidates that failed, without those that all their runs show to be out."""
+        failed = [n for n, why in self.gone.items() if why in FAILED]
+        return [n for n in failed if self.seen[n] or self.gone[n] is Reason.DOES_NOT_RUN]
+
+    def _may_be_better(self, n: int, gates: Array) -> bool:
+        """Return whether the runs of a candidate that failed do not show that it is worse."""
+        return bool(not self.seen[n] or gates[n] or self.tails[n] > self._least)
 
     @property
     def _scatter(self) -> float:
@@ -542,7 +564,7 @@ class _Search:
 
     def _bound(self) -> float:
         """The least fraction by which no candidate may be better, infinite while gates are open."""
-        if self.has_gates:
+        if self.has_gates or not all(self.seen[n] for n in self.unresolved):
             return math.inf
         counted = [n for n in range(self.count) if n not in self.gone or n in self.unresolved]
         low, high = 0.0, 5.0

@@ -34,6 +34,7 @@ from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
 from tfscaling.tables.estimates import Array
 from tfscaling.tables.rows import RunRow
+from tfscaling.tables.run_counts import CLOSED_RUNS
 from tfscaling.tables.table_rows import is_known, line_of
 
 #: Causes of failures that do not depend on the configuration: the next run replaces such a run.
@@ -142,6 +143,7 @@ def _candidate(
     runs: list[Run | None] = [None] * (SHORT_RUNS_MAX if is_short else planned.search.repeats_max)
     failed: set[int] = set()
     replaced: set[int] = set()
+    unfit: set[int] = set()
     for row in rows[point]:
         block = int(row.repeat) - 1
         if block >= len(runs):
@@ -154,12 +156,17 @@ def _candidate(
                 known[PROJECTION_ERROR] = row.projection_error_s / row.execution_time_s
             runs[block] = {**known, planned.goal: _value(row, planned.goal)}
         elif row.status == RunState.DOES_NOT_FIT:
-            failed.add(block)
+            unfit.add(block)
         elif row.failed_too_often:
             kind = str(row.reason).partition(":")[0]
             (replaced if kind in _INFRASTRUCTURE else failed).add(block)
     if len(replaced) > _REPLACED_MAX:
         failed, replaced = failed | replaced, set()
+    # another process may have taken the memory: one such run is replaced
+    if len(unfit) < CLOSED_RUNS:
+        replaced |= unfit
+    else:
+        failed |= unfit
     return Candidate(
         point.path,
         tuple(runs),
@@ -169,6 +176,7 @@ def _candidate(
         str([getattr(point, axis) for axis in LINE_AXES]),
         point.nodes,
         _candidate(short, rows, planned, short_of) if short else None,
+        frozenset(unfit),
     )
 
 

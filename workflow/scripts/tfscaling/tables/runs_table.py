@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import operator
 import types
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ from tfscaling.record import (
 from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
 from tfscaling.record.rank_report import COMPARED, PROGRAM_PACKAGES, Epoch, HostFacts, Rank
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun, StepBlock
-from tfscaling.record.run_states import RunState
+from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.record.step_estimates import Projected
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
@@ -48,6 +49,8 @@ TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RES
 #: For short runs: the steps that they trained, and the steps of the whole training.
 PROJECTED = ("projected_from_steps", "projected_to_steps")
 RUN_COLUMNS = tuple(columns(RunRow))
+#: How the reason of a missing run begins that a run before it has ruled out.
+NOT_RUN = "not run"
 EPOCH_COLUMNS = tuple(columns(EpochRow))
 
 
@@ -77,7 +80,7 @@ def run_tables(
     Epochs have EPOCH_COLUMNS, and columns for other metrics that are a recipe's quality, or the
     same in training.
     """
-    runs, epochs = [], []
+    runs, epochs, kept = [], [], []
     named = ((q.in_training, q.metric) for q in (run.spec.recipe.quality for run in planned))
     own_metrics = [*dict.fromkeys(name for both in named for name in both)]
     own_metrics = [name for name in own_metrics if name not in EPOCH_COLUMNS]
@@ -95,25 +98,17 @@ def run_tables(
     other_data = run_states.other_data(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
-    #: Point → which run of its batch, or of a smaller one, did not fit.
-    unfit: dict[str, str] = {}
     for run, (row, of_run, _, before_s, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
             row, of_run = _planned_row(run, RunState.STALE, reason, row.record), ()
-        point, is_missing = run.spec.point.path, row.status == RunState.MISSING
-        if row.status == RunState.DOES_NOT_FIT:
-            size = run.spec.per_replica_batch_size
-            said = f"per_replica_batch_size {size} did not fit: {run.spec.path}"
-            unfit.setdefault(point, said)
-        elif is_missing and run.smaller and run.smaller in unfit:  # in the order of the sizes
-            row.status, row.reason = RunState.DOES_NOT_FIT, unfit[run.smaller]
-            unfit[point] = row.reason
-        if run.extra_repeat and is_missing:
+        if run.extra_repeat and row.status == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
         _add_failed_attempts(run, row, runs_dir, before_s)
         runs.append(row)
+        kept.append(run)
         whose = (*run.spec.axes.values(), row.status)
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
+    _add_reasons_of_size(kept, runs)
     for row, sharing in zip(runs, shared_with(runs), strict=True):
         row.shared_with = sharing
     # "2+1" is a value of this axis too: text here as in the file
@@ -124,11 +119,34 @@ def run_tables(
     )
 
 
+def _add_reasons_of_size(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) -> None:
+    """Add the reason of missing runs of a batch that was not run because a smaller one did not fit.
+
+    A batch is not run unless most runs of the next smaller one fit in memory. A missing run of a
+    batch with a run that fits is only not run yet.
+    """
+    fitting: Counter[str] = Counter()
+    unfit: dict[str, list[str]] = {}
+    for run, row in zip(planned, rows, strict=True):
+        point, size = run.spec.point.path, run.spec.per_replica_batch_size
+        fitting[point] += row.status in FINISHED
+        if row.status == RunState.DOES_NOT_FIT:
+            reason = f"{NOT_RUN}: per_replica_batch_size {size} did not fit: {run.spec.path}"
+            unfit.setdefault(point, []).append(reason)
+    why = {point: own[0] for point, own in unfit.items() if fitting[point] <= len(own)}
+    for run, row in zip(planned, rows, strict=True):  # in the order of the sizes
+        if row.status == RunState.MISSING and run.smaller in why:
+            point = run.spec.point.path
+            if not fitting[point]:
+                row.reason = why.setdefault(point, why[run.smaller])
+
+
 def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s: float) -> None:
     """Add the time and cost of the failed attempts at the run, whatever their parameters were.
 
-    Without the `before_s` seconds of them that the run continues: these are in its own times. The
-    cost of a measured run has the attempts with its own parameters that nobody cancelled.
+    Without the `before_s` seconds of them that the run continues: these are in its own times. Cost
+    and node-hours of a measured run include the attempts with its own parameters that nobody
+    cancelled.
     """
     failed = attempts.FailedAttempts(0, 0.0)
     if row.attempt != 1:
@@ -138,10 +156,13 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
     lost_s = max(0.0, failed.wall_time_s - before_s)
     row.failed_attempts, row.lost_time_s = failed.number, lost_s
     row.lost_cost_usd = number(platforms.run_cost_usd(price, nodes, lost_s))
-    own = platforms.run_cost_usd(price, nodes, max(0.0, failed.own_time_s - before_s))
-    if own and row.projected_from_steps is None:
-        row.cost_usd += own  # an unknown cost stays unknown
-        row.cost_to_target_usd += own
+    own_s = max(0.0, failed.own_time_s - before_s)
+    if own_s and row.projected_from_steps is None:
+        # what is unknown stays unknown
+        own_usd = number(platforms.run_cost_usd(price, nodes, own_s))
+        row.cost_usd += own_usd
+        row.cost_to_target_usd += own_usd
+        row.node_hours += nodes * own_s / 3600
 
 
 def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:

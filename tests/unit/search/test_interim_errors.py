@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from race import CELLS, simulate
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize(
     ("cell", "trials"),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import regressions
 from simulated import NOISES, noise, share
-from tfscaling.conclusions.two_sweeps import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, judge
+from tfscaling.conclusions.two_sweeps import FASTER, OPEN, SAME, SLOWER, judge
+from tfscaling.tables.run_counts import SWEEP_RUNS
 
 INDIFFERENCE = 0.05
 Array = np.ndarray
@@ -18,7 +19,7 @@ def sweep(kind: tuple[str, float], points: int, runs: int, dice: np.random.Gener
 
 
 @pytest.mark.parametrize("kind", NOISES, ids=lambda kind: f"{kind[0]} {kind[1]:g}")
-@pytest.mark.parametrize(("points", "runs"), [(2, RUNS_MIN), (12, RUNS_MIN), (12, 6)])
+@pytest.mark.parametrize(("points", "runs"), [(2, SWEEP_RUNS), (12, SWEEP_RUNS), (12, 6)])
 def test_nothing_is_slower_between_two_sweeps_of_the_same(
     kind: tuple[str, float], points: int, runs: int
 ) -> None:
