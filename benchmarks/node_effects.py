@@ -9,6 +9,7 @@ of nodes. Prints a table; ends with 1 if a required rate is missed.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -101,13 +102,14 @@ def simulate_load(name: str, load: float, trials: int, seed: int = 7) -> float:
     named = 0
     for _ in range(trials):
         rotation = Rotation()
-        rows: list[tuple[int, int, list[str], float]] = []
+        rows: list[tuple[int, int, tuple[str, ...], float]] = []
         for repeat, (begin, end) in enumerate(parts_of):
             own = nodes[begin:end]
             for size in random.permutation((1, 2, 4)):
                 time_s = 100 / size * (load if repeat >= changed else 1.0)
+                time_s *= math.exp(random.normal(0, 0.02))
                 part = rotation.choose(own, own, int(size))
-                rows.append((int(size), repeat, part, time_s * np.exp(random.normal(0, 0.02))))
+                rows.append((int(size), repeat, part, time_s))
         named += any(each.is_slow for each in node_effects(*zip(*rows, strict=True)))
     return named / trials
 

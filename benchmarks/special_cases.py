@@ -137,7 +137,7 @@ def backfilled(
         running = sorted(each for each in running if start[each[1]] + run_s[each[1]] > now_s)
         free = nodes_max - sum(nodes[n] for _, n in running)
         first_s, spare = np.inf, 0  # when the first that waits starts, and what it leaves
-        for n in np.flatnonzero((eligible <= now_s) & np.isinf(start)):
+        for n in np.flatnonzero((eligible <= now_s) & np.isinf(start)).tolist():
             end_s = now_s + limit_s[n]
             if nodes[n] <= free and (end_s <= first_s or nodes[n] <= spare):
                 spare -= nodes[n] * (end_s > first_s)
@@ -149,7 +149,7 @@ def backfilled(
                 running.sort()
                 left = free + np.cumsum([nodes[n] for _, n in running])
                 place = np.argmax(left >= nodes[n])
-                first_s, spare = running[place][0], left[place] - nodes[n]
+                first_s, spare = running[place][0], int(left[place] - nodes[n])
     return np.stack([eligible, start, nodes, limit_s / 60, np.full(jobs, np.inf)], axis=1)
 
 

@@ -157,7 +157,7 @@ class PointMetrics(RunMetrics):
     """nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / 3600:
     prorated by the second, without minimum charges, queue or boot."""
     node_hours: Annotated[Amount, Metric("node-hours", "h", "lower", 4, ends=_RANGE)] = NAN
-    """nodes × execution_time_s / 3600."""
+    """nodes × (execution_time_s + failed attempts at the run) / 3600."""
     energy_usd: Annotated[Amount, Metric("cost of energy", "US dollars", "lower", 5)] = NAN
     """energy_kwh × usd_per_kwh of the platform."""
     energy_kg_co2: Annotated[Amount, Metric("CO2", "kg", "lower", 5)] = NAN
@@ -171,8 +171,9 @@ class PointMetrics(RunMetrics):
     cost_to_target_usd: Annotated[
         Amount, Metric("cost to target", "US dollars", "lower", 4, ends=_RANGE)
     ] = NAN
-    """nodes × price of a node and hour × time_to_target_s / 3600: initialisation and evaluations
-    are paid for; a configuration has a value only if all its valid runs reached the target."""
+    """nodes × price of a node and hour × (time_to_target_s + failed attempts at the run) / 3600:
+    initialisation and evaluations are paid for; a configuration has a value only if all its valid
+    runs reached the target."""
     published_execution_time_s: Annotated[
         Amount, Metric("published execution time", "s", "lower", 3)
     ] = NAN
