@@ -5,6 +5,7 @@ docs/programs.md has the ways and their formats.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import signal
@@ -91,6 +92,7 @@ class _Evaluation(_Event, frozen=True, kw_only=True, tag="evaluation"):
     begin_s: Amount | UnsetType = UNSET
 
 
+_EPOCH_EVENT = re.compile(rb'"event":\s*"epoch"')
 _EVENTS = msgspec.json.Decoder(_Imported | _Steps | _Epoch | _Evaluation)
 
 
@@ -343,6 +345,42 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
         metrics = {name: match.value for name, match in of_n.items()}
         together.append(_Together(min(match.line for match in of_n.values()), metrics))
     return together
+
+
+def too_many_epochs(
+    way: str, patterns: Mapping[str, str], requested: int, counts: Mapping[str, int]
+) -> str:
+    """Return why a program reported more epochs than requested, with what helps.
+
+    `counts` are the epochs by what reported them: the name of each pattern, or anything else.
+    """
+    name, count = max(counts.items(), key=lambda each: each[1])
+    text = f"requested {requested} epochs, reported {count} or more"
+    if way == "output":
+        return (
+            f"{text}: the pattern of `{name}`, {patterns[name]!r}, matched {count} times, and each "
+            "match is an epoch; let it match one line of each epoch, no progress lines"
+        )
+    calls = "all calls of `fit`" if way == "fit" else "all calls of observe.epoch"
+    return f"{text}: `epochs` of the recipe is the total of {calls}"
+
+
+def epochs_so_far(way: str, path: Path, patterns: Mapping[str, str]) -> dict[str, int]:
+    """Return how many epochs a program that still runs has reported: by pattern, or `events`.
+
+    Empty before its first report.
+    """
+    if not path.exists():
+        return {}
+    if OBSERVERS[way].source == "events":
+        return {"events": len(_EPOCH_EVENT.findall(path.read_bytes()))}
+    lines = path.read_text(errors="replace").splitlines()
+    counts = {}
+    for name, pattern in patterns.items():
+        if held_out_name(name) is None and name not in ("steps", "examples"):
+            with contextlib.suppress(ValueError):  # it never matched, or gives no number
+                counts[name] = len(_matches(path, lines, name, pattern))
+    return counts
 
 
 #: Every way to observe a program, by its name in a recipe; `nothing` has no observer.
