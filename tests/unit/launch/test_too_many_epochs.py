@@ -32,6 +32,7 @@ for _ in range(2):
     model.fit(numpy.zeros((8, 2)), numpy.zeros(8), epochs=({epochs} + 1) // 2, verbose=0)
 time.sleep({then_s})
 """
+FULL = pytest.mark.full
 OUTPUT = {"observe": "output", "patterns": {"loss": r"loss: ([\d.]+)"}}
 
 
@@ -40,9 +41,9 @@ OUTPUT = {"observe": "output", "patterns": {"loss": r"loss: ([\d.]+)"}}
     [
         (EVENTS, {"observe": "events"}, "total of all calls of observe.epoch"),
         (LINES, OUTPUT, "each match is an epoch"),
-        pytest.param(FIT, {"observe": "fit"}, "total of all calls of `fit`", marks=pytest.mark.full),
+        pytest.param(FIT, {"observe": "fit"}, "total of all calls of `fit`", marks=FULL),
     ],
-)  # fmt: skip
+)
 def test_a_program_with_more_epochs_is_ended(
     tmp_path: Path, code: str, recipe: dict[str, Any], words: str
 ) -> None:

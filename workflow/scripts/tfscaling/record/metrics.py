@@ -256,10 +256,7 @@ def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
     if metric in OF_CLASSIFIERS:
         value = getattr(epoch, metric)
         return None if value is UNSET else value
-    if metric.startswith(HELD_OUT):
-        name = metric.removeprefix(HELD_OUT)
-        return epoch.test_metrics.get(name, epoch.metrics.get(metric))
-    return epoch.metrics.get(metric)
+    return _as_reported(epoch, metric)
 
 
 def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
@@ -277,10 +274,21 @@ def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
         if (value := quality_of_epoch(last, metric)) is not None:
             return QualityFound(value)
     if measured:
+        value = _as_reported(measured[-1], metric)
+        if value is not None:  # an accuracy in percent, of which another warning has the way out
+            return QualityFound(None, f"{metric} {value:g} is no fraction from 0 to 1")
         return QualityFound(None, f"{metric} is not finite")
     known = dict.fromkeys(name for epoch in epochs for name in _names(epoch))
     only = f", only {', '.join(known)}" if known else ""
     return QualityFound(None, f"the run measured no {metric}{only}")
+
+
+def _as_reported(epoch: Epoch, metric: str) -> float | None:
+    """Return the value that a program reported by this name; None if it was not finite."""
+    if metric.startswith(HELD_OUT):
+        name = metric.removeprefix(HELD_OUT)
+        return epoch.test_metrics.get(name, epoch.metrics.get(metric))
+    return epoch.metrics.get(metric)
 
 
 def _names(epoch: Epoch) -> list[str]:
