@@ -193,13 +193,15 @@ class _Events:
 _PATTERN_S = 60.0
 #: What a program prints for a value that is not finite.
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
+#: Minus signs: of keyboards, of Unicode, and a dash, which some libraries print for it.
+_SIGNS = "\u2212\u2013-"
 #: Text right after or before a group that belongs to its number; the second only after whole
 #: numbers: thousands separators, an ordinary space only if a fraction follows.
 _REST = re.compile(r"\.?\d|_\d|[eEdD][-+]?\d|[kKMGT]\b")
 _REST_OF_WHOLE = re.compile(
-    r",\d{3}(?!\d)|,\d+(?![\d.])|[\u00a0\u2009\u202f]\d{3}(?!\d)| \d{3}[.,]\d"
+    r",\d{3}(?!\d)|,\d+(?![\d.])|[\u00a0\u2009\u202f'\u2019\u02bc\u066c]\d{3}(?!\d)| \d{3}[.,]\d"
 )
-_BEFORE = re.compile(r"\d\.?$|(?<![\w)-])-$")
+_BEFORE = re.compile(rf"\d\.?$|(?<![\w){_SIGNS}])[{_SIGNS}]$")
 
 
 class _Match(NamedTuple):
@@ -304,7 +306,7 @@ def _value(line: str, match: re.Match[str]) -> float:
         return math.nan
     text = match[1]
     try:
-        value = float(text)
+        value = float(re.sub(rf"^\s*[{_SIGNS}]", "-", text))
     except (ValueError, TypeError):
         raise ValueError(f"{text!r}, expected a number") from None
     has_rest = _REST.match(line, end) or (text.isdecimal() and _REST_OF_WHOLE.match(line, end))
