@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pytest
-from builders import manifest_of, raw_config
+from builders import manifest_of, raw_config, study_folder
 from scipy.signal import lfilter
 from tfscaling.conclusions import decision, headline, projection
 from tfscaling.conclusions.evidence import Study
@@ -25,6 +25,7 @@ from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Limit, Question
 from tfscaling.spec.manifest import Manifest, PlannedRun
+from tfscaling.stages import write_tables
 from tfscaling.tables import comparison, data_warnings, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import Samples, keeps_limit
@@ -414,3 +415,29 @@ def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
     falls = [StepBlock(steps=1, duration_s=s) for s in (60.0, 50.0)]
     assert step_estimates.steady_place([falls] * 3) == 1
     assert step_estimates.steady_place([falls, flat[:1]]) == 0
+
+
+def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> None:
+    config = configuration.validate(
+        raw_config(
+            (("recipes", "weak", "epochs"), 100), (("recipes", "weak", "stop_after_steps"), 100),
+            (("grid", 0, "repeats"), 6), (("grid", 0, "nodes"), 1),
+        )
+    )  # fmt: skip
+    planned, dice = manifest_of(config), random.Random(seed := random.randrange(10**6))
+    for run in planned.runs:
+        step_s = STEP_S * dice.gauss(1, 0.03)
+        made = generator.scattered(run.spec, WHOLE_S, random.Random(1), generator.prepared("mnist"))
+        phases = generator.phases(STARTUP_S + 100 * step_s, train_time_s=100 * step_s)
+        made = msgspec.structs.replace(made, phases=phases, short_run=short_run(step_s))
+        folder = tmp_path / "runs" / run.spec.path
+        folder.mkdir(parents=True)
+        run_record.write_json(folder / run_record.RECORD, made)
+    runs, epochs = runs_table.run_tables(planned.runs, tmp_path / "runs", planned.targets)
+    study = study_folder(tmp_path / "study", config, planned, runs=runs, epochs=epochs)
+    write_tables.compare(study)
+    write_tables.analyse(study)
+    (point,), (short,) = rows_of(study.read("comparison")), rows_of(study.read("projection"))
+    for name in ("execution_time_s", "node_hours"):
+        for end in ("low", "high"):
+            assert point[f"{name}_{end}"] == pytest.approx(short[f"{name}_{end}"]), seed

@@ -168,7 +168,11 @@ class _Events:
 
     def observed(self, warnings: tuple[str, ...]) -> Observed:
         if not self._windows:
-            raise ValueError("no step has ended: expected an event `steps` with steps above 0")
+            raise ValueError(
+                "no step has ended: expected an event `steps` with steps above 0; `observe: fit` "
+                "sees calls of Model.fit only, so observe train_on_batch and other loops by "
+                "`observe: events`"
+            )
         last = self._windows[-1]
         # the last step has ended for sure once the values of its epoch were fetched
         ends_s = [e.time_s for e in self._epochs if e.steps == last.steps]

@@ -239,7 +239,7 @@ def _wide_scatter(tables: Tables) -> Found:
 
 
 def _nothing_trained(tables: Tables) -> Found:
-    """Runs of programs that report no training and took far less than another one."""
+    """Runs of programs that report no training and took far less than a different run."""
     silent = (r for r in tables.valid if not is_known(r.train_time_s) and not is_known(r.loss))
     timed = by_point(run for run in silent if is_known(run.execution_time_s))
     short = []
