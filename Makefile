@@ -10,15 +10,17 @@ OWN = $(wildcard own/requirements.txt)
 # WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
 LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
+# begins a recipe that is silent for long: a dot every 5 s shows that it works
+DOTS = (while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT;
 .DEFAULT_GOAL := help
 # folders of the tests of `make test` and `make test-full`; those that wait most come first.
 # There are more workers than cores, because many tests wait
 TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
-WORKERS = $(shell expr $$(nproc) + 3)
+WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage mutants examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -70,7 +72,8 @@ test-full: setup tools #- the other tests: all combinations, faults, simulated s
 check: setup #- a minute: style, types, and the tests of what has changed since main
 	ruff check . && ruff format --check .
 	mypy
-	pytest --quiet --numprocesses 2 -m "not full" $$(tests/changed.py $(or $(SINCE),main))
+	@tests=$$(tests/changed.py $(or $(SINCE),main)) && test -z "$$tests" || \
+	    pytest --quiet --numprocesses 2 --dist loadfile -m "not full" $$tests
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup #- set-up, demo and tests in a network without a route
@@ -101,6 +104,7 @@ lint: setup #- style, types, generated files, words
 	mypy
 	workflow/schemas/generate.py --check
 	tests/word_list.py
+	tests/measured_time.py
 	snakemake --lint --configfile config/demo.yaml
 
 # schemas of the configuration and of records, and the tables of config/README.md, from the types
@@ -146,7 +150,12 @@ mutants: setup #- change N=60 lines of the library, one at a time, and list what
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files
 	pytest --hypothesis-profile=many tests/unit/spec/test_bad_input.py
 
-# the same tests with 64 ranks are part of `make test`
+# SEED and N: which models, and how many; four minutes of CPU for ten. Ten are part of `make test`
+fuzz-models: setup #- train 200 random models by every strategy, and compare them with Keras's fit
+	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o timeout=0 -o faulthandler_timeout=0 \
+	    tests/unit/test_oracle.py -k random
+
+# the same tests with 64 ranks are part of `make test-full`
 scale: setup #- many ranks of a program that sleeps: calls to the file system, faults; as root
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 
@@ -174,12 +183,12 @@ cluster-down: #- remove it
 	provision/virtual/cluster down
 
 # the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
-# bytecode is compiled here once and not by every rank of every job; a dot every 5 s says that it works
+# bytecode is compiled here once and not by every rank of every job
 .venv/.installed$(CUDA): $(LOCKS) $(PLUGINS) $(OWN)
 	@echo "the environment: the packages of requirements.txt into .venv"
 	@set -e; python=$$(provision/find-python $(PYTHON)); \
 	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS) $(OWN:%=--own %);) \
-	(while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT; \
+	$(DOTS) \
 	$$python -m venv .venv; \
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \
 	$(CLOSED) pip install --quiet --disable-pip-version-check $(LINKS) --require-hashes --requirement .venv/uv.txt; \
@@ -192,8 +201,10 @@ cluster-down: #- remove it
 	touch $@
 
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed
-	uv venv --quiet --clear --python .venv/bin/python .tools/$*
-	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
+	@echo "the packages of $< into .tools/$*"
+	@set -e; $(DOTS) \
+	uv venv --quiet --clear --python .venv/bin/python .tools/$*; \
+	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<; \
 	touch $@
 
 # the checker of accessibility for browsers: a package of npm, by its checksum

@@ -10,11 +10,12 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Folders from which Python imports modules.
-ROOTS = ("workflow/scripts", "tests/unit", "tests/workflow", "tests", "benchmarks", "provision/*")
+ROOTS = ("workflow/scripts", "tests", "benchmarks", "provision/*")
 #: Beginning of a file's path → tests that read it.
 READERS = {
     "docs/": "tests/unit/test_documentation.py",
@@ -26,7 +27,7 @@ READERS = {
 
 
 def changed(since: str) -> list[str]:
-    """Return the paths of files that were added or changed."""
+    """Return the paths of files that were added or changed since a commit."""
 
     def git(*words: str) -> list[str]:
         done = subprocess.run(
@@ -61,13 +62,19 @@ def module_name(path: str) -> str | None:
     return None
 
 
-def concerned(paths: list[str]) -> set[str]:
-    """Return the files of tests that concern these files."""
-    tests = {
+@cache
+def imports_of_tests() -> dict[str, set[str]]:
+    """Return, for each file of tests on this machine, the names that it imports."""
+    return {
         str(file.relative_to(REPOSITORY)): set(imported(file))
         for folder in ("unit", "workflow")
         for file in (REPOSITORY / "tests" / folder).glob("**/test_*.py")
     }
+
+
+def concerned(paths: list[str]) -> set[str]:
+    """Return the files of tests that concern these files."""
+    tests = imports_of_tests()
     found = {path for path in paths if path in tests}
     for path in paths:
         found |= {test for begin, test in READERS.items() if path.startswith(begin)}

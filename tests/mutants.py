@@ -133,11 +133,11 @@ def main() -> None:
             text = path.read_bytes()
             before, expression, after = split(text, old)
             path.write_bytes(before + f"({new})".encode() + after)
-            names = covering.choose(file, old.lineno, old.end_lineno or 0, TESTS_S)
+            names = covering.choose(file, text.decode(), old, TESTS_S)
             failure = find_failure(clone, names) if names else None
             path.write_bytes(text)
             mutant = f"{file}:{old.lineno}: {' '.join(expression.decode().split())} → {new}"
-            fate = f"killed by {failure}" if failure else f"SURVIVES {len(names)} tests"
+            fate = f"killed by {failure}" if failure else f"survives {len(names)} tests"
             print(f"{mutant}\n    {fate}", flush=True)
             survivors += [] if failure else [mutant]
     summary = f"{given.number - len(survivors)} killed of {given.number}; survivors:"

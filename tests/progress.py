@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -60,14 +61,19 @@ class Progress:
         self._is_over.set()
         self._thread.join()
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.write_line(f"output of each test: {self._config.option.xmlpath}")
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+        """Name the file with the results, if any, before the last line."""
+        yield
+        if path := self._config.getoption("xmlpath", None):
+            terminalreporter.write_line(f"output of each test: {path}")
 
     def _print_regularly(self) -> None:
         while not self._is_over.wait(EVERY_S):
-            self._print(self._line())
+            self._print(self.line())
 
-    def _line(self) -> str:
+    def line(self) -> str:
+        """Return how many tests have run and failed, and which ones run."""
         if not self._total:
             return "tests are collected"
         now_s = time.monotonic()

@@ -65,6 +65,11 @@ class Driver:
         """Its log; "" before it has one."""
         return "".join(path.read_text() for path in set(self._logs()) - self._before)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the sweep has ended, by itself or by a signal."""
+        return self._ended.done()
+
     def end(self, number: int, after_s: float = 0.0) -> tuple[int, str]:
         """Send the signal and wait for the end: (exit code, output)."""
         pid = self.pid
@@ -115,7 +120,7 @@ class Watch:
 def queue(cluster: Cluster) -> dict[str, str]:
     """The jobs in the queue by their numbers: their states."""
     lines = cluster.run("squeue", "--noheader", "--format=%i %T").splitlines()
-    return dict(tuple(line.split()) for line in lines)
+    return dict(line.split() for line in lines)
 
 
 def clear(project: Project, cluster: Cluster, submit: Submit | None = None) -> None:

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -70,6 +71,10 @@ def allocations(project: Project) -> Counter[str]:
     return Counter(each["environment"]["slurm_job"]["id"] for each in project.records())
 
 
+def are_finished(project: Project, runs: int) -> bool:
+    return len(project.records()) >= runs
+
+
 def test_a_driver_killed_three_times_resumes_in_the_same_allocation(
     new_project: Callable[[str], Project], small: Cluster
 ) -> None:
@@ -82,7 +87,8 @@ def test_a_driver_killed_three_times_resumes_in_the_same_allocation(
             driver = pool.submit(
                 sweep, project, small, "--slurm-allocation-one-at-a-time", check=False
             )
-            wait_for(lambda least=least: len(project.records()) >= least, "runs that end")
+            wait_for(lambda: bool(project.drivers()), "the driver to begin")
+            wait_for(partial(are_finished, project, least), "runs that end")
             time.sleep(dice.uniform(0, MOMENT_MAX_S))
             (pid,) = project.drivers()
             os.kill(pid, signal.SIGKILL)
@@ -125,6 +131,11 @@ def test_runs_that_do_not_fit_continue_in_the_next_allocation(
     assert len([*project.folder.glob("results/runs/**/attempt=*")]) == 2
 
 
+def have_steps(cluster: Cluster, count: int) -> bool:
+    names = cluster.run("squeue", "--steps", "--noheader", "--format=%j")
+    return names.count("tfscaling-") == count
+
+
 def test_two_sweeps_in_an_allocation_of_the_users_leave_it_to_them(
     new_project: Callable[[str], Project], small: Cluster
 ) -> None:
@@ -135,7 +146,6 @@ def test_two_sweeps_in_an_allocation_of_the_users_leave_it_to_them(
     ).strip()
     block = {**CONTENT["grid"][0], "recipe": "gated", "nodes": 1, "repeats": 1}
     content = {**CONTENT, "grid": [block], "recipes": {"gated": GATED}}
-    names = ("squeue", "--steps", "--noheader", "--format=%j")
     words = ("--slurm-allocation-job", number, "--retries", "0")
     drivers = []
     with ThreadPoolExecutor() as pool:
@@ -143,10 +153,7 @@ def test_two_sweeps_in_an_allocation_of_the_users_leave_it_to_them(
             for count, project in enumerate(projects, 1):
                 project.overlay(content)
                 drivers.append(pool.submit(sweep, project, small, *words))
-                wait_for(
-                    lambda count=count: small.run(*names).count("tfscaling-") == count,
-                    "a step of each sweep",
-                )
+                wait_for(partial(have_steps, small, count), "a step of each sweep")
         finally:
             for project in projects:
                 (project.folder / "gate").touch()

@@ -26,7 +26,7 @@ def test_a_request_is_for_the_choice_by_the_goal_of_the_question(goal: str) -> N
     config = configuration.validate(raw)
     point = {axis: ROWS[2][axis] for axis in POINT_AXES}
     choice = DecisionRow("all configurations", goal, "", "", "supported", **point)  # type: ignore[arg-type]
-    (request,) = _requests(ROWS, [choice], config)  # type: ignore[arg-type]
+    (request,) = _requests(ROWS, [choice], config)
     is_asked = goal == config.question.goal
     assert request.is_supported == is_asked
     hours = 720 / 3600 if is_asked else 2 * 600 / 3600

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from builders import SCRIPTS
 from measured import around, measured
 from tfscaling.conclusions import base as conclusions
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
@@ -26,10 +27,13 @@ def study() -> Study:
     return Study(comparison, runs, planned)
 
 
-def test_every_conclusion_is_made_once_in_the_order_of_the_list(study: Study) -> None:
+def test_every_module_that_makes_a_table_is_a_conclusion_with_its_columns(study: Study) -> None:
+    modules = [*(SCRIPTS / "tfscaling/conclusions").glob("*.py")]
+    with_table = [path.stem for path in modules if "\ndef table(" in path.read_text()]
+    assert sorted(each.module for each in CONCLUSIONS.values()) == sorted(with_table)
     made = list(conclusions.tables(study))
-    assert [name for name, _ in made] == list(CONCLUSIONS)
-    assert all(len(table.columns) for _, table in made)
+    assert len(made) == len(with_table)
+    assert all(table.columns.tolist() == CONCLUSIONS[name].columns for name, table in made)
 
 
 @pytest.mark.parametrize("name", CONCLUSIONS)

@@ -19,14 +19,8 @@ from tfscaling.spec.config import Question
 from tfscaling.stages import write_tables as stages
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import (
-    INCONCLUSIVE,
-    NOT_COMPARED,
-    NOT_MEASURED,
-    SUPPORTED,
-    TOO_FEW,
-    Samples,
-)
+from tfscaling.tables.estimates import INCONCLUSIVE, NOT_COMPARED, SUPPORTED, TOO_FEW, Samples
+from tfscaling.tables.table_rows import NOT_MEASURED
 
 NO_PRICE = {"usd_per_node_hour": None}
 Tables = tuple[pd.DataFrame, pd.DataFrame]
@@ -48,10 +42,10 @@ def to_target(
     for number, run in runs.iterrows():
         seconds = reached[str(run["platform"]), int(run["nodes"])][int(run["repeat"]) - 1]
         usd = planned.platforms[str(run["platform"])].price_usd(0)
-        runs.loc[number, "time_to_target_s"] = seconds  # type: ignore[index]
+        runs.loc[number, "time_to_target_s"] = seconds
         if seconds is not None:
             cost = platforms.run_cost_usd(usd, int(run["nodes"]), seconds)
-            runs.loc[number, "cost_to_target_usd"] = cost  # type: ignore[index]
+            runs.loc[number, "cost_to_target_usd"] = cost
     return comparison_table(runs, planned), runs
 
 
@@ -256,7 +250,11 @@ def test_points_alike_at_the_target_are_decided_by_the_cost_to_the_target() -> N
 
 def test_a_configuration_that_never_reaches_the_target_leaves_the_choice_supported() -> None:
     times = {("east", n): around(60.0 / n) for n in (1, 2, 4)}
-    reached = {("east", 1): around(50.0), ("east", 2): around(25.0), ("east", 4): [None] * 6}
+    reached: dict[tuple[str, int], Sequence[float | None]] = {
+        ("east", 1): around(50.0),
+        ("east", 2): around(25.0),
+        ("east", 4): [None] * 6,
+    }
     found = choice(to_target(times, reached), "time_to_target_s")
     assert (found.support, taken(found)) == (SUPPORTED, ("east", 2))
     ((nodes, reason, is_open),) = uncovered(found)
@@ -312,7 +310,7 @@ Times = dict[tuple[str, int], list[float]]
 
 
 def judged(
-    rows: list[dict[str, Any]],
+    rows: list[Any],
     runs: pd.DataFrame,
     indifference: float = 0.05,
     goal: str = "execution_time_s",

@@ -54,13 +54,14 @@ def test_tables_without_these_columns_bar_nothing() -> None:
     old = comparison.drop(
         columns=[
             "same_work",
-            *(name for name in comparison if name.startswith("examples_trained")),
+            *(name for name in comparison.columns if name.startswith("examples_trained")),
         ],
         errors="ignore",
     )
     samples = Samples(runs)
     assert Study(old, runs, NOTHING_PLANNED).ineligible == []
-    fit, unfit = evidence.split(old.to_dict("records"), samples)
+    rows: list[Any] = old.to_dict("records")
+    fit, unfit = evidence.split(rows, samples)
     assert (len(fit), unfit) == (2, [])
 
 
@@ -69,7 +70,7 @@ def test_the_counts_of_the_rows_tell_the_same_as_the_runs() -> None:
     _, runs, planned = measured(times)
     runs.loc[(runs["nodes"] == 2) & (runs["repeat"] <= 3), "status"] = "diverged"
     runs.loc[(runs["nodes"] == 4) & (runs["repeat"] <= 2), "status"] = "diverged"
-    rows = comparison_table(runs, planned).to_dict("records")
+    rows: list[Any] = comparison_table(runs, planned).to_dict("records")
     fit, _ = evidence.split(rows, Samples(runs))
     assert [row["nodes"] for row in fit] == [1, 4]
     assert evidence.split(rows)[0] == fit
@@ -79,6 +80,7 @@ def test_runs_that_diverged_or_failed_are_told() -> None:
     comparison, runs, _ = measured({("east", 1): around(1.0), ("east", 2): around(1.0, runs=5)})
     runs.loc[(runs["nodes"] == 1) & (runs["repeat"] <= 2), "status"] = "diverged"
     samples = Samples(runs)
-    one, two = comparison.to_dict("records")
+    rows: list[Any] = comparison.to_dict("records")
+    one, two = rows
     assert evidence.remark(one, samples) == "; 2 of 6 runs diverged"
     assert evidence.remark(two, samples) == "; 1 of 6 runs failed"

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import node_effects as simulation
+import numpy as np
 import pytest
-from tfscaling.tables.node_effects import node_effects
+import scipy
+from measured import around, measured
+from tfscaling.tables.estimates import CONFIDENCE
+from tfscaling.tables.node_effects import (
+    PAIRS_MAX,
+    node_effects,
+    of_platforms,
+    without_slow_nodes,
+)
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import typed
 
 SLOW_NODE = (6, (1, 2, 3, 4), 6, 0.02, 1, 2.0)
 
@@ -55,3 +68,75 @@ def test_a_node_that_cannot_be_separated_from_its_repeats_is_not_named() -> None
 @pytest.mark.parametrize("name", simulation.PARTS_OF_REPEATS)
 def test_a_load_that_changes_between_repeats_makes_no_node_slow(name: str) -> None:
     assert simulation.simulate_load(name, 1.2, trials=20) <= 0.1
+
+
+def two_hidden(nodes: int, seed: int, runs: int = 40) -> tuple[list[list[str]], list[float]]:
+    """Runs that are slow with either of two nodes, one of which most of them have."""
+    dice = np.random.default_rng(seed)
+    names = [f"n{number:02}" for number in range(nodes)]
+    parts, times_s = [], []
+    for run in range(runs):
+        others = dice.choice(names[2:], 4, replace=False).tolist()
+        parts.append([*[[names[0]], [names[1]], [names[0]], [names[1]], []][run % 5], *others])
+        times_s.append((20.0 if run % 5 < 4 else 10.0) * float(np.exp(dice.normal(0, 0.01))))
+    return parts, times_s
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("nodes", "slow"), [(PAIRS_MAX, ["n00", "n01"]), (PAIRS_MAX + 1, [])], ids=["few", "many"]
+)
+def test_two_nodes_that_hide_each_other_are_found_among_few_nodes(
+    nodes: int, slow: list[str], seed: int
+) -> None:
+    parts, times_s = two_hidden(nodes, seed)
+    repeats = [run // 5 for run in range(len(times_s))]
+    effects = node_effects([1] * len(times_s), repeats, parts, times_s)
+    assert [each.node for each in effects if each.is_slow] == slow
+    assert [each.runs for each in effects[:2]] == [16, 16]
+    for each in effects[:2] if slow else ():
+        assert each.low < 2.0 < each.high and each.factor == pytest.approx(2.0, rel=0.03)
+    healthy = without_slow_nodes(parts, times_s, effects)
+    assert min(healthy) == pytest.approx(10.0, rel=0.05)
+    assert max(healthy) == pytest.approx(10.0 if slow else 20.0, rel=0.05)
+
+
+def test_effects_are_those_of_the_valid_runs_of_each_platform() -> None:
+    """Every third node of `east` is slow; `west` has the same names, and no slow node."""
+    points = [(name, nodes) for name in ("east", "west") for nodes in (1, 2, 3)]
+    _, table, _ = measured({point: around(10.0, runs=12) for point in points})
+    places = (table["nodes"] + table["repeat"]) % 3
+    table["hosts"] = [["a", "b", "c"][place] for place in places]
+    is_slow = (table["hosts"] == "c") & (table["platform"] == "east")
+    table.loc[is_slow, "execution_time_s"] *= 2
+    table.loc[table.index[[0, 1]], "status"] = "failed"
+    table.loc[table.index[2], "hosts"] = ""
+    found = of_platforms(typed(RunRow, table))
+    slow = {
+        name: [each.node for each in effects if each.is_slow] for name, effects in found.items()
+    }
+    assert slow == {"east": ["c"], "west": []}
+    counted = Counter(zip(table["platform"][3:], table["hosts"][3:], strict=True))
+    for name, effects in found.items():
+        assert {(name, each.node): each.runs for each in effects} == {
+            key: count for key, count in counted.items() if key[0] == name
+        }
+
+
+def test_the_interval_of_a_node_is_that_of_a_t_test_for_all_nodes_together() -> None:
+    """In each of four repeats one run is on `a`, one on `b`, and one on `c`, which is slow."""
+    dice = np.random.default_rng(11)
+    parts, repeats = [["a"], ["b"], ["c"]] * 4, [run // 3 for run in range(12)]
+    times_s = np.exp(dice.normal(0, 0.05, 12)) * np.where([part == ["c"] for part in parts], 2, 1)
+    effects = node_effects([1] * 12, repeats, parts, times_s.tolist())
+    (found,) = (each for each in effects if each.node == "c")
+    logs = np.log(times_s).reshape(4, 3)
+    logs -= logs.mean(axis=1, keepdims=True)
+    has = np.array([-1, -1, 2]) / 3
+    effect = float((logs * has).sum() / (4 * (has**2).sum()))
+    freedom = 12 - 4 - 1  # means of repeats, and the effect
+    variance = ((logs - effect * has) ** 2).sum() / freedom
+    error = np.sqrt(variance / (4 * (has**2).sum()))
+    half = scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / (2 * 3), freedom) * error
+    expected = np.exp([effect - half, effect + half])
+    assert found.is_slow and (found.low, found.high) == pytest.approx(tuple(expected), rel=1e-6)

@@ -291,9 +291,11 @@ class Soak:
             words = ("sbatch", *shape, "--wrap=sleep 3")
             wait_for(lambda: bool(self.cluster.run(*words)), "sbatch to answer")
         else:
-            if not (drivers := self.project.drivers()):
-                return False
-            os.kill(drivers[0], signal.Signals[name])
+            for pid in self.project.drivers():
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(pid, signal.Signals[name])
+                    return True
+            return False
         return True
 
     def _restart_controller(self, away_s: float) -> None:

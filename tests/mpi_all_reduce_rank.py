@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tfscaling.cluster import resolver
 from tfscaling.spec.config import MPI_STRATEGY
-from tfscaling.train import rank, strategies
+from tfscaling.train import optimizers, rank, strategies
 from tfscaling.train.loop import compiled
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import strategy as mpi_strategy
@@ -64,6 +64,7 @@ def exchanged(strategy: Any, own: int) -> dict[str, Any]:
         "slices": slices(strategy, own, own),
         "none here": slices(strategy, own, 1 - own),
         "gathered": gathered(strategy, own),
+        "looked up": looked_up(strategy, own),
     }
 
 
@@ -173,6 +174,39 @@ def slices(strategy: Any, own: int, count: int) -> dict[str, Any]:
     found = of_replicas(strategy, call)
     names = ("dense", "values", "indices", "means")
     return {name: part.numpy().tolist() for name, part in zip(names, found, strict=True)}
+
+
+def looked_up(strategy: Any, own: int) -> dict[str, Any]:
+    """Indices and rows of the summed gradient of a table, by what the ranks look up."""
+    import tensorflow as tf
+
+    places = {
+        "positions": tf.range(ROWS),
+        "biases": tf.constant([0, 1, 1, 0]),
+        "other places on each rank": tf.range(ROWS) + own,
+        "words": tf.constant([1, 1]),
+        "a length": tf.range(2),
+        "words of other numbers": tf.fill([own + 1], 1),
+    }
+    unknown = ("words", "a length", "words of other numbers")
+
+    def call(context: Any) -> Any:
+        found = []
+        for name, indices in places.items():
+            if name in unknown:
+                indices = tf.raw_ops.PlaceholderWithDefault(input=indices, shape=[None])
+            values = tf.ones([tf.size(indices), WIDTH]) * float(own + 1)
+            given = tf.IndexedSlices(values, indices, tf.constant([ROWS + 1, WIDTH]))
+            none, total = optimizers.summed([None, given])
+            assert none is None
+            found += [total.indices, tf.convert_to_tensor(total)]
+        return found
+
+    found = [part.numpy() for part in of_replicas(strategy, call)]
+    return {
+        name: [indices.tolist(), total[:, 0].tolist()]
+        for name, indices, total in zip(places, found[::2], found[1::2], strict=True)
+    }
 
 
 def gathered(strategy: Any, own: int) -> dict[str, Any]:
