@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from test_user_program import cause_of, record_of, start
+from program_runs import cause_of, record_of, start
 from tfscaling.launch import failures
 from tfscaling.record import crashes, run_record
 from tfscaling.record.attempts import Cause

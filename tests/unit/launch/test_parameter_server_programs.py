@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import REPOSITORY
-from test_user_program import cause_of, record_of
+from program_runs import cause_of, record_of
 
 JOINS = """
 import os, sys, threading

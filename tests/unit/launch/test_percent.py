@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from test_user_program import record_of
+from program_runs import record_of
 from tfscaling.record import metrics
 from tfscaling.spec.config import Quality
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_user_program import cause_of, record_of
+from program_runs import cause_of, record_of
 
 EVENTS = """
 import sys, time

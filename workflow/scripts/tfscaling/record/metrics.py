@@ -275,7 +275,7 @@ def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
             return QualityFound(value)
     if measured:
         value = _as_reported(measured[-1], metric)
-        if value is not None:  # an accuracy in percent, of which another warning has the way out
+        if value is not None:  # an accuracy in percent: another warning has the way out
             return QualityFound(None, f"{metric} {value:g} is no fraction from 0 to 1")
         return QualityFound(None, f"{metric} is not finite")
     known = dict.fromkeys(name for epoch in epochs for name in _names(epoch))
