@@ -26,7 +26,7 @@ from tfscaling.spec import configuration
 from tfscaling.spec.config import Limit, Question
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.stages import write_tables
-from tfscaling.tables import comparison, data_warnings, display, runs_table
+from tfscaling.tables import comparison, data_warnings, display, runs_table, steady_epochs
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import Samples, keeps_limit
 from tfscaling.tables.table_rows import is_known, point_of, rows_of
@@ -410,13 +410,13 @@ def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
         runs, epochs = int(dice.integers(2, 21)), int(dice.integers(2, 12))
         times_s = 50 * np.exp(0.05 * dice.standard_normal((runs, epochs)))
         blocks = [[StepBlock(steps=1, duration_s=float(s)) for s in own] for own in times_s]
-        refused += step_estimates.steady_place(blocks) > 0
+        refused += steady_epochs.steady_place(blocks) > 0
     assert refused <= 12, seed
     flat = [StepBlock(steps=1, duration_s=50.0)] * 2
-    assert step_estimates.steady_place([flat]) == step_estimates.steady_place([]) == 0
+    assert steady_epochs.steady_place([flat]) == steady_epochs.steady_place([]) == 0
     falls = [StepBlock(steps=1, duration_s=s) for s in (60.0, 50.0)]
-    assert step_estimates.steady_place([falls] * 3) == 1
-    assert step_estimates.steady_place([falls, flat[:1]]) == 0
+    assert steady_epochs.steady_place([falls] * 3) == 1
+    assert steady_epochs.steady_place([falls, flat[:1]]) == 0
 
 
 def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from tfscaling.spec.config import Quality
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.tables import table_rows
 from tfscaling.tables.rows import EpochRow, RunRow, columns
+from tfscaling.tables.steady_epochs import steady_place
 from tfscaling.tables.table_rows import is_known
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
@@ -92,7 +93,7 @@ def run_tables(
             key = planned[n].spec.point.path, len(each.steady)
             numbers_of.setdefault(key, []).append(n)
     for numbers in numbers_of.values():
-        if place := step_estimates.steady_place([read[n].steady for n in numbers]):
+        if place := steady_place([read[n].steady for n in numbers]):
             for n in numbers:
                 read[n] = _read_run(planned[n], runs_dir, targets, place)
     other_data = run_states.other_data(
