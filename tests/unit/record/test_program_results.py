@@ -173,7 +173,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[Observed | None], str]] = {
     "reported_epochs": (
         {}, [OBSERVED, changed(epochs=OBSERVED.epochs[:1])], "{0: 2, 1: 1}"),
     "reported_epochs, too many": (
-        {"epochs": 1}, [OBSERVED, None], "{0: 2}"),
+        {"epochs": 1}, [OBSERVED, None], "reported 2 or more"),
     "reported_examples": (
         {"train_examples": 79}, [OBSERVED, OBSERVED], "192"),
 }  # fmt: skip

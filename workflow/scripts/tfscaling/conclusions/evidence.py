@@ -32,7 +32,15 @@ from tfscaling.tables.display import axis_text, listed, point_name, value
 from tfscaling.tables.estimates import CONFIDENCE, Samples, keeps_limit
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import Row, columns_of, is_known, metric_of, point_of, rows_of
+from tfscaling.tables.table_rows import (
+    Row,
+    columns_of,
+    is_known,
+    lacking_energy_parts,
+    metric_of,
+    point_of,
+    rows_of,
+)
 
 #: Why a configuration is not compared whose runs ran out of memory.
 NO_MEMORY = "does not fit in memory"
@@ -167,9 +175,11 @@ def _counted(row: Row) -> Counter[str]:
     return Counter({status: row[name] for status, name in names.items() if is_known(row.get(name))})
 
 
-def _against(column: str, row: Row, limit: Limit) -> str:
+def _against(column: str, row: Row, limit: Limit, rows: Sequence[Row]) -> str:
     """`cost 41.2 (39.8–43.1) US dollars, at most 40`."""
     shown = value(column, row) if is_known(row[column]) else "not reported"
+    if column == "energy_kwh" and (parts := lacking_energy_parts(row, rows)):
+        shown += f" without {parts}"
     bound = "at least" if limit.at_most is None else "at most"
     return f"{metric_of(column, row).title} {shown}, {bound} {limit.value:g}"
 
@@ -284,11 +294,17 @@ class Study(Sweep):
                 # further runs would not report a quality either
                 if keeps is False or (column == QUALITY and not values):
                     missed.append(column)
-                elif not keeps or self.samples.statuses(point)[RunState.DIVERGED]:
+                elif (
+                    not keeps
+                    or self.samples.statuses(point)[RunState.DIVERGED]
+                    or (column == "energy_kwh" and lacking_energy_parts(row, measured))
+                ):
                     undecided.append(column)
             if missed or undecided:
                 words = "misses a limit" if missed else "is not shown to keep a limit"
-                against = [_against(name, row, limits[name]) for name in missed or undecided]
+                against = [
+                    _against(name, row, limits[name], measured) for name in missed or undecided
+                ]
                 reason = f"{words}: {', '.join(against)}"
                 others.append(NotCovered(row, reason, not missed, (*missed,), (*undecided,)))
             else:

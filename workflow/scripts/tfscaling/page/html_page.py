@@ -151,6 +151,12 @@ TONES = {word: tone for tone, words in _WORDS["tones"].items() for word in words
 _UNKNOWN = "unknown"
 
 
+def commit_name(commit: str) -> str:
+    """Return a commit in ten digits, with the note that files were changed after it."""
+    number, _, changed = commit.partition("-")
+    return f"{number[:10]} with uncommitted changes" if changed else number[:10]
+
+
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
     points = comparison[comparison["status"] != "excluded"]
     valid = runs[runs["status"] == "ok"]
@@ -158,7 +164,7 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
     titles = ", ".join(str(platforms[name].title) for name in names)
     days = sorted(str(started)[:10] for started in valid["started"].dropna())
     dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
-    commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
+    commits = [commit_name(str(commit)) for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
     counts = runs["status"].value_counts()
     lost = [each for each in RESULTS[1:] if each in counts]

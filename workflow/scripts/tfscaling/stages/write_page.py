@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Sequence
 from itertools import chain
 
-from tfscaling.conclusions import projection
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import ranked
 from tfscaling.files import atomic
@@ -32,7 +31,7 @@ def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
     """The plots of the configuration that show anything."""
     comparison = study.read("comparison")
     tables = Tables(
-        projection.with_intervals(comparison, study.read("projection")),
+        comparison,
         study.read("epochs"),
         study.read("published"),
         data_warnings.footnotes(warnings),

@@ -128,6 +128,16 @@ def grouped(rows: Iterable[_T], key: Callable[[_T], _Key]) -> dict[_Key, list[_T
     return groups
 
 
+def lacking_energy_parts(row: Cells, rows: Iterable[Cells]) -> str:
+    """Return the parts, such as `GPUs`, whose energy other rows include and this row lacks."""
+
+    def parts(each: Cells) -> list[str]:
+        return str(each["energy_of"]).split(" and ") if is_known(each["energy_of"]) else []
+
+    every = dict.fromkeys(part for each in rows for part in parts(each))
+    return " and ".join(part for part in every if part not in parts(row))
+
+
 def columns_of(point: Point) -> dict[str, str | int]:
     """The columns of the axes: `tasks_per_node` is text, as a value of it can be "2+1"."""
     return {**point.axes, "tasks_per_node": str(point.tasks_per_node)}
