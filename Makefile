@@ -125,8 +125,9 @@ projection: setup #- the time of three trainings from a tenth of their steps, an
 	@$(SNAKEMAKE) --configfile config/projection.yaml
 	@cat results/projection/details/conclusions/projection.md
 
-simulate: setup #- how often a search, sweep against sweep, and slow nodes are wrong
+simulate: setup #- how often a search, answers with failed runs, sweep against sweep, and slow nodes are wrong
 	python benchmarks/node_effects.py
+	python benchmarks/left_out.py
 	python benchmarks/race.py
 	python benchmarks/regressions.py
 

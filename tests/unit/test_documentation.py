@@ -21,6 +21,7 @@ from tfscaling.launch import heartbeat, supervisor
 from tfscaling.plan import preflight
 from tfscaling.spec import grid
 from tfscaling.tables import estimates
+from tfscaling.tables.run_counts import RULE
 
 sys.path.insert(0, str(REPOSITORY / "docs" / "screenshots"))
 
@@ -195,6 +196,13 @@ FACTS = [
     ("docs/troubleshooting.md", f"allowed: {grid.RUNS_MAX:,}"),
     ("docs/troubleshooting.md", f"takes longer than {preflight.TIMEOUT_S:.0f} s"),
 ]
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/method.md", "docs/search.md", "docs/two-sweeps.md", "docs/glossary.md"]
+)
+def test_how_many_runs_decide_what_is_the_same_everywhere(page: str) -> None:
+    assert RULE in (REPOSITORY / page).read_text()
 
 
 @pytest.mark.parametrize(("page", "statement"), FACTS)
