@@ -318,15 +318,9 @@ def by_goals(study: Study) -> Iterator[Answer]:
 def _goals(study: Study, task: Task) -> list[str]:
     """The goals that are answered: none where nothing was measured."""
     not_asked = {WITH_QUEUE, NODE_HOURS} - {study.question.goal}
-    if not any(_has_ended(study, row) for row in task.rows):
+    if not any(row.runs for row in task.rows):
         return []
     return [goal for goal in GOALS if goal not in not_asked and _title(goal, task.rows) is not None]
-
-
-def _has_ended(study: Study, row: PointRow) -> bool:
-    """Whether a run of the configuration is valid, or its runs show that it is out."""
-    found = study.excluded.get(point_of(row))
-    return row.runs > 0 or (found is not None and not found.is_open)
 
 
 def _without_runs(study: Study, task: Task) -> Answer:
