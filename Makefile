@@ -10,13 +10,17 @@ OWN = $(wildcard own/requirements.txt)
 # WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
 LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
+# begins a recipe that is silent for long: a dot every 5 s shows that it works
+DOTS = (while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT;
 .DEFAULT_GOAL := help
-# parts of `make test`; those with tests leave a file of results
-PARTS = test-slurm test-here lint docs
-PYTEST = pytest --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
+# folders of the tests of `make test` and `make test-full`; those that wait most come first.
+# There are more workers than cores, because many tests wait
+TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
+WORKERS = $(shell expr $$(nproc) + 2)
+PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz scale soak outage examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -56,23 +60,20 @@ view: ## open the newest page, or the page of STUDY=demo
 	test "$$page" || { echo "results/$(or $(STUDY),*)/report.html: no such page; make demo makes one" >&2; exit 1; }; \
 	echo "$(CURDIR)/$$page"; python3 -m webbrowser "file://$(CURDIR)/$$page" >/dev/null || true
 
-test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an hour on 2 cores
+# test-full has the tests marked `full`, test all others; tests/progress.py prints what runs
+test: setup ## lint and quick tests, on a virtual Slurm cluster too; ten minutes on 2 cores
+	provision/virtual/install
+	$(PYTEST) -m "not full" $(TESTED)
+
+test-full: setup tools #- the other tests: all combinations, faults, simulated sweeps; half an hour
 	provision/virtual/install --accounting --late-files --containers --pages
-	@rm -f $(PARTS:%=.pytest_cache/%.*) && mkdir -p .pytest_cache
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=line $(PARTS:%=part-%); \
-	    tests/summary.py .pytest_cache $(PARTS)
+	$(PYTEST) -m full $(TESTED)
 
-part-%:
-	@$(MAKE) $* && touch .pytest_cache/$*.passed
-
-# on this machine alone; four at a time, because many tests wait
-test-here:
-	$(PYTEST) --numprocesses 4 tests/workflow tests/unit
-
-# on virtual Slurm clusters; jobs wait for the scheduler most of the time. Each test is printed, also
-# the one that is running when a limit ends all
-test-slurm:
-	$(PYTEST) --numprocesses 3 --verbose tests/slurm tests/soak tests/scheduler
+check: setup #- a minute: style, types, and the tests of what has changed since main
+	ruff check . && ruff format --check .
+	mypy
+	@tests=$$(tests/changed.py $(or $(SINCE),main)) && test -z "$$tests" || \
+	    pytest --quiet --numprocesses 2 --dist loadfile -m "not full" $$tests
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup #- set-up, demo and tests in a network without a route
@@ -95,7 +96,7 @@ tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests a
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools #- check the definitions in provision/gcp and provision/aws
-	provision/clouds/check
+	provision/clouds/check_definitions
 
 lint: setup #- style, types, generated files, words
 	ruff check . && ruff format --check .
@@ -103,6 +104,7 @@ lint: setup #- style, types, generated files, words
 	mypy
 	workflow/schemas/generate.py --check
 	tests/word_list.py
+	tests/measured_time.py
 	snakemake --lint --configfile config/demo.yaml
 
 # schemas of the configuration and of records, and the tables of config/README.md, from the types
@@ -125,8 +127,9 @@ projection: setup #- the time of three trainings from a tenth of their steps, an
 	@$(SNAKEMAKE) --configfile config/projection.yaml
 	@cat results/projection/details/conclusions/projection.md
 
-simulate: setup #- how often a search, answers with failed runs, sweep against sweep, and slow nodes are wrong
+simulate: setup #- how often a search, answers, sweep against sweep, slow nodes and special cases are wrong
 	python benchmarks/node_effects.py
+	python benchmarks/special_cases.py
 	python benchmarks/left_out.py
 	python benchmarks/race.py
 	python benchmarks/regressions.py
@@ -140,11 +143,20 @@ outage: setup #- a sweep while Slurm's controller is away for ten minutes
 	provision/virtual/install --accounting
 	CONTROLLER_AWAY_S=600 pytest tests/slurm/test_accounting_on_slurm.py -k controller
 
+# SEED and N: which lines, and how many. The first time for a commit, all its tests are measured
+mutants: setup #- change N=60 lines of the library, one at a time, and list what no test notices
+	tests/mutants.py --seed $(or $(SEED),1) --number $(or $(N),60)
+
 # the same tests with 70 cases each are part of `make test`
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files
 	pytest --hypothesis-profile=many tests/unit/spec/test_bad_input.py
 
-# the same tests with 64 ranks are part of `make test`
+# SEED and N: which models, and how many; four minutes of CPU for ten. Ten are part of `make test`
+fuzz-models: setup #- train 200 random models by every strategy, and compare them with Keras's fit
+	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o timeout=0 -o faulthandler_timeout=0 \
+	    tests/unit/test_oracle.py -k random
+
+# the same tests with 64 ranks are part of `make test-full`
 scale: setup #- many ranks of a program that sleeps: calls to the file system, faults; as root
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 
@@ -172,12 +184,12 @@ cluster-down: #- remove it
 	provision/virtual/cluster down
 
 # the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
-# bytecode is compiled here once and not by every rank of every job; a dot every 5 s says that it works
+# bytecode is compiled here once and not by every rank of every job
 .venv/.installed$(CUDA): $(LOCKS) $(PLUGINS) $(OWN)
 	@echo "the environment: the packages of requirements.txt into .venv"
 	@set -e; python=$$(provision/find-python $(PYTHON)); \
 	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS) $(OWN:%=--own %);) \
-	(while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT; \
+	$(DOTS) \
 	$$python -m venv .venv; \
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \
 	$(CLOSED) pip install --quiet --disable-pip-version-check $(LINKS) --require-hashes --requirement .venv/uv.txt; \
@@ -190,8 +202,10 @@ cluster-down: #- remove it
 	touch $@
 
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed
-	uv venv --quiet --clear --python .venv/bin/python .tools/$*
-	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
+	@echo "the packages of $< into .tools/$*"
+	@set -e; $(DOTS) \
+	uv venv --quiet --clear --python .venv/bin/python .tools/$*; \
+	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<; \
 	touch $@
 
 # the checker of accessibility for browsers: a package of npm, by its checksum

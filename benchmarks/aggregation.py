@@ -31,7 +31,7 @@ from statistics import median
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPTS = REPOSITORY / "workflow/scripts"
-sys.path[:0] = [str(SCRIPTS), str(REPOSITORY / "tests"), str(REPOSITORY / "tests/unit")]
+sys.path[:0] = [str(SCRIPTS), str(REPOSITORY / "tests")]
 #: Stages of one round, in their order.
 PROGRAMS = ("collect", "compare", "analyse")
 COLUMNS = ("execution_time_s", "speedup", "scaling_efficiency", "loss", "accuracy", "cost_usd")

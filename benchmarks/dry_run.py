@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import yaml
 
@@ -53,7 +54,7 @@ rule prepare_dataset:
 """
 
 
-def overlay(runs: int) -> dict:
+def overlay(runs: int) -> dict[str, Any]:
     """A grid of `runs` runs over two platforms, ten recipes and up to 50 node counts."""
     recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 1}
     recipes = {f"recipe{number}": recipe for number in range(10)}
@@ -70,7 +71,7 @@ def overlay(runs: int) -> dict:
     return {"grid": [block], "recipes": recipes, "platforms": {"cpu": limits, "gpu": limits}}
 
 
-def targets(content: dict) -> list[str]:
+def targets(content: dict[str, Any]) -> list[str]:
     """The files that all runs of the grid's block leave."""
     (block,) = content["grid"]
     points = itertools.product(block["platform"], block["recipe"], block["nodes"])

@@ -82,8 +82,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=500)
     trials = parser.parse_args().trials
     print(f"{trials} sweeps per row; the median of a size against its true time\n")
-    titles = ("nodes", "sizes", "repeats", "scatter", "slow nodes", "intervals hold", "named")
-    titles += ("healthy node named", "bias", "bias without correction")
+    titles = (
+        *("nodes", "sizes", "repeats", "scatter", "slow nodes", "intervals hold", "named"),
+        *("healthy node named", "bias", "bias without correction"),
+    )
     print(f"| {' | '.join(titles)} |")
     print("|--:" * len(titles) + "|")
     missed = False

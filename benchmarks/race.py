@@ -39,13 +39,12 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 from tfscaling.conclusions.contest import contest  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.interim import (  # noqa: E402
-    SHORT_RUNS_MAX,
     Candidate,
     Decision,
     decide,
     lacking,
 )
-from tfscaling.spec.config import Limit, Search  # noqa: E402
+from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.estimates import Samples  # noqa: E402
 from tfscaling.tables.rows import PointRow  # noqa: E402
 from tfscaling.tables.table_rows import typed  # noqa: E402
@@ -104,7 +103,7 @@ class Truth(NamedTuple):
     def with_modes(self, dice: Dice, share: float, factor: float, where: str) -> Truth:
         """Two modes at the `best` point, at a `tenth` of all, or at `all`."""
         order = dice.permutation(len(self.time_s))
-        own = {"best": [self.time_s.argmin()], "tenth": order[: max(1, len(order) // 10)]}
+        own = {"best": np.array([self.time_s.argmin()]), "tenth": order[: max(1, len(order) // 10)]}
         slow = np.zeros(len(order))
         slow[own.get(where, order)] = math.log(factor)
         return self._replace(slow=slow, slow_share=share)
@@ -486,9 +485,15 @@ class Summary:
     def of(cls, outcomes: Sequence[Outcome]) -> Summary:
         columns = zip(*outcomes, strict=True)
         decided, right, holds, infeasible, node_hours, rounds = map(np.array, columns)
-        shares = (decided & ~right, infeasible, decided, holds)
-        medians = (float(np.median(values)) for values in (node_hours, rounds))
-        return cls(*(float(each.mean()) for each in shares), *medians, len(outcomes))
+        return cls(
+            wrong=float((decided & ~right).mean()),
+            infeasible=float(infeasible.mean()),
+            decided=float(decided.mean()),
+            holds=float(holds.mean()),
+            node_hours=float(np.median(node_hours)),
+            rounds=float(np.median(rounds)),
+            trials=len(outcomes),
+        )
 
     def between(self, name: str, tail: float) -> tuple[float, float]:
         """The exact interval of a share of the trials, with this error to each side."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import compileall
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import progress
 import pytest
 from project import REPOSITORY, Project
 from shared import made_once
@@ -14,37 +16,38 @@ from shared import made_once
 # ignored by what a shell starts in the background or by nohup, and so by all that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# pytest keeps the modules that it compiles; otherwise each worker compiles all of them
+sys.dont_write_bytecode = False
 
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
 LONGEST = [
-    *("test_allocation_on_slurm.py", "test_accounting_on_slurm.py", "test_soak.py"),
-    *("test_driver_on_slurm.py", "test_workflow_on_slurm.py", "test_faults_on_slurm.py"),
-    *("test_search_on_slurm.py", "test_strategies_on_slurm.py", "test_two_clusters.py"),
-    *("test_claims.py", "test_questions.py", "test_users_model.py", "test_closed_network.py"),
-    *("test_oracle.py", "test_failed_runs.py", "test_many_ranks.py", "test_known_truth.py"),
-    *("test_documented_commands.py", "test_deployed.py", "test_supervisor.py", "test_module.py"),
-    *("test_genuine_data.py", "test_reruns.py", "test_does_not_fit.py", "test_race.py"),
-    *("test_pages_in_chromium.py", "test_all_strategies.py"),
+    *("test_essentials_on_slurm.py", "test_targets.py", "test_claims.py", "test_closed_network.py"),
+    *("test_users_model.py", "test_oracle.py", "test_known_truth.py", "test_interim_errors.py"),
 ]
-#: Seconds that a test of these files, or on Slurm, may take on a busy machine, with its set-up.
+#: Seconds that a test of `make test-full`, or on Slurm, may take on a busy machine.
 LONGEST_S = 1500.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the library: where Python may not, each of hundreds of processes would do so."""
+    """Compile the library: where Python may not, each of hundreds of processes would do so.
+
+    A session with several workers prints its progress.
+    """
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(REPOSITORY / "workflow/scripts", quiet=1)
+        if config.getoption("numprocesses", None):
+            config.pluginmanager.register(progress.Progress(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that no worker begins one when the others have finished.
 
-    Their tests, and those on Slurm, have the limit LONGEST_S, unless they name another.
+    Tests of `make test-full` and on Slurm have the limit LONGEST_S, unless they name another.
     """
     place = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
     for item in items:
-        is_long = item.path.name in place or item.path.parent.name == "slurm"
+        is_long = item.get_closest_marker("full") or item.path.parent.name == "slurm"
         if is_long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONGEST_S))
 

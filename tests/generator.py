@@ -195,8 +195,9 @@ def write_records(
         execution_time_s = time_s(spec) * random_numbers.gauss(1.0, noise)
         data = prepared(spec.dataset, sha256)
         made = scattered(spec, execution_time_s, random_numbers, data)
-        if spec.recipe.stop_after_steps is not None:
-            made = shortened(made, spec.recipe.stop_after_steps)
+        if (steps := spec.recipe.stop_after_steps) is not None:
+            assert steps != "auto"
+            made = shortened(made, steps)
         run_record.write(folder / run_record.RECORD, made)
 
 

@@ -95,7 +95,8 @@ class _Call(socketserver.BaseRequestHandler):
             os.close(stream)
         connection.sendall(b"y")
         ended = os.pidfd_open(pid)
-        while ended not in select.select([ended, connection], [], [])[0]:
+        waited: list[Any] = [ended, connection]
+        while ended not in select.select(waited, [], [])[0]:
             number = b""
             with contextlib.suppress(ConnectionError):
                 number = connection.recv(1)  # nothing: it has ended
@@ -148,7 +149,7 @@ def _run(call: dict[str, Any], streams: list[int]) -> NoReturn:
             code = _status(error)
         except BaseException as error:
             traceback.print_exception(error.with_traceback(_own(error)))
-        threading._shutdown()  # waits for threads, as Python's own end
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as Python's own end
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -40,7 +40,7 @@ def model():
     )
 """
 #: Trains it: it learns by a single epoch.
-QUICK = {**TINY, "dataset": "mnist", "learning_rate": 0.01}
+QUICK: dict[str, Any] = {**TINY, "dataset": "mnist", "learning_rate": 0.01}
 
 
 @dataclass
@@ -169,7 +169,8 @@ class Project:
         """End the sweeps here if this failed, which they might wait for without end."""
         if happening.exception():
             for pid in self.drivers():
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(pid, signal.SIGKILL)
 
 
 def axis(path: str, name: str) -> str:

@@ -44,9 +44,9 @@ def cifar10_files(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
     }
 
 
-def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+def are_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
     """Whether arrays of bytes are those."""
-    assert found.keys() == expected.keys()
-    for name, array in found.items():
-        assert array.dtype == np.uint8
-        np.testing.assert_array_equal(array, expected[name])
+    return found.keys() == expected.keys() and all(
+        array.dtype == np.uint8 and np.array_equal(array, expected[name])
+        for name, array in found.items()
+    )

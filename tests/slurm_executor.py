@@ -1,58 +1,146 @@
-"""The executor plugin slurm-sweep without Snakemake: jobs by hand, and what it reports of them."""
+"""The executor plugin slurm-sweep without Snakemake: jobs by hand, and what it reports of them.
+
+Jobs, workflow, graph and scheduler implement Snakemake's interface of executors, with its types of
+resources, reasons and settings: a changed interface fails here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
-import snakemake_executor_plugin_slurm as upstream
+import snakemake.jobs
+import snakemake_executor_plugin_slurm_sweep as plugin
+from snakemake.api import SnakemakeApi  # noqa: F401  # first: modules import each other
+from snakemake.dag import DAG
+from snakemake.iocontainers import ResourceList
+from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.settings.types import RemoteExecutionSettings, StorageSettings
+from snakemake.workflow import Workflow
 from snakemake_executor_plugin_slurm_sweep import Executor, ExecutorSettings, queue
 from snakemake_executor_plugin_slurm_sweep import Sweep as PluginSweep
+from snakemake_interface_executor_plugins.dag import DAGExecutorInterface
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.jobs import (
+    JobExecutorInterface,
+    SingleJobExecutorInterface,
+)
+from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
+from snakemake_interface_executor_plugins.scheduler import JobSchedulerExecutorInterface
+from snakemake_interface_executor_plugins.workflow import WorkflowExecutorInterface
+
+T = TypeVar("T", bound=type)
 
 
-class Resources(dict[str, Any]):
-    """Resources of a job, by name and as attributes."""
+def replaces(original: type) -> Callable[[T], T]:
+    """Decorate a class that has public names of `original` alone: a renamed one raises."""
 
-    __getattr__ = dict.__getitem__
+    def check(cls: T) -> T:
+        unknown = {name for name in vars(cls) if not name.startswith("_")} - {*dir(original)}
+        if unknown:
+            raise TypeError(f"{original.__name__} has no {sorted(unknown)}")
+        return cls
+
+    return check
 
 
-@dataclass(eq=False)
-class Job:
+def _not_needed(*_: Any, **__: Any) -> NoReturn:
+    raise NotImplementedError
+
+
+@replaces(snakemake.jobs.Job)
+class Job(JobExecutorInterface, SingleJobExecutorInterface):
     """A job of Snakemake with one output."""
 
-    output: list[str]
-    wildcards: list[str] = field(default_factory=lambda: ["cpu", "x", "1"])
-    priority: int = 0
-    attempt: int = 1
-    restart_times: int = 2
-    resources: Resources = field(default_factory=Resources)
-    name: str = "train"
-    jobid: int = 1
-    threads: int = 1
-    #: What Snakemake logs if the job fails.
-    errors: list[str] = field(default_factory=list)
+    name, jobid, threads, priority, attempt, restart_times = "train", 1, 1, 0, 1, 2
+    output: Iterable[str] = ()
+    wildcards: Iterable[str] = ("cpu", "x", "1")
+    resources: Mapping[str, Any] = ResourceList()
+    input = log = ()
+    is_local = is_updated = is_containerized = False
+    rule = benchmark = message = None
+    logfile_suggestion = properties = get_target_spec = rules = _not_needed
+    get_wait_for_files = format_wildcards = _not_needed
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        output: list[str],
+        wildcards: list[str] | None = None,
+        resources: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.output = output
+        self.wildcards = wildcards or self.wildcards
         usual = {"slurm_partition": "cpu", "slurm_extra": "", "mem_mb": 0, "nodes": 1, "tasks": 1}
-        self.resources = Resources({**usual, **self.resources})
+        self.resources = ResourceList(fromdict={**usual, **(resources or {})})
 
     def is_group(self) -> bool:
         return False
 
-    def register(self, external_jobid: str) -> None:
+    def register(self, external_jobid: str | None = None) -> None:
         pass
 
-    def log_info(self) -> None:
+    def log_info(self, skip_dynamic: bool = False) -> None:
         pass
 
-    def log_error(self, msg: str, **_: Any) -> None:
-        self.errors.append(msg)
+    def log_error(self, msg: str | None = None, **_: Any) -> None:
+        pass
+
+
+@replaces(DAG)
+class Graph(DAGExecutorInterface):
+    """The jobs of a workflow, all for the same reason."""
+
+    incomplete_external_jobid = get_sources = get_unneeded_temp_files = _not_needed
+
+    def __init__(self) -> None:
+        self._reason = snakemake.jobs.Reason()
+
+    def reason(self, job: Job) -> snakemake.jobs.Reason:
+        return self._reason
+
+
+@replaces(JobScheduler)
+class Scheduler(JobSchedulerExecutorInterface):
+    """Keeps what an executor reports."""
+
+    def __init__(self) -> None:
+        self._ended: list[tuple[str, bool]] = []
+        self._errors: list[Exception] = []
+        # set by Snakemake, too, because they depend on the executor
+        self.submit_callback = lambda job: None
+        self.finish_callback = lambda job: self._ended.append((next(iter(job.output)), True))
+
+    def error_callback(self, job: Job) -> None:
+        self._ended.append((next(iter(job.output)), False))
+
+    def executor_error_callback(self, exception: Exception) -> None:
+        self._errors.append(exception)
+
+
+@replaces(Workflow)
+class SlurmWorkflow(WorkflowExecutorInterface):
+    """A workflow with the settings of the executor."""
+
+    dag: Any = None
+    scheduler: Any = None
+    workdir_init: Any = None
+    executor_settings: Any = None
+    main_snakefile = "Snakefile"
+    remote_execution_settings = RemoteExecutionSettings(
+        max_status_checks_per_second=1000, jobname="{jobid}", immediate_submit=True
+    )
+    storage_settings = StorageSettings(shared_fs_usage=frozenset())
+    executor_plugin = ExecutorPluginRegistry().load_plugin("slurm-sweep", plugin)
+    spawned_job_args_factory = execution_settings = deployment_settings = group_settings = None
+    resource_scopes = persistence = None
+
+    def __init__(self, folder: Path, settings: ExecutorSettings) -> None:
+        self.dag, self.scheduler = Graph(), Scheduler()
+        self.workdir_init, self.executor_settings = str(folder), settings
 
 
 @dataclass
@@ -111,33 +199,14 @@ class Started(Executor):
         self._earlier = queue.by_comment(earlier)
         self._names = tuple(job.name for job in self._earlier.values())
         self.log = Log()
-        #: Outputs that were missing when Snakemake planned its jobs.
-        self.missing: list[str] = []
-        self.ended: list[tuple[str, bool]] = []
-        #: Errors that end the sweep.
-        self.errors: list[Exception] = []
-        reason = SimpleNamespace(missing_output=self.missing)
         usual = {"status_command": "squeue", "logdir": folder / "logs"}
-        callbacks = SimpleNamespace(
-            submit_callback=lambda job: None,
-            finish_callback=lambda job: self.ended.append((job.output[0], True)),
-            error_callback=lambda job: self.ended.append((job.output[0], False)),
-            executor_error_callback=self.errors.append,
-        )
-        remote = {
-            "max_status_checks_per_second": 1000, "seconds_between_status_checks": 10,
-            "jobname": "{jobid}", "jobscript": None, "immediate_submit": True,
-        }  # fmt: skip
-        workflow = SimpleNamespace(
-            dag=SimpleNamespace(reason=lambda job: reason),
-            scheduler=callbacks,
-            main_snakefile="Snakefile",
-            workdir_init=str(folder),
-            executor_settings=ExecutorSettings(**{**usual, **settings}),
-            remote_execution_settings=SimpleNamespace(**remote),
-            storage_settings=SimpleNamespace(shared_fs_usage=set()),
-            executor_plugin=SimpleNamespace(common_settings=upstream.common_settings),
-        )
+        workflow = SlurmWorkflow(folder, ExecutorSettings(**{**usual, **settings}))
+        #: Outputs that were missing when Snakemake planned its jobs.
+        self.missing: set[str] = workflow.dag.reason(Job([])).missing_output
+        #: Outputs of jobs that have ended, and whether they succeeded.
+        self.ended: list[tuple[str, bool]] = workflow.scheduler._ended
+        #: Errors that end the sweep.
+        self.errors: list[Exception] = workflow.scheduler._errors
         super().__init__(workflow, self.log)
 
     def format_job_exec(self, job: Any) -> str:

@@ -50,7 +50,7 @@ class Cluster:
         try:
             found = [self.run(*command) for command in commands]
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            found = [f"{error}: {error.stderr}"]
+            found = [f"{error}: {error.stderr!r}"]
         return "\n".join([*found, log[-8000:]])
 
     def stop_controller(self) -> None:
@@ -92,6 +92,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
                 return
         except subprocess.CalledProcessError as error:
             failed = f"; {error}: {error.stderr}"
+        # not by time: it hangs
         assert time.monotonic() < deadline, f"waited {WAIT_S:g} s for {what}{failed}"
         time.sleep(0.3)
 

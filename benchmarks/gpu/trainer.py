@@ -59,7 +59,8 @@ def trained(kind: str, replicas: int, arrays: catalogue.Arrays, epochs: int) -> 
     )
     trainer = Trainer(strategy, models.get("mnist_cnn").build, arrays, spec(replicas, epochs))
     result = trainer.train(EventLog(Path(os.devnull), 0), lambda _: None)
-    later_s = sum(epoch.duration_s for epoch in result.epochs[1:])
+    # without the first epoch, in which functions are compiled
+    later_s = sum(each.duration_s for each in result.epochs[1:] if each.duration_s is not None)
     local = strategy.experimental_local_results
     return {
         "devices": in_use(strategy),

@@ -115,11 +115,12 @@ def kept_page(name: str, overlay: Path | None = None) -> Example:
 
 
 _PUBLISHED = ROOT / "config/published.yaml"
+_BLOCKS: Any = config_files.read(_PUBLISHED)["grid"]
 _REPEATS = ROOT / "config/repeats-study.yaml"
 PUBLISHED = Example(
     _PUBLISHED,
     {
-        "grid": [{**block, "repeats": 1} for block in config_files.read(_PUBLISHED)["grid"]],
+        "grid": [{**block, "repeats": 1} for block in _BLOCKS],
         "published": {},
         "plots": {plot: {} for plot in ("execution_time", "speedup", "cost_time")},
         "comparison": {

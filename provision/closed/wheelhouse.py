@@ -292,8 +292,11 @@ def check_files(folder: Path, manifest: Manifest, part: str) -> list[Path]:
     """The files of one part; WheelhouseError with the first that is not as it was made."""
     paths = [folder / name for name in manifest.files if name.startswith(f"{part}/")]
     for path in paths:
-        what = None if path.is_file() else "is missing"
-        what = what or (sha256(path) != manifest.files[str(path.relative_to(folder))] and "changed")
+        what = None
+        if not path.is_file():
+            what = "is missing"
+        elif sha256(path) != manifest.files[str(path.relative_to(folder))]:
+            what = "changed"
         if what:
             raise WheelhouseError(
                 f"{path} {what}: copy the wheelhouse again, or make it again with internet: "

@@ -1,6 +1,6 @@
 """From a wheelhouse with all packages to the demo and the trainer's tests, without a network.
 
-Minutes and gigabytes: `make test` goes a shorter way, tests/workflow/test_closed_network.py.
+Minutes and gigabytes: `make test-full` goes a shorter way, tests/workflow/test_closed_network.py.
 The clone is of the commit that is checked out.
 """
 
@@ -10,6 +10,7 @@ import csv
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import without_network
@@ -23,12 +24,13 @@ TESTS = ("test_rank.py", "test_loop.py", "test_strategies.py", "test_parameter_s
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone of the wheelhouse's bundle with its environment; the home of its user is empty."""
     wheelhouse = tmp_path_factory.mktemp("closed") / "wheelhouse"
-    making = [REPOSITORY / "provision/closed/wheelhouse.py", "make", wheelhouse]
+    making: list[Any] = [REPOSITORY / "provision/closed/wheelhouse.py", "make", wheelhouse]
     options = ["--locks", "requirements.txt", "--config", "config/demo.yaml"]
     subprocess.run([*making, *options], cwd=REPOSITORY, check=True)
     clone = wheelhouse.parent / "project"
     subprocess.run(["git", "clone", "--quiet", wheelhouse / "project.bundle", clone], check=True)
-    words = ["make", "setup", "WHEELHOUSE=../wheelhouse", f"PYTHON={sys._base_executable}"]
+    python = Path(sys.executable).resolve()  # not the environment's
+    words = ["make", "setup", "WHEELHOUSE=../wheelhouse", f"PYTHON={python}"]
     done = without_network.run(clone, *words)
     assert done.returncode == 0, done.stdout
     return clone

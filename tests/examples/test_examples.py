@@ -62,8 +62,8 @@ def run(project: Project, config: dict[str, Any], profile: str = "local", **opti
     project.snakemake(config=[name], profile=profile, **options)
 
 
-def assert_all_measured(project: Project, study: str) -> None:
-    """All points ran, have a quality, and the page is there."""
+def check_measured(project: Project, study: str) -> int:
+    """Assert that there is a page and all points ran and have a quality; return their number."""
     rows = project.table(f"results/{study}/comparison.csv")
     assert rows
     for row in rows:
@@ -72,6 +72,7 @@ def assert_all_measured(project: Project, study: str) -> None:
         assert float(row["throughput_examples_per_s"]) > 0, row
         assert math.isfinite(float(row["quality"])), row
     assert (project.folder / f"results/{study}/report.html").stat().st_size > 0
+    return len(rows)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -79,7 +80,7 @@ def test_it_runs_on_this_machine(tmp_path: Path, name: str) -> None:
     project = new_project(tmp_path)
     config = config_of(name)
     run(project, config)
-    assert_all_measured(project, config["study"])
+    assert check_measured(project, config["study"]) >= len(config["grid"])
 
 
 @pytest.fixture(scope="module")
@@ -100,4 +101,4 @@ def test_all_of_them_run_in_one_grid_on_slurm(tmp_path: Path, cluster: Cluster) 
     comparison = {**configs[0]["comparison"], "title": "All examples"}
     config = {"study": "examples", "grid": blocks, "recipes": recipes, "comparison": comparison}
     run(project, config, "slurm", environ=cluster.environ)
-    assert_all_measured(project, "examples")
+    assert check_measured(project, "examples") >= len(blocks)

@@ -12,8 +12,8 @@ _PROGRAMS = {
     "scripts": {
         "run_rank.py", "check_models.py", "tfscaling",
     },
-    "unit": {
-        "strategy_rank.py", "oracle_rank.py", "own_models_rank.py",
+    "tests": {
+        "strategy_rank.py", "oracle_rank.py", "pipelines_rank.py",
         "mpi_all_reduce_rank.py",
     },
     "loaded": {"program.py"},
@@ -25,7 +25,7 @@ def _is_served() -> bool:
     return name in _PROGRAMS.get(os.path.basename(folder), ())
 
 
-def _surroundings() -> list:
+def _surroundings() -> "list[object]":
     """What a process has from its parent; if it is the server's, a fork is as good as a start."""
     import resource
 

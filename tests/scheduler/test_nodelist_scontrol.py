@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tfscaling.cluster.nodelist import NodeListError, expand
 
+pytestmark = pytest.mark.full
+
 PREFIXES = ("n", "node", "rack1-", "gpu-st-g4dn-", "ip-10-0-", "a.b", "c0x")
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 CLUSTER = Path(__file__).resolve().parents[2] / "provision" / "virtual" / "cluster"
 INSTALL = CLUSTER.with_name("install")
 SHAPE = ("--nodes", "4")

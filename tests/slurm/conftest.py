@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from project import Project
 from snakemake_server import LIMIT_S
+from sweep_drivers import CONTENT, PROGRAM
 from virtual_cluster import Cluster, start
 
 
@@ -40,3 +41,12 @@ def submit(cluster: Cluster) -> Callable[..., tuple[int, str]]:
         return done.returncode, done.stdout
 
     return run
+
+
+@pytest.fixture
+def gated(project: Project) -> Iterator[Project]:
+    """A project with the sweep of sweep_drivers.py."""
+    (project.folder / "gated.py").write_text(PROGRAM)
+    project.overlay(CONTENT)
+    yield project
+    (project.folder / "gate").touch()  # of jobs that a failed test has left

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 from project import Project
+from snakemake_server import KILLED
 from virtual_cluster import Cluster, start, wait_for
 
-NODES, REPEATS = (1, 2, 3), 4
-#: A node on which everything takes twice as long.
-SLOW = "cpu2"
+pytestmark = pytest.mark.full
+
+NODES, REPEATS = (1, 2, 3), 3
+#: From which the moments follow at which a driver is killed, and the longest wait before it.
+SEED, MOMENT_MAX_S = 17, 3.0
 CONTENT: dict[str, Any] = {
     "grid": [
         {"platform": "three", "strategy": "own", "recipe": "nap", "nodes": [*NODES],
@@ -26,18 +29,22 @@ CONTENT: dict[str, Any] = {
     ],
     "recipes": {
         "nap": {
-            "program": ["bash", "-c", f"sleep $(test $(hostname) = {SLOW} && echo 4 || echo 2)"],
-            "observe": "nothing", "per_replica_batch_size": 1,
+            "program": ["sleep", "1"], "observe": "nothing", "per_replica_batch_size": 1,
             "epochs": 1,
         }
     },
     "platforms": {
         "three": {
             "launcher": "srun", "partition": "cpu", "nodes_max": 3, "cpus_per_node": 1,
-            "runtime_min": 2,
+            "runtime_min": 10,
         }
     },
 }  # fmt: skip
+#: Ranks of this recipe end when the project has the file `gate`.
+GATED = {
+    **CONTENT["recipes"]["nap"],
+    "program": ["sh", "-c", "until test -e gate; do sleep 0.1; done"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +56,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.tool("down")
 
 
-def sweep(project: Project, cluster: Cluster, *arguments: str, check: bool = True) -> None:
-    project.snakemake(*arguments, profile="allocation", environ=cluster.environ, check=check)
+def sweep(project: Project, cluster: Cluster, *arguments: str, check: bool = True) -> int:
+    """Run the project's sweep; returns snakemake's exit code."""
+    done = project.snakemake(*arguments, profile="allocation", environ=cluster.environ, check=check)
+    return done.returncode
 
 
 def hosts_of(record: dict[str, Any]) -> set[str]:
@@ -62,35 +71,41 @@ def allocations(project: Project) -> Counter[str]:
     return Counter(each["environment"]["slurm_job"]["id"] for each in project.records())
 
 
+def are_finished(project: Project, runs: int) -> bool:
+    return len(project.records()) >= runs
+
+
 def test_a_driver_killed_three_times_resumes_in_the_same_allocation(
     new_project: Callable[[str], Project], small: Cluster
 ) -> None:
+    """One run at a time, so that all nodes are free when a run gets its nodes."""
+    dice = random.Random(SEED)
     project = new_project("allocation")
     project.overlay(CONTENT)
-    for finished in (1, 4, 7):
-        thread = threading.Thread(target=lambda: sweep(project, small, check=False))
-        thread.start()
-        wait_for(lambda least=finished: len(project.records()) >= least, "runs that end")
-        time.sleep(random.uniform(0, 3))
-        (pid,) = project.drivers()
-        os.kill(pid, signal.SIGKILL)
-        thread.join()
-        project.snakemake("--unlock")
-    sweep(project, small)
+    with ThreadPoolExecutor(1) as pool:
+        for least in (1, 3, 5):
+            driver = pool.submit(
+                sweep, project, small, "--slurm-allocation-one-at-a-time", check=False
+            )
+            wait_for(lambda: bool(project.drivers()), "the driver to begin")
+            wait_for(partial(are_finished, project, least), "runs that end")
+            time.sleep(dice.uniform(0, MOMENT_MAX_S))
+            (pid,) = project.drivers()
+            os.kill(pid, signal.SIGKILL)
+            assert driver.result() == KILLED
+            project.snakemake("--unlock")
+    sweep(project, small, "--slurm-allocation-one-at-a-time")
     records = project.records()
     assert len(records) == len(NODES) * REPEATS
     # none lost, none repeated, and one wait for all of them
     assert len([*project.folder.glob("results/runs/**/attempt=*")]) == len(records)
     assert len(allocations(project)) == 1
     assert all(each["phases"]["queue_time_s"] is None for each in records)
-    for record in records:
-        assert len(hosts_of(record)) == record["axes"]["nodes"]
     # each node served each size, also with a driver that forgot what its predecessor chose
     for size in NODES:
-        used = Counter(h for r in records if r["axes"]["nodes"] == size for h in hosts_of(r))
-        assert len(used) == 3
-    nodes = project.table("results/main/details/conclusions/nodes.csv")
-    assert [each["node"] for each in nodes if each["is_slow"] == "True"] == [SLOW]
+        of_size = [hosts_of(r) for r in records if r["axes"]["nodes"] == size]
+        assert all(len(hosts) == size for hosts in of_size)
+        assert len(set().union(*of_size)) == 3
     # nothing is held when the sweep has ended
     wait_for(lambda: not small.run("squeue", "--noheader"), "the allocation's end")
 
@@ -98,13 +113,27 @@ def test_a_driver_killed_three_times_resumes_in_the_same_allocation(
 def test_runs_that_do_not_fit_continue_in_the_next_allocation(
     new_project: Callable[[str], Project], small: Cluster
 ) -> None:
+    """The allocation is shortened while its first run has all nodes: no other run fits in it."""
     project = new_project("next")
-    platforms = {"three": {**CONTENT["platforms"]["three"], "runtime_min": 1}}
-    project.overlay({**CONTENT, "platforms": platforms})
-    # of two minutes a run may begin in the first 40 s
-    sweep(project, small, "--slurm-allocation-duration-min", "2")
-    assert sum(allocations(project).values()) == len(NODES) * REPEATS
-    assert len([*project.folder.glob("results/runs/**/attempt=*")]) == len(NODES) * REPEATS
+    block = {**CONTENT["grid"][0], "recipe": "gated", "nodes": 3, "repeats": 2}
+    project.overlay({**CONTENT, "grid": [block], "recipes": {"gated": GATED}})
+    with ThreadPoolExecutor(1) as pool:
+        driver = pool.submit(sweep, project, small)
+        try:
+            begun = project.folder.glob
+            wait_for(lambda: bool([*begun("results/runs/**/attempt=1")]), "the first run")
+            (number,) = small.run("squeue", "--noheader", "--format=%i").split()
+            small.run("scontrol", "update", f"JobId={number}", "EndTime=now+500")
+        finally:
+            (project.folder / "gate").touch()
+        assert driver.result() == 0
+    assert sorted(allocations(project).values()) == [1, 1]
+    assert len([*project.folder.glob("results/runs/**/attempt=*")]) == 2
+
+
+def have_steps(cluster: Cluster, count: int) -> bool:
+    names = cluster.run("squeue", "--steps", "--noheader", "--format=%j")
+    return names.count("tfscaling-") == count
 
 
 def test_two_sweeps_in_an_allocation_of_the_users_leave_it_to_them(
@@ -113,17 +142,22 @@ def test_two_sweeps_in_an_allocation_of_the_users_leave_it_to_them(
     """Both have the same runs: neither takes the other's steps for its own."""
     projects = [new_project(name) for name in ("given", "given-2")]
     number = small.run(
-        "sbatch", "--parsable", "--nodes=3", "--output=/dev/null", "--wrap=sleep 600"
+        "sbatch", "--parsable", "--nodes=3", "--output=/dev/null", "--wrap=sleep 3600"
     ).strip()
-    recipe = {**CONTENT["recipes"]["nap"], "program": ["sleep", "15"]}
-    content = {**CONTENT, "recipes": {"nap": recipe}}
-    names = ("squeue", "--steps", "--format=%j")
+    block = {**CONTENT["grid"][0], "recipe": "gated", "nodes": 1, "repeats": 1}
+    content = {**CONTENT, "grid": [block], "recipes": {"gated": GATED}}
     words = ("--slurm-allocation-job", number, "--retries", "0")
+    drivers = []
     with ThreadPoolExecutor() as pool:
-        for project in projects:
-            project.overlay({**content, "grid": [{**CONTENT["grid"][0], "nodes": 1, "repeats": 1}]})
-            pool.submit(sweep, project, small, *words)
-            wait_for(lambda: "tfscaling-" in small.run(*names), "the first step")
+        try:
+            for count, project in enumerate(projects, 1):
+                project.overlay(content)
+                drivers.append(pool.submit(sweep, project, small, *words))
+                wait_for(partial(have_steps, small, count), "a step of each sweep")
+        finally:
+            for project in projects:
+                (project.folder / "gate").touch()
+        assert [driver.result() for driver in drivers] == [0, 0]
     for project in projects:
         assert allocations(project) == {number: 1}
     assert small.run("squeue", "--noheader", "--format=%i %T").split() == [number, "RUNNING"]

@@ -11,7 +11,6 @@ import json
 import shlex
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,8 @@ from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 from virtual_cluster import Cluster, start, wait_for
+
+pytestmark = pytest.mark.full
 
 NODES = 24
 #: Of a job on a node.
@@ -326,12 +327,11 @@ def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[See
         "platforms": {"cpu": usual},
     })  # fmt: skip
     injector = Injector(faulty, folder)
-    codes: list[int] = []
 
-    def sweep() -> None:
+    def sweep() -> int:
         often = ("--slurm-sweep-init-seconds-before-status-checks", "3")
         done = project.snakemake(*often, profile="slurm", environ=faulty.environ, check=False)
-        codes.append(done.returncode)
+        return done.returncode
 
     late = 'if [ "$SLURM_PROCID" = 1 ]; then sleep 600; fi'
     trained = [{**TRAINED, "platform": name} for name in ("training", "rendezvous")]
@@ -340,29 +340,29 @@ def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[See
             [*blocks(BY_SLURM, "cpu"), *trained], cpu=[], training=[], rendezvous=[late]
         )
     seen = Seen(project, 0, {}, {})
-    with injector.at_work(), pytest.MonkeyPatch.context() as patched:
-        thread = threading.Thread(target=sweep)
-        thread.start()
+    with (
+        ThreadPoolExecutor() as pool,
+        injector.at_work(),
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        swept = pool.submit(sweep)
         patched.setenv("PYTHONPATH", str(folder / "site"))
         launches = [Launch(project, faulty, spec) for spec in specs]
         seen.launches.update({launch.folder.name: launch for launch in launches})
         try:
-            with ThreadPoolExecutor() as pool:
-                started = pool.submit(seen.launches["power"].wait_for_another_start, injector)
-                interrupt(faulty, seen, injector)
-                started.result()
+            started = pool.submit(seen.launches["power"].wait_for_another_start, injector)
+            interrupt(faulty, seen, injector)
+            started.result()
             for name, fault in BY_SLURM.items():
                 name_of_end = "run.json" if fault.valid else "failure.json"
                 wait_for((seen.run(name) / name_of_end).exists, f"the end of {name}")
-            thread.join()
-            (seen.code,) = codes
+            seen.code = swept.result()
             yield seen
         except AssertionError as error:
             error.add_note(faulty.run("squeue") + faulty.run("sinfo", "--long", "--Node"))
             raise
         finally:
             faulty.run("scancel", *(launch.job for launch in launches))
-            thread.join()
 
 
 def interrupt(cluster: Cluster, seen: Seen, injector: Injector) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 
+import pytest
 from project import BIN, REPOSITORY
 from virtual_cluster import Cluster
+
+pytestmark = pytest.mark.full
 
 
 def test_a_node_uses_the_environment_of_the_login_node(cluster: Cluster) -> None:

@@ -21,7 +21,10 @@ TIMEOUTS = ",".join(f"{kind}_timeout={LATE_S}" for kind in ("attr", "entry", "ne
 LOOK = "test -e $(dirname {folder})/rank-1.json; sleep 3"
 PARTIAL = "results/main/partial/comparison.csv"
 
-pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="the kernel has no FUSE")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="the kernel has no FUSE"),
+]
 
 
 @contextlib.contextmanager

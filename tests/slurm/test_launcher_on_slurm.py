@@ -19,6 +19,8 @@ from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 from virtual_cluster import Cluster, wait_for
 
+pytestmark = pytest.mark.full
+
 NODES = 2
 
 

@@ -10,6 +10,8 @@ import pytest
 from project import QUICK, SMALL_MODEL, Project
 from virtual_cluster import Cluster, start
 
+pytestmark = pytest.mark.full
+
 #: Platform → its settings, and what Slurm says of them.
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "cpus": (

@@ -12,6 +12,8 @@ import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from virtual_cluster import Cluster
 
+pytestmark = pytest.mark.full
+
 SERVED = "synchronous_parameter_server"
 MPI = "mpi_all_reduce"
 #: A user's program: says its place, and that it trained two steps.

@@ -1,4 +1,4 @@
-"""The soak: of 12 runs in `make test`, of 200 as `make soak` runs it."""
+"""The soak: of 12 runs in `make test-full`, of 200 as `make soak` runs it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from project import Project
 from soaking import Soak, small_disk
 from virtual_cluster import start
 
+pytestmark = pytest.mark.full
+
 #: With seed 3 each fault but the time limit happens to one of the 12 runs.
 RUNS, SEED = int(os.environ.get("SOAK_RUNS", "12")), int(os.environ.get("SOAK_SEED", "3"))
 
 
-# `make test` has a limit, and a sweep that hangs has none
+# `make test-full` has a limit, and a sweep that hangs has none
 @pytest.mark.timeout(120 * RUNS)
 def test_no_run_is_lost_made_twice_or_changed_whatever_happens(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,14 @@ TRAININGS = {
 }
 #: The same by the ranks of an MPI job.
 MPI_TRAININGS = {"two_mpi_workers": (MPI_STRATEGY, Geometry(2, 1, 0))}
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """Draws of what a test would hold constant; the printed TEST_SEED repeats them."""
+    seed = int(os.environ.get("TEST_SEED", random.randrange(2**32)))
+    print(f"TEST_SEED={seed}")
+    return random.Random(seed)
 
 
 @pytest.fixture(scope="session")

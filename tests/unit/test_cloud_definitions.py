@@ -97,12 +97,14 @@ def broken(name: str, old: str, new: str, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_parallelcluster_accepts_its_definition_and_finds_an_error(tmp_path: Path) -> None:
     wrong = broken(PARALLELCLUSTER, "ScaledownIdletime", "ScaleDownIdleTime", tmp_path)
     (found,) = cloud_schemas.parallelcluster(REPOSITORY / PARALLELCLUSTER, wrong)
     assert found.startswith(str(wrong)) and "ScaleDownIdleTime" in found
 
 
+@pytest.mark.full
 def test_cfn_lint_accepts_the_templates_and_finds_an_error(tmp_path: Path) -> None:
     templates = [REPOSITORY / "provision/aws/network.yaml", REPOSITORY / PCS]
     wrong = broken(PCS, "MaxInstanceCount: 10", "MaxInstances: 10", tmp_path)

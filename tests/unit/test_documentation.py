@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import documents
+import make as screenshots
 import pandas as pd
 import pytest
 import stages
@@ -23,11 +24,8 @@ from tfscaling.spec import grid
 from tfscaling.tables import estimates
 from tfscaling.tables.run_counts import RULE
 
-sys.path.insert(0, str(REPOSITORY / "docs" / "screenshots"))
-
-import make as screenshots
-
 PAGES = [str(path.relative_to(REPOSITORY)) for path in documents.pages()]
+OVERLAY = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -76,10 +74,9 @@ def test_the_picture_of_the_stages_has_rules_of_the_workflow() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_yaml_in_the_pages_is_a_part_of_a_configuration(page: str) -> None:
-    schema = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
     for fence in documents.fences((REPOSITORY / page).read_text()):
         if fence.language == "yaml":
-            errors = Draft202012Validator(schema).iter_errors(yaml.safe_load(fence.text))
+            errors = Draft202012Validator(OVERLAY).iter_errors(yaml.safe_load(fence.text))
             assert [error.message for error in errors] == [], fence.text
 
 
@@ -132,12 +129,8 @@ def test_quoted_defaults_targets_and_minutes_are_those_of_the_files() -> None:
     listed = re.findall(r"^\| `make ([a-z]+)", text("docs/command-line.md"), re.MULTILINE)
     assert sorted(listed) == sorted(targets)
     (minutes,) = re.findall(r"^demo:.*; (\d+) minutes", text("Makefile"), re.MULTILINE)
-    for name, words in {
-        "README.md": "the demo takes {} minutes",
-        "mkdocs.yml": "Demo, {} minutes",
-        "docs/closed-network.md": "[{} minutes](first-steps.md)",
-    }.items():
-        assert words.format(minutes) in text(name), name
+    for name in ("README.md", "mkdocs.yml", "docs/closed-network.md"):
+        assert f"{minutes} minutes" in text(name), name
 
 
 def test_the_overview_of_the_configuration_has_few_keys() -> None:
@@ -146,7 +139,8 @@ def test_the_overview_of_the_configuration_has_few_keys() -> None:
 
 
 #: How-to → the file of tests that goes its way; `make examples` runs tests/examples, `make test`
-#: all others. Commands and files of the page are planned by test_documented_commands.py.
+#: or `make test-full` all others. Commands and files of the page are
+#: planned by test_documented_commands.py.
 HOW_TO = {
     "Add my partition": "slurm/test_preflight_on_slurm.py",
     "Use the packages my training needs": "workflow/test_make_targets.py",
@@ -259,16 +253,17 @@ def test_the_citation_has_the_newest_version() -> None:
     assert version == versions[0]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/worked-example.md"])
-def test_a_search_saves_what_the_pages_state(page: str, tmp_path: Path) -> None:
+def test_a_search_saves_what_the_pages_state(tmp_path: Path) -> None:
     """Replayed on the kept runs of the worked example, whose fastest configuration it names."""
     screenshots.make(screenshots.EXAMPLES["search"], tmp_path)
     found = pd.read_csv(tmp_path / "details/conclusions/search.csv")
     (answer,) = found[found["place"] == "the answer"].itertuples()
     assert (answer.platform, answer.nodes, answer.is_decided) == ("virtual-cpu", 1, True)
     saved = 1 - found["node_hours"].sum() / found["full_node_hours"].sum()
-    stated = (REPOSITORY / page).read_text()
-    assert f"needs {found['runs'].sum()}" in stated and f"{100 * saved:.0f} % fewer" in stated
+    for page in ("README.md", "docs/worked-example.md"):
+        stated = (REPOSITORY / page).read_text()
+        assert f"needs {found['runs'].sum()}" in stated, page
+        assert f"{100 * saved:.0f} % fewer" in stated, page
 
 
 def test_the_pandas_of_the_how_to_reads_the_tables(

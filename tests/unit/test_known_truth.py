@@ -23,7 +23,8 @@ from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import SUPPORTED
 
-SETS = 150
+#: Numbers of sets: each kind once and twice, and enough to count what is seldom wrong.
+SETS = [26, pytest.param(150, marks=pytest.mark.full)]
 FALSE_MAX = 0.05
 
 
@@ -48,11 +49,11 @@ class Made:
         }
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> list[Made]:
+@pytest.fixture(scope="module", params=SETS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Made]:
     writer, folder = Writer(), tmp_path_factory.mktemp("sets")
     planned, sets = writer.planned, []
-    for number in range(SETS):
+    for number in range(request.param):
         truth = known_truth.draw(number)
         writer.write(truth, folder / str(number))
         table, _ = runs_table.run_tables(planned.runs, folder / str(number), planned.targets)
@@ -80,7 +81,6 @@ def points(one: Made) -> Iterator[tuple[known_truth.TruePoint, dict[str, Any]]]:
 
 
 def test_every_kind_of_set_is_there(made: list[Made]) -> None:
-    assert len(made) == SETS
     assert Counter(one.truth.kind for one in made).keys() == set(known_truth.KINDS)
 
 
@@ -129,7 +129,7 @@ def test_the_time_to_the_target_is_known_where_all_runs_reached_it(made: list[Ma
             else:
                 assert pd.isna(row["time_to_target_s"])
                 missed += bool(point.counted)
-    assert missed > SETS // 20
+    assert missed > len(made) // 20
 
 
 def test_failed_attempts_are_counted_and_paid_once(made: list[Made]) -> None:
@@ -184,7 +184,7 @@ def test_speedups_are_those_of_the_medians_and_of_the_same_work_only(made: list[
                 barred += 1
                 for name in ("speedup", "scaling_efficiency", "steady_state_speedup"):
                     assert all(pd.isna(row[name + end]) for end in ("", "_low", "_high"))
-    assert barred > SETS // 10
+    assert barred > len(made) // 10
 
 
 def test_an_interval_is_of_six_runs_at_least(made: list[Made]) -> None:
@@ -243,7 +243,7 @@ def test_a_point_that_must_not_be_taken_never_is(made: list[Made]) -> None:
                 taken += 1
                 key = (choice.point.platform, choice.point.nodes)
                 assert is_fit(one, key), (one.truth.number, choice.work)
-    assert taken > SETS
+    assert taken > len(made)
 
 
 def test_a_choice_that_is_supported_is_true(made: list[Made]) -> None:
@@ -254,7 +254,7 @@ def test_a_choice_that_is_supported_is_true(made: list[Made]) -> None:
             for one, choices in zip(made, of_goal, strict=True)
         ]
         sure = sum(c.support == SUPPORTED for choices in of_goal for c in choices)
-        assert sum(false) <= FALSE_MAX * SETS, goal
+        assert sum(false) <= FALSE_MAX * len(made), goal
         assert sure > 0, goal
 
 
@@ -270,7 +270,7 @@ def test_a_cloud_that_wins_by_support_is_better(made: list[Made]) -> None:
             if row["verdict"] == SUPPORTED:
                 wrong |= true[row["winner"]] >= max(true.values()) * (1 - 1e-9)
         false.append(wrong)
-    assert sum(false) <= FALSE_MAX * SETS
+    assert sum(false) <= FALSE_MAX * len(made)
 
 
 def test_no_pair_of_clouds_is_left_out(made: list[Made]) -> None:
@@ -293,7 +293,7 @@ def test_a_finding_that_is_supported_is_true(made: list[Made]) -> None:
             ]
             sure += len(rows)
             false.append(any(is_false_finding(one, row) for row in rows.to_dict("records")))
-        assert sum(false) <= FALSE_MAX * SETS, topic
+        assert sum(false) <= FALSE_MAX * len(made), topic
         assert sure > 0 or topic == "quality"
 
 

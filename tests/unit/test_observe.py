@@ -380,6 +380,7 @@ model.fit(np.ones((64, 4)), np.ones((64, 1)), batch_size=16, verbose=0)
 """
 
 
+@pytest.mark.full
 def test_fit_of_keras_3_under_two_workers_fails_with_the_ways_out(tmp_path: Path) -> None:
     """If it trains one day, docs/programs.md, docs/training.md and this sentence are to go."""
     with ReservedPorts(2) as ports:

@@ -1,122 +1,162 @@
-"""Every strategy and three precisions against Keras's own `fit` on one device, same batches.
+"""Every strategy against Keras's own `fit` on one device: public kinds of models, random ones.
 
 Where a result depends on how a batch is split among replicas, `fit` cannot be the measure: batch
 normalization is over each replica's own part, each replica has dropout masks of its own, a loss
 that a layer adds is a mean over its part, and padding takes part in these (it weighs nothing in
 all else). There the measure is plain Keras with copies of the model, one per replica, written
 without any strategy; and one replica with whole batches is still compared with `fit`.
+
+`make fuzz-models N=200 SEED=1` trains as many random models; `make test` ten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from pathlib import Path
+from typing import Any
 
+import drawn_models
 import numpy as np
+import oracle_cases
 import oracle_rank
 import pytest
-from oracle_rank import ALONE, PRECISIONS, SETTINGS, STEPS, UNEVEN, WHOLE
-from ranks import Found, Ranks, ranks_of
-from tfscaling.spec.config import MPI_STRATEGY
+from oracle_cases import GROWTH_STEPS, Case
+from oracle_rank import SERVERS
+from ranks import Found, ranks_of
 from tfscaling.spec.geometry import Geometry
-from tfscaling.train.strategies import STRATEGIES
 
-#: Name → strategy, shape, replicas.
-TRAININGS = {
-    "single": ("single", Geometry(1, 1, 0), 1),
-    "mirrored": ("mirrored", Geometry(1, 1, 4), 4),
-    "multi_worker_mirrored": ("multi_worker_mirrored", Geometry(2, 1, 0), 2),
-    MPI_STRATEGY: (MPI_STRATEGY, Geometry(2, 1, 0), 2),
-    "synchronous_parameter_server": ("synchronous_parameter_server", Geometry(4, 1, 0), 2),
-}
-#: Relative, after 50 steps: sums are rounded in another order.
-TOLERANCE = {"float32": 1e-4, "mixed_bfloat16": 2e-2, "mixed_float16": 1e-2}
-#: Where batch normalization sees the few examples of a replica, roundings of float16 grow with each
-#: step: a training differed from its reference by 2 % in its fifth epoch, and not before.
-SAME_EPOCHS = {"float32": 5, "mixed_bfloat16": 5, "mixed_float16": 3}
+SEED, NUMBER = int(os.environ.get("SEED", "1")), int(os.environ.get("N", "0"))
+#: A deadlock is a failure, also of many trainings.
+LIMIT_S = 7200.0
+#: Case → way of training → what each rank found.
+Trained = dict[str, dict[str, list[Found]]]
 
 
-@pytest.fixture(scope="module")
-def referring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    """The process of the references, while the first trainings run."""
+def trained(folder: Path, words: str, with_servers: bool = False) -> Trained:
+    """Train the cases of these words, see oracle_rank.py, in all ways at once."""
     with ranks_of(oracle_rank) as ranks:
-        ranks.start(tmp_path_factory.mktemp("references") / "found.json", "references", "0")
-        yield ranks
-
-
-@pytest.fixture(scope="module", params=TRAININGS)
-def training(
-    request: pytest.FixtureRequest, referring: Ranks, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[int, list[Found]]:
-    """Number of replicas, what each rank that trains found; one training at a time."""
-    strategy, geometry, replicas = TRAININGS[request.param]
-    folder = tmp_path_factory.mktemp("training")
-    jobs = STRATEGIES[strategy].jobs(geometry, SETTINGS["parameter_servers"])
-    with ranks_of(oracle_rank) as ranks:
-        ranks.start_job(folder, geometry, jobs, strategy, str(geometry.gpus_per_task))
-        found = ranks.found()
-    return replicas, [of_rank for of_rank in found if of_rank]
-
-
-@pytest.fixture(scope="module")
-def references(training: tuple[int, list[Found]], referring: Ranks) -> Found:
-    (found,) = referring.found()
+        ranks.start(folder / "two.json", words, "2")
+        ranks.start(folder / "four.json", words, "4")
+        jobs = {"workers": {"worker": 4}}
+        if with_servers:
+            jobs["servers"] = {"chief": 1, "ps": 1, "worker": 2}
+        for name, job in jobs.items():
+            (folder / name).mkdir()
+            ranks.start_job(folder / name, Geometry(4, 1, 0), job, words, "1")
+        entries: list[Any] = [entry for of_rank in ranks.found(LIMIT_S) for entry in of_rank]
+    found: Trained = {}
+    for entry in entries:
+        found.setdefault(entry["case"], {}).setdefault(entry["way"], []).append(entry)
     return found
 
 
-def test_strategies_train_as_keras_does(
-    training: tuple[int, list[Found]], references: Found
+def deviation(found: Found, expected: Found, case: Case) -> float:
+    """The largest relative difference of losses and metrics."""
+
+    def flat(of: Found) -> dict[str, float]:
+        numbered = {f"loss {n}": value for n, value in enumerate(of["loss"])}
+        for n, metrics in enumerate([*of.get("metrics", []), of.get("test", {})]):
+            compared = {k: v for k, v in metrics.items() if not k.endswith(case.of_batches)}
+            numbered |= {f"{name} {n}": value for name, value in compared.items()}
+        return numbered
+
+    own, other = flat(found), flat(expected)
+    differences = [
+        abs(own[name] - value) / max(abs(value), 1e-3)
+        for name, value in other.items()
+        if value is not None
+    ]
+    return max(differences)
+
+
+def check(name: str, case: Case, ways: dict[str, list[Found]]) -> float:
+    """Compare all ways with their reference; the largest deviation. A failure names the case."""
+    largest = 0.0
+    for way, ranks in ways.items():
+        if way == "fit" or way.startswith("by hand"):
+            continue
+        replicas = way.rpartition(" ")[2]
+        (expected,) = ways[f"by hand {replicas}" if case.is_by_hand else "fit"]
+        where = f"{name}, {way}"
+        assert len({found["sha256"] for found in ranks}) == 1, f"{where}: ranks have other weights"
+        for found in ranks:
+            assert found["examples"] == case.epochs * case.arrays.train_examples, where
+            differs = deviation(found, expected, case)
+            largest = max(largest, differs)
+            assert differs <= case.tolerance, f"{where}: {found} and not {expected}"
+    return largest
+
+
+WAYS_OF_WORKERS = {
+    *("mirrored 2", "mirrored 4", "multi_worker_mirrored 2", "multi_worker_mirrored 4"),
+    *("mpi_all_reduce 2", "mpi_all_reduce 4", "mpi_all_reduce of two nodes 4"),
+}
+
+
+#: Models that processes train before new ones follow: graphs of TensorFlow stay in memory.
+MODELS_OF_PROCESS = 20
+
+
+def test_random_models_train_as_fit_does(tmp_path: Path) -> None:
+    number, are_few = NUMBER or 10, int(not NUMBER)
+    cpu_s = 0.0
+    for first in range(0, number, MODELS_OF_PROCESS):
+        place = (SEED, first, min(first + MODELS_OF_PROCESS, number), are_few)
+        cases = dict(drawn_models.cases(*place))
+        folder = tmp_path / str(first)
+        folder.mkdir()
+        found = trained(folder, ":".join(map(str, ("drawn_models:cases", *place))))
+        assert found.keys() == cases.keys()
+        for name, case in cases.items():
+            largest = check(name, case, found[name])
+            own_s = sum(rank["cpu_s"] for ranks in found[name].values() for rank in ranks)
+            cpu_s += own_s
+            print(f"{name}, {case.precision}: deviation {largest:.1e}, {own_s:.0f} s of CPU")
+    print(f"{number} models of seed {SEED}: {cpu_s:.0f} s of CPU")
+
+
+@pytest.fixture(scope="module")
+def public_models(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return trained(tmp_path_factory.mktemp("public"), "oracle_cases:public:0:99")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", oracle_cases.PUBLIC)
+def test_public_kinds_of_models_train_as_fit_does(public_models: Trained, name: str) -> None:
+    ways, case = public_models[name], oracle_cases.PUBLIC[name]
+    assert ways.keys() >= {"single 1", *WAYS_OF_WORKERS}
+    check(name, case, ways)
+
+
+FEATURES = oracle_cases.features()
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("features")
+    return trained(folder, "oracle_cases:of_features:0:99", with_servers=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FEATURES)
+def test_all_features_are_trained_as_fit_does_or_manual_replicas(
+    features: Trained, name: str
 ) -> None:
-    replicas, ranks = training
-    for found in ranks:
-        for precision in PRECISIONS if replicas > 1 else ALONE:
-            tolerance = TOLERANCE[precision]
-            # embedding, L2, a layer without gradient, dropout of rate 0, an incomplete last batch
-            plain, fit = found[f"plain {precision}"], references[f"plain {precision}"]
-            assert plain["loss"] == pytest.approx(fit["loss"], rel=tolerance), precision
-            # one example of 755 may be answered otherwise for each per cent
-            assert plain["accuracy"] == pytest.approx(fit["accuracy"], abs=tolerance)
-            assert plain["test_loss"] == pytest.approx(fit["test_loss"], rel=tolerance)
-            # batch normalization, dropout, losses of layers: by each replica's part of the batch
-            split, by_hand = (
-                found[f"split {precision}"],
-                references[f"split {precision} {replicas}"],
-            )
-            same = slice(SAME_EPOCHS[precision])
-            assert len(split["loss"]) == SETTINGS["epochs"]
-            assert split["loss"][same] == pytest.approx(by_hand["loss"][same], rel=tolerance), (
-                precision
-            )
-            # all examples were trained in every epoch
-            assert plain["examples"] == split["examples"] == UNEVEN * SETTINGS["epochs"]
-            if replicas == 1:
-                whole, fit = found[f"whole {precision}"], references[f"whole {precision}"]
-                assert whole["loss"] == pytest.approx(fit["loss"], rel=tolerance), precision
-                assert whole["examples"] == WHOLE * SETTINGS["epochs"]
+    ways, case = features[name], FEATURES[name]
+    if "learning_rate" in case.recipe and 2 in case.replicas:
+        assert f"{SERVERS} 2" in ways
+    check(name, case, ways)
 
 
-def test_schedule_nesterov_weight_decay_and_smoothed_labels_are_those_of_fit(
-    training: tuple[int, list[Found]], references: Found
-) -> None:
-    fit = references["scheduled"]
-    for found in training[1]:
-        for name in ("loss", "test_loss"):
-            assert found["scheduled"][name] == pytest.approx(fit[name], rel=1e-4), name
-        assert found["scheduled"]["accuracy"] == pytest.approx(fit["accuracy"], abs=1e-4)
-
-
-def test_replicas_skip_the_same_updates_where_one_of_them_overflows(
-    training: tuple[int, list[Found]], references: Found
-) -> None:
-    expected = references["overflow"]
-    for found in training[1]:
-        assert found["overflow"]["updates"] == expected["updates"]
-        np.testing.assert_allclose(found["overflow"]["loss"], expected["loss"], rtol=1e-5)
+@pytest.mark.full
+def test_replicas_skip_the_same_updates_where_one_of_them_overflows(features: Trained) -> None:
+    ways = features["overflow"]
+    (expected,) = (found["updates"] for found in ways["fit"])
+    for way, ranks in ways.items():
+        for found in ranks:
+            assert found["updates"] == expected, way
     # some were skipped in every epoch, and the training went on
-    made = np.diff([0, *expected["updates"]])
-    assert (made < STEPS).all()
-    assert (made > STEPS // 2).all()
-
-
-def test_ranks_agree_exactly(training: tuple[int, list[Found]]) -> None:
-    first, *others = training[1]
-    assert all(other == first for other in others)
+    steps = FEATURES["overflow"].steps_per_epoch
+    made = np.diff([0, *expected])
+    assert (made < steps).all()
+    assert (made > steps // GROWTH_STEPS).all()

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import html
-import json
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
+import chromium
+import make as screenshots
 import pytest
 from builders import REPOSITORY
 
-sys.path.insert(0, str(REPOSITORY / "docs" / "screenshots"))
-
-import make as screenshots
-
-pytestmark = pytest.mark.skipif(screenshots.CHROMIUM is None, reason="there is no chromium")
+pytestmark = chromium.MARKS
 
 #: The checker of accessibility, from the package axe-core of npm.
 AXE = REPOSITORY / ".tools" / "axe-core" / "package" / "axe.min.js"
@@ -100,13 +94,9 @@ def seen(folder: Path, pages: dict[str, Path]) -> dict[str, dict[str, Any]]:
     }});
     </script>"""
     (folder / "frames.html").write_text(f"<!DOCTYPE html><title></title>{listen}{''.join(frames)}")
-    command = [str(screenshots.CHROMIUM), *screenshots.FLAGS, f"--user-data-dir={folder}/profile"]
-    command += ["--virtual-time-budget=60000", "--window-size=1400,8000"]
-    command += ["--dump-dom", (folder / "frames.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
-    assert title and title[1].startswith("["), done.stderr
-    return {found["name"]: found for found in json.loads(html.unescape(title[1]))}
+    flags = ("--virtual-time-budget=60000", "--window-size=1400,8000")
+    every = chromium.found_in(folder / "frames.html", *flags)
+    return {found["name"]: found for found in every}
 
 
 @pytest.mark.parametrize("name", screenshots.PAGES)

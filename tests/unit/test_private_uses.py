@@ -1,15 +1,18 @@
 """Private interfaces of Snakemake, its Slurm plugin, TensorFlow and Keras: what is used, and where.
 
-A use that is not listed fails, and a listed attribute that another version lacks names its part.
-Keras's and TensorFlow's attributes are checked by tests/unit/train/test_keras_internals.py.
+A use that is not listed fails, and so does a listed one that is used no more: the lists are the
+limit. An attribute that another version lacks names its part. Keras's and TensorFlow's attributes
+are checked by tests/unit/train/test_keras_internals.py.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,15 @@ from builders import REPOSITORY, SCRIPTS
 from snakemake.api import SnakemakeApi  # noqa: F401  # first: modules import each other
 from snakemake.dag import DAG
 from snakemake.jobs import Job, Reason
-from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.modules import WorkflowModifier
+from snakemake.settings.types import ConfigSettings, ExecutionSettings, OutputSettings
 from snakemake.workflow import Workflow
 from snakemake_executor_plugin_slurm import job_cancellation, job_status_query, submit_string, utils
+from snakemake_executor_plugin_slurm_sweep.queue import QueuedJob
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
+from snakemake_interface_executor_plugins.workflow import WorkflowExecutorInterface
+from snakemake_interface_logger_plugins.base import LogHandlerBase
 from tfscaling.train import keras_internals
 
 PLUGINS = REPOSITORY / "plugins"
@@ -34,30 +43,52 @@ USES: dict[tuple[str, Any, str], str] = {
     (SNAKEMAKE, DAG, "forcefiles"): "sweep_jobs: reruns of outdated outputs",
     (SNAKEMAKE, DAG, "needrun_jobs"): "sweep_jobs: jobs to do",
     (SNAKEMAKE, DAG, "reason"): "sweep_jobs: missing data; plugin: adoption of an ended job",
-    (SNAKEMAKE, Job, "attempt"): "plugin: no retry of a run that would fail again",
-    (SNAKEMAKE, JobScheduler, "executor_error_callback"): "plugin: errors of submissions",
     (SNAKEMAKE, Reason, "missing_output"): "plugin: adoption of a job that has just ended",
     (SNAKEMAKE, Reason, "updated_input_run"): "sweep_jobs: missing data",
+    (SNAKEMAKE, Job, "priority"): "plugins: order of submissions",
+    (SNAKEMAKE, Job, "restart_times"): "plugin: no retry of a run that would fail again",
+    (SNAKEMAKE, Job, "wildcards"): "plugin: comment of a job",
     (SLURM, submit_string, "get_submit_command"): "plugin, sweep_jobs: submission",
     (SLURM, utils, "set_gres_string"): "plugin, sweep_jobs: submission",
     (SLURM, upstream.Executor, "get_partition_arg"): "plugin: submission",
+    (SLURM, upstream.Executor, "run_uuid"): "plugin: submission, queries",
+    (SLURM, upstream.Executor, "slurm_logdir"): "plugin: submission",
     (SLURM, job_status_query, "query_job_status"): "plugin: queries",
     (SLURM, job_cancellation, "cancel_slurm_jobs"): "plugin: cancellation",
 }
-#: The files with all of them.
+#: Attributes of Snakemake's object `workflow` → part that uses them. Executors may use those of
+#: the interface of executors.
+WORKFLOW: dict[str, str] = {
+    "config_settings.config": "rules: values of --config",
+    "configfiles": "rules: files of the configuration",
+    "current_basedir": "rules: place of a file of rules",
+    "dag": "sweep_jobs: jobs to do",
+    "deployment_settings": "sweep_jobs: description of a submission",
+    "execution_settings.retries": "rules: attempts of a run",
+    "executor_plugin": "sweep_jobs: description of a submission",
+    "executor_settings": "plugins, sweep_jobs: settings of the executor",
+    "is_main_process": "rules, sweep_jobs: what jobs need not do",
+    "local_exec": "rules: runs on this machine",
+    "modifier.namespace": "rules: names of rules in a module",
+    "modifier.skip_configfile": "rules: configuration in a module",
+    "output_settings.dryrun": "rules: plan",
+    "output_settings.log_handler_settings": "rules: the logger plugin sweep",
+    "overwrite_configfiles": "rules: files of the configuration",
+    "resource_settings": "sweep_jobs: description of a submission",
+    "workdir_init": "sweep_jobs: description of a submission",
+}
+#: The objects that these attributes of `workflow` have.
+OBJECTS = {
+    "config_settings": ConfigSettings, "execution_settings": ExecutionSettings,
+    "modifier": WorkflowModifier, "output_settings": OutputSettings,
+}  # fmt: skip
+#: The files of the library and of plugins with all of them.
 SWEEP_JOBS = SCRIPTS / "tfscaling/plan/sweep_jobs.py"
 PLUGIN = PLUGINS / "snakemake-executor-plugin-slurm-sweep/snakemake_executor_plugin_slurm_sweep"
-#: Attributes of Snakemake's object `workflow`, by the parts that may use them: its options, which
-#: executor plugins and Snakefiles are given, and the graph and scheduler.
-OF_EXECUTORS = {"executor_settings", "workdir_init"}
-OPTIONS = {
-    *OF_EXECUTORS,
-    *("deployment_settings", "executor_plugin", "is_main_process", "resource_settings"),
-}
-OF_RULES = {
-    *("config_settings", "configfiles", "current_basedir", "execution_settings"),
-    *("is_main_process", "local_exec", "modifier", "output_settings", "overwrite_configfiles"),
-}
+ALLOCATION = PLUGIN.parent / "snakemake_executor_plugin_slurm_allocation"
+LOGGER = PLUGINS / "snakemake-logger-plugin-sweep/snakemake_logger_plugin_sweep"
+#: Files with rules, in which `workflow` is a global name.
+RULES = [*REPOSITORY.glob("*akefile"), *REPOSITORY.glob("workflow/rules/*.smk")]
 #: A strategy of TensorFlow's kind is a subclass with private methods.
 STRATEGY = SCRIPTS / "tfscaling/train/mpi/strategy.py"
 INTERNALS = SCRIPTS / "tfscaling/train/keras_internals.py"
@@ -86,26 +117,51 @@ PRIVATE_MODULE = re.compile(
 PUBLIC_OF_SNAKEMAKE = re.compile(r"snakemake_interface_\w+|snakemake\.(utils|exceptions)\b")
 
 
+@functools.cache
+def attributes(owner: Any) -> set[str]:
+    """The names that a module or class defines, its fields, and what methods assign to `self`."""
+    classes = owner.__mro__ if isinstance(owner, type) else ()
+    assigned = {
+        node.attr
+        for each in classes
+        if each.__module__ != "builtins"
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(each))))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and getattr(node.value, "id", None) == "self"
+    }
+    declared = {name for each in classes for name in inspect.get_annotations(each)}
+    return {*dir(owner)} | assigned | declared
+
+
 @pytest.mark.parametrize(
     ("use", "part"), USES.items(), ids=[f"{package}-{name}" for package, _, name in USES]
 )
 def test_the_attribute_exists(use: tuple[str, Any, str], part: str) -> None:
     package, owner, name = use
-    exists = name in dir(owner) or f"self.{name}" in inspect.getsource(owner)
-    assert exists, (
+    assert name in attributes(owner), (
         f"{part}: {owner.__name__}.{name} of {package} {CHECKED[package]} is missing in "
         f"{version(package)}"
     )
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS | OF_RULES | {"dag", "scheduler"}))
-def test_the_workflow_has_the_attribute(name: str) -> None:
-    found = name in dir(Workflow) or name in inspect.getsource(Workflow)
-    assert found, f"Workflow.{name} of {CHECKED[SNAKEMAKE]} is missing in {version(SNAKEMAKE)}"
+@pytest.mark.parametrize(("name", "part"), WORKFLOW.items())
+def test_the_workflow_has_the_attribute(name: str, part: str) -> None:
+    first, _, second = name.partition(".")
+    exists = first in attributes(Workflow)
+    exists &= not second or second in attributes(OBJECTS[first])
+    assert exists, (
+        f"{part}: workflow.{name} of {CHECKED[SNAKEMAKE]} is missing in {version(SNAKEMAKE)}"
+    )
 
 
-def test_at_most_twelve_of_each_are_used() -> None:
-    assert len(USES) <= 12
+def test_what_only_a_text_mentions_is_no_attribute() -> None:
+    assert {"dag", "configfiles", "modifier"} <= attributes(Workflow)
+    assert "Snakefile" in inspect.getsource(Workflow)
+    assert not {"Snakefile", "self", "workflow"} & attributes(Workflow)
+
+
+def test_at_most_twelve_of_keras_and_tensorflow_are_used() -> None:
     assert len(keras_internals.PRIVATE) <= 12
 
 
@@ -119,7 +175,7 @@ def private(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             own = (name.name for name in node.names)
-            is_private = PRIVATE_MODULE.match(module)
+            is_private = PRIVATE_MODULE.match(module) is not None
             if module.startswith("snakemake.") and not PUBLIC_OF_SNAKEMAKE.match(module):
                 is_private = True
             modules = {"submit_string", "utils", "job_status_query", "job_cancellation"}
@@ -140,10 +196,30 @@ def of_workflow(path: Path) -> set[str]:
     }
 
 
+def in_rules(path: Path) -> set[str]:
+    """The attributes of `workflow` in a file of rules, with their attributes if in OBJECTS."""
+    used = re.findall(r"\bworkflow\.(\w+)(?:\.(\w+))?", path.read_text())
+    return {f"{first}.{second}" if first in OBJECTS else first for first, second in used} - {"rst"}
+
+
 def of_jobs(path: Path) -> set[str]:
     """Attributes with the names of Snakemake's, whatever object has them in this file."""
-    names = {name for package, _, name in USES if package == SNAKEMAKE} - {"attempt"}
+    names = {name for package, _, name in USES if package == SNAKEMAKE}
     return {n.attr for n in TREES[path] if isinstance(n, ast.Attribute) and n.attr in names - OWN}
+
+
+def beyond(paths: Sequence[Path], variable: str, *documented: type) -> set[str]:
+    """Attributes of a variable, or of an attribute of this name, that no documented type has."""
+    known = set().union(*map(attributes, documented))
+    if variable == "self":
+        known.update(*map(defined, paths))
+    return {
+        node.attr
+        for path in paths
+        for node in TREES[path]
+        if isinstance(node, ast.Attribute)
+        and (getattr(node.value, "id", None) or getattr(node.value, "attr", None)) == variable
+    } - known
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}.{path.stem}")
@@ -155,20 +231,32 @@ def test_no_file_uses_what_is_not_listed(path: Path) -> None:
             "rng_utils", "collective_all_reduce_strategy",
         },
     }  # fmt: skip
-    of_objects = {
-        SWEEP_JOBS: OPTIONS | {"dag"},
-        PLUGIN / "__init__.py": OF_EXECUTORS | {"scheduler"},
-    }
-    in_plugin = OF_EXECUTORS if PLUGINS in path.parents else set()
     assert {*private(path)} <= uses.get(path, set())
-    assert of_workflow(path) <= of_objects.get(path, in_plugin)
-    if path not in of_objects:
+    if path != SWEEP_JOBS:
+        documented = attributes(WorkflowExecutorInterface) if PLUGINS in path.parents else set()
+        executors = {"executor_settings"} if PLUGINS in path.parents else set()
+        assert of_workflow(path) - documented <= executors
+    if path not in (SWEEP_JOBS, *(folder / "__init__.py" for folder in (PLUGIN, ALLOCATION))):
         assert of_jobs(path) == set()
 
 
-@pytest.mark.parametrize(
-    "path", [*REPOSITORY.glob("*akefile"), *REPOSITORY.glob("workflow/rules/*.smk")], ids=str
-)
-def test_rules_use_options_of_the_workflow_alone(path: Path) -> None:
-    used = {*re.findall(r"\bworkflow\.([a-z_]+)", path.read_text())} - {"rst"}
-    assert used <= OF_RULES
+def test_the_listed_attributes_of_the_workflow_are_those_that_are_used() -> None:
+    documented = attributes(WorkflowExecutorInterface)
+    of_plugins = {
+        name for path in FILES if PLUGINS in path.parents for name in of_workflow(path) - documented
+    }
+    used = set().union(of_plugins, of_workflow(SWEEP_JOBS), *map(in_rules, RULES))
+    assert used == WORKFLOW.keys()
+
+
+def test_the_listed_attributes_of_jobs_and_executors_are_those_that_are_used() -> None:
+    """Of all three plugins, what their documented base classes have is not counted."""
+    executors = [PLUGIN / "__init__.py", ALLOCATION / "__init__.py"]
+
+    def listed(of: Any) -> set[str]:
+        return {name for _, owner, name in USES if owner is of}
+
+    assert beyond(executors, "job", JobExecutorInterface, QueuedJob) == listed(Job)
+    assert beyond(executors, "self", RemoteExecutor) == listed(upstream.Executor)
+    assert beyond([LOGGER / "__init__.py"], "self", LogHandlerBase) == set()
+    assert beyond([*executors, SWEEP_JOBS], "dag") == listed(DAG)

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
-import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
+import chromium
 import pytest
-from builders import REPOSITORY
 from report_inputs import COLUMNS, TITLE, results, study
 from tfscaling.page.html_page import render
 
-sys.path.insert(0, str(REPOSITORY / "docs" / "screenshots"))
-
-import make as screenshots
-
-pytestmark = pytest.mark.skipif(screenshots.CHROMIUM is None, reason="there is no chromium")
+pytestmark = chromium.MARKS
 
 WATCH = """<script>
 window.blocked = [];
@@ -69,7 +60,8 @@ def checksum(script: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What the probe finds in the page, in its copy outside of the study, and in a narrow frame."""
     folder = tmp_path_factory.mktemp("page")
     text = render(results(study(folder / "runs")), TITLE, COLUMNS, folder)
     allowed = " ".join(f"'sha256-{checksum(script)}'" for script in (WATCH, PROBE))
@@ -80,12 +72,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "report.html").write_text(text)
     (folder / "sent.html").write_text(text)
     (folder / "phone.html").write_text(PHONE)
-    return folder
+    return {
+        name: chromium.found_in(folder / f"{name}.html", "--window-size=1280,900")
+        for name in ("report", "sent", "phone")
+    }
 
 
 @pytest.mark.parametrize(("name", "width"), [("report", 1280), ("phone", 390)])
-def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, width: int) -> None:
-    found = seen(folder, name)
+def test_it_sorts_filters_fits_and_asks_for_nothing(
+    seen: dict[str, dict[str, Any]], name: str, width: int
+) -> None:
+    found = seen[name]
     assert found["blocked"] == ["inline", "inline"] and found["hostile"] == 0
     assert width - 20 <= found["width"] <= width
     assert found["needed"] <= found["width"]  # the page never scrolls sideways
@@ -97,17 +94,7 @@ def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, wid
     assert found["failed"] == 1
 
 
-def test_a_page_links_records_only_in_the_folder_of_its_study(folder: Path) -> None:
-    found = {name: seen(folder, name)["records"] for name in ("report", "sent")}
-    assert found == {"report": 7, "sent": 0}
-
-
-def seen(folder: Path, name: str) -> dict[str, Any]:
-    command = [
-        str(screenshots.CHROMIUM), *screenshots.FLAGS, "--window-size=1280,900",
-        f"--user-data-dir={folder / name}", "--dump-dom", (folder / f"{name}.html").as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
-    assert title and title[1].startswith("{"), done.stderr
-    return json.loads(html.unescape(title[1]))
+def test_a_page_links_records_only_in_the_folder_of_its_study(
+    seen: dict[str, dict[str, Any]],
+) -> None:
+    assert (seen["report"]["records"], seen["sent"]["records"]) == (7, 0)

@@ -1,4 +1,4 @@
-"""The last lines of `make test`."""
+"""The last lines of continuous integration."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ import pytest
 import summary
 
 CASES = '<testsuite>{}<testcase name="b"/><testcase name="c"><skipped/></testcase></testsuite>'
-FAILED = '<testcase classname="x" name="a"><error/></testcase>'
+FAILED = '<testcase classname="x" name="a"><{}/></testcase>'
 
 
 @pytest.mark.parametrize(
-    ("results", "passed", "named", "last"),
+    ("results", "named", "last"),
     [
-        (CASES.format(""), ("test", "lint"), [], "1 passed, 0 failed, 1 skipped"),
-        (CASES.format(""), ("test",), ["lint"], "1 passed, 1 failed, 1 skipped"),
-        (CASES.format(FAILED), ("lint",), ["x.a"], "1 passed, 1 failed, 1 skipped"),
-        ("<testsuite>", ("lint",), ["test"], "0 passed, 1 failed"),
-        ("", (), ["test", "lint"], "0 passed, 2 failed"),
+        ((CASES.format(""),), [], "1 passed, 0 failed, 1 skipped"),
+        ((CASES.format(""), CASES.format("")), [], "2 passed, 0 failed, 2 skipped"),
+        ((CASES.format(FAILED.format("error")),), ["x.a"], "1 passed, 1 failed, 1 skipped"),
+        (("<testsuite>", CASES.format(FAILED.format("failure"))), ["0.xml", "x.a"],
+         "1 passed, 2 failed, 1 skipped"),
+        ((None,), ["0.xml"], "0 passed, 1 failed"),
     ],
-    ids=["all passed", "lint failed", "a test failed", "pytest was killed", "nothing ran"],
-)
-def test_failed_tests_and_parts_are_named_and_counted(
-    results: str, passed: tuple[str, ...], named: list[str], last: str,
+    ids=["all passed", "two sessions", "a test failed", "pytest was killed", "nothing ran"],
+)  # fmt: skip
+def test_failed_tests_and_sessions_are_named_and_counted(
+    results: tuple[str | None, ...], named: list[str], last: str,
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    (tmp_path / "test.xml").write_text(results)
-    for part in passed:
-        (tmp_path / f"{part}.passed").touch()
-    assert summary.main(str(tmp_path), "test", "lint") == int(bool(named))
+    files = [tmp_path / f"{number}.xml" for number in range(len(results))]
+    for file, text in zip(files, results, strict=True):
+        if text is not None:
+            file.write_text(text)
+    assert summary.main(*map(str, files)) == int(bool(named))
     *lines, counts = capsys.readouterr().out.splitlines()
-    assert [line.split()[1].rstrip(";") for line in lines] == named
+    assert [Path(line.split()[1]).name for line in lines] == named
     assert counts == last

@@ -16,6 +16,8 @@ import yaml
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tools_of_tests import program
 
+pytestmark = pytest.mark.full
+
 TAG = "v1.2.3"
 CONFIG: dict[str, Any] = {
     "grid": [

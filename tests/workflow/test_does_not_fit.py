@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from project import Project
+import pytest
+from project import Project, axis
+
+pytestmark = pytest.mark.full
 
 #: Has the words of PyTorch on a GPU whose memory a batch of this many examples exceeds.
 PROGRAM = """
@@ -65,8 +69,11 @@ def test_a_batch_that_does_not_fit_leaves_the_larger_ones_out(tmp_path: Path) ->
     (reason,) = {row["reason"] for row in rows if row["per_replica_batch_size"] == "256"}
     (run,) = project.folder.glob("results/runs/**/*_size=128/**/repeat=1")
     assert str(run.relative_to(project.folder / "results/runs")) in reason
-    begun = [path.stat().st_mtime for size in (32, 64, 128) for path in sorted(
-        project.folder.glob(f"results/runs/**/*_size={size}/**/run.json"))]  # fmt: skip
-    assert max(begun[:2]) < min(begun[2:4]) and max(begun[2:4]) < min(begun[4:])
+    # each batch is run only after all runs of the smaller one
+    rounds = sorted(project.folder.glob("results/main/details/repeats/round=*.json"))
+    runs = [json.loads(path.read_text())["runs"] for path in rounds]
+    sizes = [sorted(axis(path, "recipe").rpartition("=")[2] for path in of_round)
+             for of_round in runs]  # fmt: skip
+    assert sizes[:3] == [["64"] * 2, ["128"] * 2 + ["64"] * 2, ["128"] * 2 + ["64"] * 2]
     assert {row["status"] for row in project.table()} == {"ok", "does_not_fit"}
     assert "Nothing to be done" in project.snakemake().stdout

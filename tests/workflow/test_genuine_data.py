@@ -12,6 +12,8 @@ import pytest
 from project import TINY, Project
 from published_files import cifar10_files, idx_files
 
+pytestmark = pytest.mark.full
+
 #: MD5 sums of the uncompressed IDX files, of LeCun, Cortes and Burges.
 IDX_MD5 = {
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -62,7 +64,7 @@ def test_brightness_is_that_of_the_published_images(fetched: Path, name: str) ->
         shares = np.bincount(channel, minlength=256) / channel.size
         found = shares @ values
         spread = np.sqrt(shares @ (values - found) ** 2)
-        np.testing.assert_allclose([found, spread], [mean, deviation], rtol=0, atol=1e-7)
+        assert (found, spread) == pytest.approx((mean, deviation), rel=0, abs=1e-7)
 
 
 @pytest.mark.parametrize("name", GENUINE)
@@ -138,6 +140,7 @@ def test_two_workers_read_the_image_files_of_resnet50(project: Project) -> None:
     assert data["name"] == f"{FILES}+test_examples=2+train_examples=4"
     assert record["metrics"]["input_wait_s"] > 0
     assert len(record["ranks"]) == 2
+    assert all(rank["input_wait_s"] > 0 for rank in record["ranks"])
     (file,) = (project.folder / "results/datasets").glob(f"{FILES}*.npz")
     with np.load(file) as stored:
         assert stored.files == ["sha256"] and str(stored["sha256"]) == data["sha256"]

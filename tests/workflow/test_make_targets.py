@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -25,8 +26,33 @@ def test_help_has_the_targets_of_users_and_help_dev_all_others() -> None:
     assert targets
     users, others = listed("help"), listed("help-dev")
     assert {"demo", "own", "run", "view"} <= users and len(users) <= 8 and not users & others
-    unlisted = {"help", "help-dev", "test-here", "test-slurm"}
+    unlisted = {"help", "help-dev"}
     assert set(targets[1].split()) - users - others == unlisted
+
+
+def pytest_command(target: str) -> list[str]:
+    """The words of the target's command that starts pytest."""
+    words = ["make", "--file", str(MAKEFILE), "--dry-run", "--old-file", ".venv/.installed", target]
+    shown = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    (command,) = [line for line in shown.splitlines() if line.startswith("pytest ")]
+    return shlex.split(command)[1:]
+
+
+def test_each_test_is_in_one_circle() -> None:
+    """`make test` or `make test-full`, by the marker; or all tests of a folder in a third one."""
+    quick, full = pytest_command("test"), pytest_command("test-full")
+    expression = {words[words.index("-m") + 1]: words for words in (quick, full)}
+    assert expression == {"not full": quick, "full": full}
+    folders = [word for word in quick if word.startswith("tests/")]
+    assert folders == [word for word in full if word.startswith("tests/")]
+    folders += [pytest_command(target)[-1] for target in ("examples", "test-closed")]
+    files = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "tests/**test_*.py"],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert len(files) > len(folders)
+    for file in files:
+        assert sum(file.startswith(f"{folder}/") for folder in folders) == 1, file
 
 
 @pytest.mark.parametrize("given", ["run", "run CONFIG=nowhere.yaml"])

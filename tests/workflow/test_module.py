@@ -14,6 +14,8 @@ from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.spec import variants
 from tfscaling.spec.manifest import Manifest
 
+pytestmark = pytest.mark.full
+
 LAPTOP = {"launcher": "local", "devices": "logical", "nodes_max": 2, "cpus_per_node": 2}
 POINT = {"platform": "laptop", "model": SMALL_MODEL, "nodes": 1}
 OWN: dict[str, Any] = {"grid": [{**POINT, "recipe": "own"}], "recipes": {"own": QUICK}, "plots": {}}

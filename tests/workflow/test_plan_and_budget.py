@@ -76,7 +76,9 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
         ("cpu", "1", "1", "runs"), ("cpu", "2", "1", "runs"),
         ("gpu", "2", "2", "runs"), ("cpu", "8", "", "excluded"),
     ]  # fmt: skip
+    # not by time: all is planned with the time limit
     assert rows[1]["cost_usd"] == "7.2" and rows[2]["cost_usd"] == ""
+    # not by time: likewise
     assert rows[2]["node_hours"] == "2.0" and rows[2]["duration_from"] == "time limit"
     assert "-p gpu -t 30 --qos=low --nodes=2 --cpus-per-task=2" in rows[2]["submission"]
     assert "--gres=gpu:4 --wrap=" in rows[2]["submission"]
@@ -95,7 +97,9 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         for row in project.table("results/main/details/plan.csv")
         if row["feasibility"] == "runs"
     ]
-    runs = [{**row, "repeat": n + 1} for row in rows for n in range(int(row["runs"]))]
+    runs: list[dict[str, Any]] = [
+        {**row, "repeat": n + 1} for row in rows for n in range(int(row["runs"]))
+    ]
     records = [
         "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
         "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/"

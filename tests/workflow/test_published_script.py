@@ -6,7 +6,10 @@ import difflib
 from pathlib import Path
 
 import numpy as np
+import pytest
 from project import REPOSITORY, Project
+
+pytestmark = pytest.mark.full
 
 EXAMPLE = REPOSITORY / "examples/published_script"
 EPOCHS, EXAMPLES = 2, 256

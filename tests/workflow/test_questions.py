@@ -1,75 +1,99 @@
-"""The questions of examples/questions, whose right answers follow from the pace of its program."""
+"""Questions whose right answers follow from the known times and accuracies of the runs."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
-from project import REPOSITORY, Project
+import timed_runs
+from project import Project
 from shared import made_once
+from tfscaling.spec.run_spec import RunSpec
+from tfscaling.tables.run_counts import KEPT_RUNS
 
-FOLDER = "examples/questions"
-#: Eight runs share the cores, because they wait most of the time.
-AT_ONCE = ("--cores", "8", "--resources", "training_runs=8")
-#: Overlay → study, goal, and what is right: a configuration that this question must choose.
-ANSWERS = {
-    "": ("questions", "execution_time_s", "batch256+precision=float32", 2),
-    "deadline.yaml": ("questions-deadline", "cost_usd", "batch256+precision=float32", 2),
-    "budget.yaml": ("questions-budget", "execution_time_s", "batch256+precision=float16", 1),
+pytestmark = pytest.mark.full
+
+EXAMPLES, EPOCHS, SEED = 2048, 2, 20261128
+DEADLINE_S = 15.3
+#: Recipe → batch size, examples per second, accuracy: a large batch is fast and inaccurate.
+RECIPES = {
+    "usual": (256, 1000 / 3, 0.8),
+    "float16": (256, 2000 / 3, 0.8),
+    "large": (2048, 2000 / 3, 0.68),
 }
 
 
+def time_s(spec: RunSpec) -> float:
+    """Nodes share the computation of a step; each further node costs time in each step."""
+    batch, examples_per_s, _ = RECIPES[spec.point.recipe]
+    nodes = spec.point.nodes
+    step_s = 0.03 + batch / examples_per_s / nodes + 0.2 * (nodes - 1)
+    return 4.0 + EPOCHS * EXAMPLES // batch * step_s
+
+
+BLOCK = {"platform": "paced", "model": "softmax", "strategy": "own", "repeats": KEPT_RUNS}
+CONTENT: dict[str, Any] = {
+    "grid": [
+        {**BLOCK, "recipe": [*RECIPES], "nodes": 1},
+        {**BLOCK, "recipe": "usual", "nodes": [2, 4]},
+    ],
+    "recipes": {
+        name: {
+            "program": ["python3", timed_runs.FILE, "{epochs}", str(EXAMPLES // batch),
+                        "{global_batch_size}", str(accuracy)],
+            "observe": "events", "train_examples": EXAMPLES, "global_batch_size": batch,
+            "epochs": EPOCHS,
+        }
+        for name, (batch, _, accuracy) in RECIPES.items()
+    },
+    # one cent a second
+    "platforms": {"paced": {"launcher": "local", "nodes_max": 4, "cpus_per_node": 1,
+                            "usd_per_node_hour": 36, "price_date": "2026-11",
+                            "price_source": "made up"}},
+}  # fmt: skip
+#: Study → its question, and what is right: the goal, the recipe, the nodes.
+QUESTIONS: dict[str, tuple[dict[str, Any], tuple[str, str, int]]] = {
+    # 16.8 s on 1 node, 13.8 s on 2, 17.2 s on 4
+    "main": ({}, ("execution_time_s", "usual", 2)),
+    # 1 node is cheaper, and too slow
+    "deadline": (
+        {"goal": "cost_usd", "limits": {"execution_time_s": {"at_most": DEADLINE_S}}},
+        ("cost_usd", "usual", 2),
+    ),
+    # the large batch is faster and misses the accuracy; float32 costs more
+    "budget": (
+        {
+            "choose": ["recipe", "nodes"], "goal": "execution_time_s",
+            "limits": {"test_accuracy": {"at_least": 0.7}, "cost_usd": {"at_most": 0.15}},
+        },
+        ("execution_time_s", "float16", 1),
+    ),
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
-def asked(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The runs, made once, and the three questions."""
 
     def ask(folder: Path) -> None:
         project = Project(folder)
-        project.link_datasets(mnist)
-        shutil.copytree(REPOSITORY / FOLDER, folder / FOLDER)
-        made: list[dict[Path, int]] = []
-        for overlay in ANSWERS:
-            config = [f"{FOLDER}/{name}" for name in ("config.yaml", overlay) if name]
-            project.snakemake(*AT_ONCE, config=config)
-            made.append({path: time for path, time in project.made().items() if path.stem == "run"})
-        assert made[0] == made[1] == made[2]
+        project.draw_few_plots()
+        project.overlay(CONTENT)
+        print("seed", SEED)
+        timed_runs.make(project, time_s, seed=SEED)
+        made = project.made()
+        for study, (question, _) in QUESTIONS.items():
+            project.overlay({**CONTENT, "study": study, "question": question})
+            project.snakemake(f"results/{study}/comparison.csv")
+            assert project.made() == made
 
     return Project(made_once(tmp_path_factory, "questions", ask))
 
 
-@pytest.mark.parametrize("overlay", ANSWERS)
-def test_the_right_configuration_is_named(asked: Project, overlay: str) -> None:
-    study, goal, recipe, nodes = ANSWERS[overlay]
+@pytest.mark.parametrize("study", QUESTIONS)
+def test_the_right_configuration_is_named(asked: Project, study: str) -> None:
+    goal, recipe, nodes = QUESTIONS[study][1]
     rows = asked.table(f"results/{study}/details/conclusions/decision.csv")
     chosen = [row for row in rows if row["goal"] == goal and row["recipe"] == recipe]
     assert [(float(row["nodes"]), row["support"]) for row in chosen] == [(nodes, "supported")]
-
-
-#: Control groups of version 1, in which memory.yaml gives each rank its limit.
-GROUPS = Path("/sys/fs/cgroup/memory")
-
-
-@pytest.mark.skipif(not os.access(GROUPS, os.W_OK), reason="no control group may be made here")
-def test_the_largest_batch_that_fits_is_named(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    shutil.copytree(REPOSITORY / FOLDER, tmp_path / FOLDER)
-    before = {*GROUPS.glob("tfscaling-*")}
-    try:
-        project.snakemake(*AT_ONCE, "--retries", "2", config=[f"{FOLDER}/memory.yaml"])
-    finally:
-        for group in {*GROUPS.glob("tfscaling-*")} - before:
-            group.rmdir()
-    rows = project.table("results/questions-memory/runs.csv")
-    found = Counter((row["per_replica_batch_size"], row["status"]) for row in rows)
-    unfit = {("512", "does_not_fit"): 11, ("1024", "missing"): 11}
-    assert found == {("128", "ok"): 11, ("256", "ok"): 11, **unfit}
-    made = [path for path in project.folder.glob("results/runs/**/attempt=*") if path.is_dir()]
-    assert len(made) == 33 and {path.name for path in made} == {"attempt=1"}  # 1024 never ran
-    reasons = {r["reason"] for r in rows if r["per_replica_batch_size"] == "1024"}
-    assert all("512" in reason for reason in reasons)
-    rows = project.table("results/questions-memory/details/conclusions/decision.csv")
-    (chosen,) = [row for row in rows if row["goal"] == "execution_time_s"]
-    assert (chosen["recipe"], chosen["support"]) == ("size+per_replica_batch_size=256", "supported")

@@ -1,16 +1,32 @@
-"""`snakemake regressions`: a sweep against another one, with an exit status."""
+"""`snakemake regressions`: a sweep with known times against another one, with an exit status."""
 
 from __future__ import annotations
 
 import csv
 import shutil
 from pathlib import Path
+from typing import Any
 
+import pytest
+import timed_runs
 from project import Project
 
+pytestmark = pytest.mark.full
 
-def started_on_another_day(folder: Path) -> None:
-    """Make the runs of a study, as its table has them, other ones than those of its records."""
+#: Enough repeats to find an equal time equal.
+CONTENT: dict[str, Any] = {
+    "grid": [{"platform": "laptop", "strategy": "own", "recipe": "reports", "nodes": 1,
+              "repeats": 8}],
+    "recipes": {
+        "reports": {"program": ["python3", timed_runs.FILE, "{epochs}", "4", "32", "0.8"],
+                    "observe": "events", "per_replica_batch_size": 32, "epochs": 1},
+    },
+}  # fmt: skip
+TIME_S = 20.0
+
+
+def start_on_another_day(folder: Path) -> None:
+    """Change when the runs in a study's table started, so that they are not this study's runs."""
     path = folder / "runs.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -20,28 +36,44 @@ def started_on_another_day(folder: Path) -> None:
         writer.writerows(row | {"started": "2020-01-01T00:00:00+00:00"} for row in rows)
 
 
-def test_a_sweep_against_its_own_runs_and_against_others(copied: Project) -> None:
-    before = shutil.copytree(copied.folder / "results/main", copied.folder / "before")
-    made = copied.made()
-    words = ("regressions", "--config", "compare_with=before")
-    refused = copied.snakemake(*words, check=False)
-    rows = copied.table("results/main/details/conclusions/regressions.csv")
-    assert refused.returncode == 1
-    assert {row["verdict"] for row in rows} == {"not compared"}
-    assert len(rows) == sum(row["status"] != "excluded" for row in copied.table())
-    started_on_another_day(before)
-    told = copied.snakemake(*words)  # changed tables are compared anew
-    rows = copied.table("results/main/details/conclusions/regressions.csv")
-    assert {row["verdict"] for row in rows} == {"cannot be told"}
-    assert "against before: " in told.stdout
-    assert 'id="regressions"' in (copied.folder / "results/main/report.html").read_text()
-    assert copied.made() == made
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project(tmp_path_factory.mktemp("regressions"))
+    project.draw_few_plots()
+    project.overlay(CONTENT)
+    timed_runs.make(project, lambda _: TIME_S)
+    project.snakemake("results/main/comparison.csv")
+    return project
 
 
-def test_without_another_study_the_target_is_refused(copied: Project) -> None:
-    done = copied.snakemake("regressions", "--dry-run", check=False)
+def test_without_another_study_the_target_is_refused(timed: Project) -> None:
+    done = timed.snakemake("regressions", "--dry-run", check=False)
     assert done.returncode != 0 and "compare_with names" in done.stdout
-    done = copied.snakemake("--dry-run", "--config", "compare_with=nowhere", check=False)
+    done = timed.snakemake("--dry-run", "--config", "compare_with=nowhere", check=False)
     assert done.returncode != 0 and "nowhere/details/manifest.json" in done.stdout
     own = "compare_with=results/main"
-    assert copied.snakemake("--dry-run", "--config", own, check=False).returncode != 0
+    assert timed.snakemake("--dry-run", "--config", own, check=False).returncode != 0
+
+
+def test_a_sweep_against_its_own_runs_and_against_others(timed: Project, tmp_path: Path) -> None:
+    project = timed.copy(tmp_path / "project")
+    before = shutil.copytree(project.folder / "results/main", project.folder / "before")
+    made = project.made()
+    words = ("regressions", "--config", "compare_with=before")
+
+    def verdicts() -> set[str]:
+        rows = project.table("results/main/details/conclusions/regressions.csv")
+        assert len(rows) == len(project.table())
+        return {row["verdict"] for row in rows}
+
+    refused = project.snakemake(*words, check=False)
+    assert (refused.returncode, verdicts()) == (1, {"not compared"})
+    start_on_another_day(before)
+    done = project.snakemake(*words)  # changed tables are compared anew
+    assert verdicts() == {"same"}
+    assert "against before: " in done.stdout
+    assert 'id="regressions"' in (project.folder / "results/main/report.html").read_text()
+    assert project.made() == made
+    timed_runs.set_times(project, lambda record: 1.5 * record["phases"]["execution_time_s"])
+    done = project.snakemake(*words, check=False)
+    assert (done.returncode, verdicts()) == (1, {"slower"})

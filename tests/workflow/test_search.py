@@ -8,6 +8,7 @@ from typing import Any
 
 import generator
 import msgspec
+import pytest
 from project import QUICK, SMALL_MODEL, Project
 from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.plan.extra_repeats import Round
@@ -19,6 +20,8 @@ from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.estimates import SUPPORTED
+
+pytestmark = pytest.mark.full
 
 NODES = (1, 2, 4)
 #: Two of the points are near each other, so that they need more runs than the others.

@@ -53,7 +53,11 @@ from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
 #: Schemas of the configuration. One refers to the files of the others.
-CONFIGURATION = {"config": config.Config, "platform": config.Platform, "recipe": config.Recipe}
+CONFIGURATION: dict[str, type[msgspec.Struct]] = {
+    "config": config.Config,
+    "platform": config.Platform,
+    "recipe": config.Recipe,
+}
 #: They only choose axes, which the table of `Block` explains.
 WITHOUT_TABLE = (config.Exclusion, config.Baseline)
 #: The keys that most configurations set. The table `NAME_advanced` has the other keys of a type.
@@ -356,7 +360,7 @@ def _value(rules: Schema) -> str:
     """The choices of a key, or its type with unit and bounds that matter to a reader."""
     if any("enum" in option for option in rules.get("anyOf", [rules])):
         return _kind(rules)
-    bounds = {
+    bounds: Schema = {
         key: rules[key]
         for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
         if key in rules and rules[key] < LARGE

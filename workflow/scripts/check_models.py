@@ -2,7 +2,7 @@
 """Build each of these runs' models once, on this machine's CPU, before any run starts.
 
 INPUTS   models, each with a run (--models, a JSON array), prepared datasets below --datasets-dir
-OUTPUTS  --problems, a line for each model: null, or why no such run can begin, as JSON
+OUTPUTS  --problems, a line of JSON for each model: why no such run can begin, and warnings
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
             spec = model.spec
             print(f"{spec.point.model} with recipe {spec.point.recipe}", flush=True)
             file = args.datasets_dir / f"{variants.data_of(spec)}.npz"
-            problems.write(msgspec.json.encode(rank.problem(model, file)) + b"\n")
+            problems.write(msgspec.json.encode(rank.check(model, file)) + b"\n")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import time
 
 STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first line
 
+from collections.abc import Callable  # noqa: E402
+from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from tfscaling.launch import forked_ranks, rank_process  # noqa: E402
@@ -20,22 +22,20 @@ def main() -> None:
     parser = rank_process.parser(__doc__)
     parser.add_argument("--dataset-file", type=Path, help="file of prepare_dataset")
     args = parser.parse_args()
+    process = partial(rank_process.process, args.spec, args.folder, STARTED_S)
+    load: Callable[[], object] | None
     if args.spec.recipe.program:
-        program = UserProgram(args.spec, args.dataset_file)
-        work, load = program.run, None
-        hooks = {"usage": program.usage, "given_up": program.give_up}
+        program, load = UserProgram(args.spec, args.dataset_file), None
+        be_rank = partial(process, program.run, program.usage, program.give_up)
     elif args.dataset_file is None:
         parser.error("--dataset-file: missing")
     else:
         from tfscaling.train import rank  # NumPy, which no rank of a program needs
 
-        def work(context):
-            return rank.run(context, args.spec, args.dataset_file)
-
-        load, hooks = rank.load_tensorflow, {}
-
-    def be_rank() -> None:
-        rank_process.process(args.spec, args.folder, STARTED_S, work, **hooks)
+        load = rank.load_tensorflow
+        be_rank = partial(
+            process, partial(rank.run, spec=args.spec, dataset_file=args.dataset_file)
+        )
 
     if args.forks_ranks:
         forked_ranks.fork_all(args.forks_ranks, load, be_rank)

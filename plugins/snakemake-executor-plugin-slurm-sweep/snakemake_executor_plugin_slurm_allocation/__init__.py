@@ -188,9 +188,10 @@ class Executor(sweep.Executor):
         step = self._step(job)
         if self._left is None:
             self._left = _names_of_steps()
-        if step.name not in (self._left or ()) or self._sweep.has_other_settings(output_of(job)):
+        left = self._left or set()
+        if step.name not in left or self._sweep.has_other_settings(output_of(job)):
             return None
-        self._left.discard(step.name)
+        left.discard(step.name)
         step.nodes, step.state = tuple(step.record.read_text().split()), _RUNNING
         self._steps[step.name] = step
         self._adopted.add(step.name)
@@ -222,7 +223,8 @@ class Executor(sweep.Executor):
         for step in [*self._steps.values()]:
             allocation = self._allocations.get(_request(step.job))
             is_waiting = allocation is not None and allocation.state == PENDING
-            found[step.name] = f"{step.state} {allocation.reason if is_waiting else 'None'}"
+            reason = allocation.reason if allocation and is_waiting else "None"
+            found[step.name] = f"{step.state} {reason}"
             if step.state in (_COMPLETED, _FAILED):
                 del self._steps[step.name]
         return found

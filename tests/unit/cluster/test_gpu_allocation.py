@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,23 @@ def test_a_failure_shows_the_output(tmp_path: Path) -> None:
 NONE: tuple[str, ...] = ()
 
 
+@pytest.mark.parametrize("on_node", [None, "all"])
+def test_gpus_of_a_node_are_divided_among_its_tasks(
+    on_node: str | None, dice: random.Random
+) -> None:
+    tasks, share, spare = dice.randint(1, 5), dice.randint(1, 4), 0
+    if on_node is None:  # what cannot be divided is left
+        spare = dice.randrange(tasks)
+    gpus = [str(number) for number in dice.sample(range(32), tasks * share + spare)]
+    environ = {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "PATH": "/nonexistent"}
+    environ |= {"SLURM_GPUS_ON_NODE": str(len(gpus))} if on_node else {}
+    found = [allocate(environ, n, tasks, tasks) for n in range(tasks)]
+    assert found == [tuple(gpus[n * share : (n + 1) * share]) for n in range(tasks)]
+
+
 @pytest.mark.parametrize(
     ("visible", "tasks", "fullest", "on_node", "expected"),
     [
-        pytest.param("0,1,2,3", 1, 1, None, [("0", "1", "2", "3")], id="all_to_one_task"),
-        pytest.param("0,1,2,3", 2, 2, None, [("0", "1"), ("2", "3")], id="divided"),
-        pytest.param("0,1,2,3", 2, 2, "4", [("0", "1"), ("2", "3")], id="divided_by_the_number"),
-        pytest.param("0,1,2", 2, 2, None, [("0",), ("1",)], id="remainder_is_left"),
-        pytest.param("2,3", 2, 2, None, [("2",), ("3",)], id="given_devices_not_counted_from_0"),
         pytest.param("0,1,2,3", 2, 4, None, [("0",), ("1",)], id="as_on_the_fullest_node"),
         pytest.param("0,1", 2, 4, None, [("0",), ("1",)], id="fewer_gpus_for_fewer_tasks"),
         pytest.param(None, 2, 2, None, [None, None], id="not_set_nothing_known"),

@@ -11,6 +11,7 @@ import pytest
 from builders import DIVERGENCE, manifest_of, raw_config, study_folder, write_failure, write_record
 from measured import PRICE
 from tfscaling.conclusions.answer import Answer, State, answer
+from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.conclusions.next_steps import Step
@@ -43,8 +44,9 @@ def drawn(dice: random.Random) -> Config:
         title = dice.choice(TITLES)
         platforms[name] = {**shape, **priced, **({"title": title} if title else {})}
     recipes = dice.sample(["weak", "strong"], dice.choice([1, 1, 2]))
+    nodes = sorted(dice.sample([1, 2, 3, 4], dice.randint(1, 3)))
     block = {"platform": names, "model": "mnist_cnn", "recipe": recipes,
-             "nodes": sorted(dice.sample([1, 2, 3, 4], dice.randint(1, 3))),
+             "nodes": nodes,
              "repeats": dice.choice([1, 3, 6, 8, 12])}  # fmt: skip
     goal = dice.choice(["execution_time_s", "execution_time_s", "cost_usd", "node_hours"])
     limits = dice.choice(
@@ -57,7 +59,7 @@ def drawn(dice: random.Random) -> Config:
         question["goal"] = "execution_time_s"
     raw = raw_config((("grid",), [block]), (("platforms",), platforms), (("question",), question))
     raw["recipes"]["strong"] = {"global_batch_size": 192, "learning_rate": 0.1, "epochs": 2}
-    if dice.random() < 0.25 and len(block["nodes"]) > 1 and question["goal"] == "execution_time_s":
+    if dice.random() < 0.25 and len(nodes) > 1 and question["goal"] == "execution_time_s":
         raw["search"] = {}
     return configuration.validate(raw)
 
@@ -197,7 +199,7 @@ def agree(seeds: range, folder: Path) -> None:
             study.read("runs"),
             study.read("comparison"),
             data_warnings.read(study.details / "warnings.json"),
-            {name: study.read(name) for name in html_page.CONCLUSIONS},
+            {name: study.read(name) for name in CONCLUSIONS},
             (),
             config.question.goal,
         )

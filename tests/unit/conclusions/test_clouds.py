@@ -44,7 +44,7 @@ def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
         assert (row["margin_kind"], row["margin"]) == ("difference", pytest.approx(0.1))
         assert 0.09 < row["low"] < 0.1 < row["high"] < 0.11
     shown = clouds.as_text(table).cells.set_index("metric")
-    assert shown.loc["test_accuracy", "margin"].startswith("by 0.1000 (0.")
+    assert str(shown.loc["test_accuracy", "margin"]).startswith("by 0.1000 (0.")
 
 
 def test_verdicts_hold_for_all_comparisons_of_the_table() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import SCRIPTS
 from measured import around, measured
 from tfscaling.conclusions import base as conclusions
 from tfscaling.conclusions.base import CONCLUSIONS
@@ -23,10 +24,14 @@ def study() -> Study:
     return Study(comparison, runs, planned)
 
 
-def test_every_conclusion_is_made_once_in_the_order_of_the_list(study: Study) -> None:
+def test_every_module_that_makes_a_table_is_a_conclusion_with_its_columns(study: Study) -> None:
+    modules = [*(SCRIPTS / "tfscaling/conclusions").glob("*.py")]
+    with_table = [path.stem for path in modules if "\ndef table(" in path.read_text()]
     made = list(conclusions.tables(study))
-    assert [name for name, _ in made] == list(CONCLUSIONS)
-    assert all(len(table.columns) for _, table in made)
+    functions = (each.load().table for each in CONCLUSIONS.values())
+    assert sorted(each.__module__.rpartition(".")[2] for each in functions) == sorted(with_table)
+    assert len(made) == len(with_table)
+    assert all(table.columns.tolist() == CONCLUSIONS[name].columns for name, table in made)
 
 
 @pytest.mark.parametrize("name", CONCLUSIONS)

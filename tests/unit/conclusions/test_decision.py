@@ -24,13 +24,12 @@ from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import (
     INCONCLUSIVE,
     NOT_COMPARED,
-    NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
     Samples,
 )
 from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import typed
+from tfscaling.tables.table_rows import NOT_MEASURED, typed
 
 TO_TARGET = "time_to_target_s"
 NO_PRICE = {"usd_per_node_hour": None}
@@ -53,10 +52,10 @@ def to_target(
     for number, run in runs.iterrows():
         seconds = reached[str(run["platform"]), int(run["nodes"])][int(run["repeat"]) - 1]
         usd = planned.platforms[str(run["platform"])].price_usd(0)
-        runs.loc[number, "time_to_target_s"] = seconds  # type: ignore[index]
+        runs.loc[number, "time_to_target_s"] = seconds
         if seconds is not None:
             cost = platforms.run_cost_usd(usd, int(run["nodes"]), seconds)
-            runs.loc[number, "cost_to_target_usd"] = cost  # type: ignore[index]
+            runs.loc[number, "cost_to_target_usd"] = cost
     return comparison_table(runs, planned), runs
 
 

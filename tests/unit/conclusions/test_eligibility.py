@@ -69,7 +69,7 @@ def test_tables_without_these_columns_bar_nothing() -> None:
     old = comparison.drop(
         columns=[
             "same_work",
-            *(name for name in comparison if name.startswith("examples_trained")),
+            *(name for name in comparison.columns if name.startswith("examples_trained")),
         ],
         errors="ignore",
     )

@@ -49,7 +49,7 @@ def study(
     return Study(comparison_table(table, planned), table, planned, question=Question(**question))
 
 
-def read(made: Study) -> dict[str, list[dict[str, Any]]]:
+def read(made: Study) -> dict[str, list[Any]]:
     """Conclusion → its rows."""
     return {name: table.to_dict("records") for name, table in tables(made)}
 

@@ -71,7 +71,7 @@ def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
     return runs.assign(**columns)
 
 
-def slow_ranks(runs: pd.DataFrame) -> list[what_holds_back.Found]:
+def slow_ranks(runs: pd.DataFrame) -> list[Any]:
     return [*what_holds_back.slow_ranks(typed(RunRow, runs), {*points_of(runs)})]
 
 

@@ -42,9 +42,12 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Handlers end with their test: they have a thread each."""
     made: list[LogHandler] = []
     begin = LogHandler.__init__
-    monkeypatch.setattr(
-        LogHandler, "__init__", lambda self, *given: (begin(self, *given), made.append(self))[0]
-    )
+
+    def begun(self: LogHandler, *given: Any) -> None:
+        begin(self, *given)
+        made.append(self)
+
+    monkeypatch.setattr(LogHandler, "__init__", begun)
     yield
     for handler in made:
         handler.close()
@@ -59,7 +62,7 @@ class Log:
             setattr(given, name, value)
         self.handler = LogHandler(given, None)
         self.handler.setFormatter(DefaultFormatter())
-        self.handler.addFilter(DefaultFilter(None, False, False, given.dryrun, False))  # type: ignore[arg-type]
+        self.handler.addFilter(DefaultFilter(None, False, False, given.dryrun, False))
 
     def add(self, msg: str = "", level: int = logging.INFO, **fields: Any) -> None:
         content = {"msg": msg, "levelno": level, "name": "snakemake", **fields}

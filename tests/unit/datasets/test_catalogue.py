@@ -180,7 +180,7 @@ def test_the_prepared_file_carries_the_checksum_of_its_whole_arrays(
 
 def test_arrays_with_another_value_type_shape_or_name_have_another_checksum() -> None:
     first = {"x_train": np.arange(6, dtype=np.int32)}
-    others = [
+    others: list[dict[str, np.ndarray]] = [
         {"x_train": first["x_train"][::-1]},
         {"x_train": first["x_train"].astype(np.int64)},
         {"x_train": first["x_train"].reshape(2, 3)},

@@ -8,11 +8,12 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from published_files import IDX_FILES, assert_same, cifar10_batches, idx_files
+from published_files import IDX_FILES, are_same, cifar10_batches, idx_files
 from published_files import idx as encode
 from tfscaling.datasets import formats
 
@@ -33,62 +34,55 @@ def test_an_idx_file_is_a_header_with_the_shape_and_then_the_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "message"),
     [
-        b"\x1f\x8b\x08\x01" + bytes(8),
-        bytes([0, 0, 13, 1, 0, 0, 0, 1, 7]),
-        b"<html>not found</html>",
+        (b"\x1f\x8b\x08\x01" + bytes(8), "not an IDX file"),
+        (bytes([0, 0, 13, 1, 0, 0, 0, 1, 7]), "not an IDX file"),
+        (b"<html>not found</html>", "not an IDX file"),
+        (encode(np.zeros((2, 3), np.uint8))[:-1], "reshape"),
     ],
-    ids=["gzip", "floats", "page"],
+    ids=["gzip", "floats", "page", "too short"],
 )
-def test_a_file_of_another_format_is_refused(content: bytes) -> None:
-    with pytest.raises(ValueError, match="not an IDX file"):
+def test_a_file_of_another_format_is_refused(content: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         formats.idx(content)
 
 
-def test_a_file_that_is_too_short_is_refused() -> None:
-    with pytest.raises(ValueError, match="reshape"):
-        formats.idx(encode(np.zeros((2, 3), np.uint8))[:-1])
-
-
-def write_plain(folder: Path) -> None:
-    for name, content in FILES.items():
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
         (folder / name).write_bytes(content)
+    return folder
 
 
-def write_gzipped(folder: Path) -> None:
-    for name, content in FILES.items():
-        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+FORMS = {
+    "plain": FILES,
+    "gzipped": {f"{name}.gz": gzip.compress(content) for name, content in FILES.items()},
+    "with dots": {name.replace("-idx", ".idx"): content for name, content in FILES.items()},
+}
 
 
-def write_with_dots(folder: Path) -> None:
-    for name, content in FILES.items():
-        (folder / name.replace("-idx", ".idx")).write_bytes(content)
-
-
-def write_archive(folder: Path) -> None:
-    np.savez_compressed(folder / "mnist.npz", **ARRAYS)
-
-
-@pytest.mark.parametrize("write", [write_plain, write_gzipped, write_with_dots, write_archive])
-def test_a_folder_is_read_in_each_of_its_forms(
-    tmp_path: Path, write: Callable[[Path], None]
+@pytest.mark.parametrize("files", FORMS.values(), ids=FORMS)
+def test_a_folder_of_mnist_is_read_in_each_of_its_forms(
+    tmp_path: Path, files: dict[str, bytes]
 ) -> None:
-    write(tmp_path)
-    assert_same(formats.mnist(tmp_path), ARRAYS)
+    assert are_same(formats.mnist(write(tmp_path, files)), ARRAYS)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    write_plain(tmp_path)
-    (tmp_path / IDX_FILES["y_test"]).unlink()
-    with pytest.raises(FileNotFoundError, match="t10k-labels-idx1-ubyte"):
-        formats.mnist(tmp_path)
-
-
-def test_an_archive_without_an_array_is_refused(tmp_path: Path) -> None:
+def test_an_archive_of_mnist_is_read_or_refused_without_an_array(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "mnist.npz", **ARRAYS)  # type: ignore[arg-type]
+    assert are_same(formats.mnist(tmp_path), ARRAYS)
     np.savez(tmp_path / "some.npz", x_train=ARRAYS["x_train"])
     with pytest.raises(KeyError, match="y_train"):
         formats.mnist(tmp_path / "some.npz")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path, FILES)
+    (tmp_path / IDX_FILES["y_test"]).unlink()
+    with pytest.raises(FileNotFoundError, match="t10k-labels-idx1-ubyte"):
+        formats.mnist(tmp_path)
+    with pytest.raises(FileNotFoundError, match="data_batch_1"):
+        formats.cifar10(tmp_path)
 
 
 #: Images of each of the six batches; the genuine ones have 10,000.
@@ -131,17 +125,11 @@ def pickled_files() -> dict[str, bytes]:
     }
 
 
-def write(folder: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
 @pytest.mark.parametrize("files", [pickled_files(), png_files()], ids=["python", "png"])
 def test_the_python_version_and_the_pictures_are_read(
     files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    assert_same(formats.cifar10(write(tmp_path, files)), CIFAR10)
+    assert are_same(formats.cifar10(write(tmp_path, files)), CIFAR10)
 
 
 def test_a_pickle_of_anything_but_arrays_calls_nothing(
@@ -156,10 +144,6 @@ def test_a_pickle_of_anything_but_arrays_calls_nothing(
 
 def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
     # Keras's labels have a second axis
-    np.savez(tmp_path / "a.npz", **{**CIFAR10, "y_train": CIFAR10["y_train"][:, None]})
-    assert_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)
-
-
-def test_a_folder_without_any_form_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="data_batch_1"):
-        formats.cifar10(tmp_path)
+    arrays: dict[str, Any] = {**CIFAR10, "y_train": CIFAR10["y_train"][:, None]}
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert are_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)

@@ -44,19 +44,13 @@ def test_a_rank_that_died_silently_comes_before_those_that_complained(tmp_path: 
     assert list(cause.last_lines) == [f"line {number}" for number in range(70, 100)]
 
 
-def test_a_training_of_which_a_rank_was_asked_to_end_is_cancelled(tmp_path: Path) -> None:
-    asked = {"error": InterruptedTrainingError.__name__, "message": "interrupted after 7 steps"}
-    folder = folder_with(tmp_path, complaining(0, 3.0, **asked), complaining(1, 3.0, **asked))
-    cause = failures.find_cause(folder, {0: 1, 1: 1}, {})
-    assert (cause.kind, cause.rank, cause.error) == ("cancelled", 0, asked["error"])
-
-
 #: As TensorFlow 2.21 says it.
 MISSED = """Graph execution error:
 Collective ops is aborted by: Error reported from /job:worker/task:1: The following tasks are \
 unhealthy (stopped sending heartbeats):
 /job:worker/replica:0/task:1
 The tasks have crashed. Check the task logs for an earlier error."""
+INTERRUPTED = {"error": InterruptedTrainingError.__name__, "message": "interrupted after 7 steps"}
 EXITED = {rank: f"Exited with exit code 1 (on node{rank})" for rank in range(3)}
 KILLED = {rank: f"Killed (on node{rank})" for rank in range(3)}
 #: Events of the ranks, their exit codes, what srun says of them, silent ranks; the cause.
@@ -75,6 +69,9 @@ CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[in
     "node_is_lost": (
         [running(0, end=9.0), running(1)], {}, {}, set(),
         ("rank_died", 1, failures.exit_text(None))),
+    "asked_to_end": (
+        [complaining(0, 3.0, **INTERRUPTED), complaining(1, 3.0, **INTERRUPTED)], {0: 1, 1: 1}, {},
+        set(), ("cancelled", 0, None)),
     # alive when its peers end, or killed by srun because they did
     "stopped": (
         [complaining(0, 40.0), running(1, progress=9.0), running(2)], {0: 1}, {}, {1},
@@ -98,6 +95,15 @@ CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[in
         ("rank_died", 2, None)),
     "complains_itself_though_silent": (
         [complaining(0, 3.0), running(1)], {0: 1, 1: None}, {}, {0}, ("rank_failed", 0, None)),
+    # a shared file system may show heartbeats ten seconds late: an error of the rank's own counts
+    **{f"{error}_while_another_is_late": (
+        [complaining(0, 40.0, error=error, message=message), running(1), running(2)], {0: 1}, {},
+        {1}, (*cause, None))
+       for error, message, cause in (
+           ("ValueError", "too few examples", ("rank_failed", 0)),
+           ("ResourceExhaustedError", "out of memory", ("rank_failed", 0)),
+           ("InvalidArgumentError", "Collective ops is aborted by: ", ("stalled", 1)),
+       )},
 }  # fmt: skip
 
 
@@ -111,24 +117,6 @@ def test_the_first_cause_is_found(
     kind, rank, message = expected
     assert (cause.kind, cause.rank, cause.host or f"node{rank}") == (kind, rank, f"node{rank}")
     assert message in (None, cause.message)
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "rank"),
-    [
-        ({"error": "ValueError", "message": "too few examples"}, "rank_failed", 0),
-        ({"error": "ResourceExhaustedError", "message": "out of memory"}, "rank_failed", 0),
-        ({"error": "InvalidArgumentError", "message": "Collective ops is aborted by: "},
-         "stalled", 1),
-    ],
-)  # fmt: skip
-def test_a_late_heartbeat_is_no_cause_of_an_error_of_the_ranks_own(
-    tmp_path: Path, error: dict[str, str], kind: str, rank: int
-) -> None:
-    """A shared file system may show heartbeats ten seconds late."""
-    folder = folder_with(tmp_path, complaining(0, 40.0, **error), running(1), running(2))
-    cause = failures.find_cause(folder, {0: 1}, {}, {1})
-    assert (cause.kind, cause.rank) == (kind, rank)
 
 
 def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
@@ -204,27 +192,31 @@ def test_ranks_that_a_rendezvous_lacks_are_named(
 
 
 @pytest.mark.parametrize(
-    ("message", "exit_code", "before", "host", "kind"),
+    ("kind", "message", "exit_code", "before", "host", "found"),
     [
-        ("Out Of Memory (on node2)", None, 0, "", "out_of_memory"),
-        ("killed by SIGKILL", -9, 2, "", "out_of_memory"),
-        ("killed by SIGKILL", -9, 3, "", "rank_died"),
-        ("killed by SIGKILL", -9, 2, "another", "rank_died"),
-        ("killed by SIGSEGV", -11, 2, "", "rank_died"),
-        ("Killed (on node2)", None, 2, "", "rank_died"),
+        ("rank_died", "Out Of Memory (on node2)", None, 0, "", "out_of_memory"),
+        ("rank_died", "killed by SIGKILL", -9, 2, "", "out_of_memory"),
+        ("rank_died", "killed by SIGKILL", -9, 3, "", "rank_died"),
+        ("rank_died", "killed by SIGKILL", -9, 2, "another", "rank_died"),
+        ("rank_died", "killed by SIGSEGV", -11, 2, "", "rank_died"),
+        ("rank_died", "Killed (on node2)", None, 2, "", "rank_died"),
+        ("program_failed", "killed by SIGKILL", 137, 2, "", "out_of_memory"),
+        ("program_failed", "killed by SIGSEGV", 139, 2, "", "program_failed"),
+        ("stalled", "killed by SIGKILL", -9, 2, "", "stalled"),
     ],
 )
 def test_a_rank_that_had_no_memory_is_named(
-    message: str, exit_code: int | None, before: int, host: str, kind: str, tmp_path: Path
-) -> None:
+    kind: Kind, message: str, exit_code: int | None, before: int, host: str, found: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     """By the counter of the rank's control group, on the host of the rank."""
     counter = tmp_path / "memory.oom_control"
     counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    start = {"event": "start", "host": host or socket.gethostname()}
+    start: dict[str, Any] = {"event": "start", "host": host or socket.gethostname()}
     start |= {"oom_counter": str(counter), "oom_kills": before}
-    cause = Cause(kind="rank_died", message=message, rank=1, exit_code=exit_code)
-    found = failures.without_memory(cause, [start])
-    assert (found.kind, found.rank) == (kind, 1)
+    cause = Cause(kind=kind, message=message, error=message, rank=1, exit_code=exit_code)
+    named = failures.without_memory(cause, [start])
+    assert (named.kind, named.rank) == (found, 1)
 
 
 def test_the_own_control_group_counts_the_processes_without_memory(tmp_path: Path) -> None:

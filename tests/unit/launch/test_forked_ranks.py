@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from builders import SCRIPTS, wait_until
-from test_supervisor import WORDS, launched, of_this_test
 from tfscaling.launch import supervisor
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.signs import Signs
 from tfscaling.launch.supervisor import Supervisor
+from unit.launch.test_supervisor import WORDS, launched, of_this_test
 
 pytestmark = pytest.mark.timeout(600)
 #: Loads, and then runs in each rank the code in its environment.
@@ -52,7 +52,7 @@ SLEEP = "say('start', host='here', pid=os.getpid()); time.sleep(600)"
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "GRACE_S", 1.0)
+    monkeypatch.setattr(supervisor, "GRACE_S", 0.2)
 
 
 def ranks(folder: Path, *codes: str, **environment: str) -> list[Command]:
@@ -145,7 +145,7 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     finally:
         launcher.kill()
         launcher.wait()
-    wait_until(lambda: of_this_test(tmp_path) == [])
+    assert wait_until(lambda: of_this_test(tmp_path) == [])
 
 
 def test_a_signal_to_the_launcher_while_the_process_loads_ends_it_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -25,11 +26,16 @@ class Run:
     def __init__(
         self, ranks: int = 2, doing: Doing = Doing.WAITING, timeout_s: float = TIMEOUT_S
     ) -> None:
+        self.ranks = range(ranks)
         self.now_s, self.progress = 1000.0, 0
         self.watch = Watch(timeout_s, self.now_s, ranks)
         self.beats = {rank: Beat(1, 3.0, 1_000_000) for rank in range(ranks)}
         self.doing = dict.fromkeys(range(ranks), doing)
         self.blocked: set[int] = set()
+
+    def others(self, *silent: int, cpu_s: float = BUSY_S) -> dict[int, float]:
+        """What all ranks but these use in each interval."""
+        return dict.fromkeys({*self.ranks} - {*silent}, cpu_s)
 
     def go(
         self,
@@ -71,12 +77,20 @@ def test_ranks_that_all_wait_are_hung() -> None:
     assert "60 s" in found.message
 
 
-def test_a_rank_that_stops_beating_is_named_though_another_works() -> None:
+@pytest.fixture
+def many(dice: random.Random) -> tuple[int, int]:
+    """A number of ranks, and one of them."""
+    ranks = dice.randint(2, 9)
+    return ranks, dice.randrange(ranks)
+
+
+def test_a_rank_that_stops_beating_is_named_though_another_works(many: tuple[int, int]) -> None:
     """As the others poll a GPU in a collective, or an asynchronous training goes on without it."""
-    run = Run()
-    assert run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}, events=True) is None
-    found = run.go(3 * TIMEOUT_S, {0: BUSY_S}, events=True)
-    assert found is not None and found.rank == 1
+    ranks, stopped = many
+    run = Run(ranks)
+    assert run.go(TIMEOUT_S, run.others(), events=True) is None
+    found = run.go(3 * TIMEOUT_S, run.others(stopped), events=True)
+    assert found is not None and found.rank == stopped
     assert f"{heartbeat.SILENT_S:g} s" in found.message
 
 
@@ -90,47 +104,47 @@ def test_a_rank_whose_heartbeats_come_by_files_may_be_late() -> None:
     assert found is not None and found.rank == 1
 
 
-def test_a_rank_that_has_ended_need_not_beat() -> None:
-    run = Run()
-    run.doing[1] = Doing.ENDED
-    assert run.go(5 * TIMEOUT_S, {0: BUSY_S}) is None
-    found = run.go(3 * TIMEOUT_S, {0: IDLE_S})
+def test_a_rank_that_has_ended_need_not_beat(many: tuple[int, int]) -> None:
+    ranks, ended = many
+    run = Run(ranks)
+    run.doing[ended] = Doing.ENDED
+    assert run.go(5 * TIMEOUT_S, run.others(ended)) is None
+    found = run.go(3 * TIMEOUT_S, run.others(ended, cpu_s=IDLE_S))
     assert found is not None and found.rank is None
 
 
-def test_by_default_a_rank_that_hangs_is_found_within_a_minute() -> None:
+def test_by_default_a_rank_that_hangs_is_found_within_a_minute(many: tuple[int, int]) -> None:
     """Silent, or all wait for one another; the platform's limit is for code of others."""
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.go(300, {0: BUSY_S, 1: BUSY_S})
-    found = run.go(60, {0: BUSY_S})
-    assert found is not None and found.rank == 1
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.go(300, {0: BUSY_S, 1: BUSY_S})
-    assert run.go(60, {0: IDLE_S, 1: IDLE_S}) is not None
+    ranks, silent = many
+    for named in (silent, None):
+        run = Run(ranks, Doing.TRAINING, timeout_s=600)
+        run.go(300, run.others())
+        found = run.go(60, run.others(cpu_s=IDLE_S) if named is None else run.others(silent))
+        assert found is not None and found.rank == named
 
 
-@pytest.mark.parametrize(
-    ("doing", "blocked"),
-    [(Doing.LOADING, set()), (Doing.WAITING, set()), (Doing.TRAINING, {1})],
-    ids=["loads", "waits", "waits for its disk"],
-)
+#: What the second of two ranks does, whether its disk blocks it, and which ranks beat.
+MAY_WAIT: dict[str, tuple[Doing | None, bool, tuple[int, ...]]] = {
+    "loads": (Doing.LOADING, False, (0, 1)),
+    "waits": (Doing.WAITING, False, (0, 1)),
+    "waits for its disk": (Doing.TRAINING, True, (0, 1)),
+    "loads and keeps Python's lock": (Doing.LOADING, False, (0,)),
+    "has not started": (None, False, (0,)),
+}
+
+
+@pytest.mark.parametrize(("doing", "is_blocked", "beating"), MAY_WAIT.values(), ids=MAY_WAIT)
 def test_code_of_others_and_disks_may_take_until_the_platforms_limit(
-    doing: Doing, blocked: set[int]
+    doing: Doing | None, is_blocked: bool, beating: tuple[int, ...]
 ) -> None:
     run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.doing[1], run.blocked = doing, blocked
-    assert run.go(590, {0: IDLE_S, 1: IDLE_S}) is None
-    assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
-
-
-def test_so_may_a_load_that_stops_the_heart_and_a_rank_that_has_not_started() -> None:
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.doing[1] = Doing.LOADING
-    run.go(10, {0: BUSY_S, 1: BUSY_S})
-    assert run.go(580, {0: BUSY_S}) is None
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
-    del run.doing[1], run.beats[1]
-    assert run.go(590, {0: IDLE_S}) is None
+    if doing is None:
+        del run.doing[1], run.beats[1]
+    else:
+        run.doing[1] = doing
+    run.blocked = {1} if is_blocked else set()
+    assert run.go(590, dict.fromkeys(beating, IDLE_S)) is None
+    assert run.go(30, dict.fromkeys(beating, IDLE_S)) is not None
 
 
 def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> None:
@@ -241,4 +255,4 @@ def test_a_rank_notices_that_its_parent_has_ended(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
         check=True,
     )
-    wait_until((tmp_path / "orphaned").exists)
+    assert wait_until((tmp_path / "orphaned").exists)

@@ -1,6 +1,7 @@
 """What many ranks of a sleeping program cost, and how one that dies or is silent is found.
 
-`make scale RANKS=1024` runs the same tests with more ranks.
+`make test` has a few ranks, `make test-full` 64; `make scale RANKS=1024` runs the same tests with
+more of them.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from pathlib import Path
 import psutil
 import pytest
 from builders import wait_until
-from test_user_program import start
 from tfscaling.record import events
 from tfscaling.record.events import PROGRAM_STARTED, Event
+from unit.launch.test_user_program import start
 
-RANKS = int(os.environ.get("RANKS", "64"))
-#: How long programs sleep, how long the launcher is watched, and how many ranks are traced.
-SLEEP_S, WATCHED_S, SAMPLE = (240, 30, 16) if RANKS > 64 else (20, 5, RANKS)
+FEW, MANY = 6, int(os.environ.get("RANKS", "64"))
+#: Above this number strace would slow the ranks down: SAMPLE of them are traced for SAMPLED_S.
+TRACED_MAX, SAMPLE, SAMPLED_S = 64, 16, 30
 pytestmark = pytest.mark.timeout(1800)
 #: Calls that a metadata server of a shared file system answers.
 TRACER = ("strace", "--follow-forks", "--seccomp-bpf", "-qqq", "-ttt", "-e", "trace=%file", "-o")
 ATTEMPT = "run/attempt=1"
 
 
-def sleeping(folder: Path, sleep_s: int, **how: object) -> subprocess.Popen[str]:
+def sleeping(folder: Path, ranks: int, sleep_s: int, **how: object) -> subprocess.Popen[str]:
     program = ["sleep", str(sleep_s)]
-    more = {"nodes_max": RANKS, "stall_timeout_s": 1200, **how}
-    return start(folder, "", nodes=RANKS, program=program, **more)
+    more = {"nodes_max": ranks, "stall_timeout_s": 1200, **how}
+    return start(folder, "", nodes=ranks, program=program, **more)
 
 
 def passed(folder: Path, kind: str, number: int) -> list[Event]:
@@ -56,22 +57,24 @@ def calls_s(trace: Path, folder: Path) -> list[float]:
     return [float(line.split()[1]) for line in lines if own.search(line)]
 
 
-def test_ranks_cost_the_file_system_next_to_nothing(tmp_path: Path) -> None:
-    """All processes are traced; of many ranks, which strace would slow down, `SAMPLE` of them."""
+@pytest.mark.parametrize("ranks", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
+def test_ranks_cost_the_file_system_next_to_nothing(ranks: int, tmp_path: Path) -> None:
+    """All processes are traced; of very many ranks, `SAMPLE` of them."""
     traced = [*TRACER, str(tmp_path / "trace")]
-    is_sampled = RANKS > 64
+    is_sampled = ranks > TRACED_MAX
     options = ["--detach-on=execve"] if is_sampled else []
-    process = sleeping(tmp_path, SLEEP_S, tracer=[traced[0], *options, *traced[1:]])
+    sleep_s = 240 if is_sampled else 5 if ranks == FEW else 20
+    process = sleeping(tmp_path, ranks, sleep_s, tracer=[traced[0], *options, *traced[1:]])
     of_sample = 0.0
     if is_sampled:
-        passed(tmp_path, PROGRAM_STARTED, RANKS)
-        pids = [event["pid"] for event in passed(tmp_path, "start", RANKS)][-SAMPLE:]
+        passed(tmp_path, PROGRAM_STARTED, ranks)
+        pids = [event["pid"] for event in passed(tmp_path, "start", ranks)][-SAMPLE:]
         attached = [word for pid in pids for word in ("-p", str(pid))]
         sample = [*TRACER, str(tmp_path / "sample"), *attached]
-        subprocess.run(["timeout", "--signal=INT", str(WATCHED_S), *sample], check=False)
-        lines = (tmp_path / "sample").read_bytes().splitlines()
-        assert len({line.split()[0] for line in lines}) >= SAMPLE  # their hearts read /proc
-        of_sample = len(calls_s(tmp_path / "sample", tmp_path)) / SAMPLE / WATCHED_S
+        subprocess.run(["timeout", "--signal=INT", str(SAMPLED_S), *sample], check=False)
+        sampled = (tmp_path / "sample").read_bytes().splitlines()
+        assert len({line.split()[0] for line in sampled}) >= SAMPLE  # their hearts read /proc
+        of_sample = len(calls_s(tmp_path / "sample", tmp_path)) / SAMPLE / SAMPLED_S
     output, _ = process.communicate()
     assert process.returncode == 0, output
     calls = calls_s(tmp_path / "trace", tmp_path)
@@ -79,17 +82,21 @@ def test_ranks_cost_the_file_system_next_to_nothing(tmp_path: Path) -> None:
     begin_s = max(e["time_s"] for e in lines if e["event"] == PROGRAM_STARTED)
     end_s = min(e["time_s"] for e in lines if e["event"] == "program_end")
     while_all_run = sum(begin_s <= call_s <= end_s for call_s in calls)
-    per_rank_and_s = while_all_run / RANKS / (end_s - begin_s) + of_sample
+    rank_seconds = ranks * (end_s - begin_s)
+    used = while_all_run + of_sample * rank_seconds
     duration_s = max(calls) - min(calls)
     files = [path for path in tmp_path.glob("run/**/*") if path.is_file()]
     print(
-        f"{RANKS} ranks: {per_rank_and_s:.4f} operations per rank and second while all run "
-        f"({end_s - begin_s:.0f} s); {len(calls) / RANKS:.1f} per rank from start to end "
+        f"{ranks} ranks: {used / rank_seconds:.4f} operations per rank and second while all run "
+        f"({end_s - begin_s:.0f} s); {len(calls) / ranks:.1f} per rank from start to end "
         f"({duration_s:.0f} s{', launcher only' if is_sampled else ''}); {len(files)} files"
     )
+    # not by time: else nothing was measured
     assert begin_s < end_s
-    assert per_rank_and_s <= 0.05
-    assert len(calls) <= 10 * RANKS + 10 * duration_s + 200
+    # not by time: a slow machine makes fewer of them in a second
+    assert used <= 0.05 * rank_seconds + 10  # the launcher's own
+    # not by time: likewise
+    assert len(calls) <= 10 * ranks + 10 * duration_s + 200
     assert len(files) <= 12
 
 
@@ -103,27 +110,26 @@ def stop(pid: int) -> None:
         process.suspend()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("fault", "kind"), [(kill, "rank_died"), (stop, "stalled")])
 def test_one_of_many_ranks_is_found_and_named(
     tmp_path: Path, fault: Callable[[int], None], kind: str
 ) -> None:
-    process = sleeping(tmp_path, 900)
+    ranks, victim = MANY, MANY * 2 // 3
+    process = sleeping(tmp_path, ranks, 900)
     try:
-        begun = passed(tmp_path, PROGRAM_STARTED, RANKS)
-        assert {event["rank"] for event in begun} == set(range(RANKS))
+        begun = passed(tmp_path, PROGRAM_STARTED, ranks)
+        assert {event["rank"] for event in begun} == set(range(ranks))
         launcher = psutil.Process(process.pid)
-        before, before_s = launcher.cpu_times(), time.monotonic()
-        time.sleep(WATCHED_S)
-        after, watched_s = launcher.cpu_times(), time.monotonic() - before_s
-        used_s = after.user + after.system - before.user - before.system
-        victim = RANKS * 2 // 3
-        started = {e["rank"]: e["pid"] for e in passed(tmp_path, "start", RANKS)}
-        fault_s = time.monotonic()
+        before, fault_s = launcher.cpu_times(), time.monotonic()
+        started = {e["rank"]: e["pid"] for e in passed(tmp_path, "start", ranks)}
         fault(started[victim])
         wait_until((tmp_path / "run/failure.json").exists)
+        after, found_s = launcher.cpu_times(), time.monotonic() - fault_s
+        used_s = after.user + after.system - before.user - before.system
         print(
-            f"{RANKS} ranks, {kind}: named after {time.monotonic() - fault_s:.1f} s; the launcher "
-            f"used {used_s / watched_s:.3f} CPU seconds per second"
+            f"{ranks} ranks, {kind}: named after {found_s:.1f} s; the launcher used "
+            f"{used_s / found_s:.3f} CPU seconds per second"
         )
         process.communicate()
     finally:
@@ -131,4 +137,3 @@ def test_one_of_many_ranks_is_found_and_named(
     cause = json.loads((tmp_path / "run/failure.json").read_text())["cause"]
     assert (cause["kind"], cause["rank"]) == (kind, victim)
     assert (tmp_path / cause["log"]).exists()
-    assert used_s / watched_s <= 0.3

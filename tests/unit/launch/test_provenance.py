@@ -94,23 +94,19 @@ def test_what_the_system_does_not_tell_is_null(tmp_path: Path) -> None:
     assert facts.network_mbit_per_s == {}
 
 
+@pytest.mark.parametrize(
+    ("driver", "gpus", "version"),
+    [(listing(2), 2, "535.104.05"), ("exit 9", 0, None), (None, 0, None)],
+    ids=["two", "no answer", "no driver"],
+)
 def test_gpus_and_driver_come_from_nvidia_smi(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, listing(2))["PATH"])
-    facts = provenance.host_facts()
-    assert facts.gpus == ("Tesla T4",) * 2
-    assert facts.gpu_uuids == ("GPU-0", "GPU-1")
-    assert facts.gpu_driver == "535.104.05"
-
-
-@pytest.mark.parametrize("driver", ["exit 9", None])
-def test_without_an_answer_of_the_driver_a_host_has_no_gpus(
-    driver: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    driver: str | None, gpus: int, version: str | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, driver)["PATH"] if driver else "")
     facts = provenance.host_facts()
-    assert (facts.gpus, facts.gpu_uuids, facts.gpu_driver) == ((), (), None)
+    assert (facts.gpus, facts.gpu_driver) == (("Tesla T4",) * gpus, version)
+    assert facts.gpu_uuids == tuple(f"GPU-{number}" for number in range(gpus))
 
 
 CGROUPS: dict[str, tuple[dict[str, str], float | None]] = {

@@ -36,10 +36,11 @@ def test_a_file_that_is_still_cut_is_waited_for(
     write(tmp_path, 0, 1)
     show_whole = cut(of(tmp_path, 1))
     monkeypatch.setattr(time, "sleep", lambda _: show_whole())  # after the first look
-    Signs(tmp_path).wait(range(2), 30.0)
+    (signs := Signs(tmp_path)).wait(range(2), 30.0)
+    assert [len(signs.events[rank]) for rank in range(2)] == [len(rank_events(0, PASSED))] * 2
 
 
-MISSING = {
+MISSING: dict[str, Callable[[Path], object]] = {
     "report": lambda folder: rank_files.report_path(folder, 1).unlink(),
     "events": lambda folder: rank_files.events_path(folder, 1).unlink(),
     "cut report": lambda folder: cut(rank_files.report_path(folder, 1)),

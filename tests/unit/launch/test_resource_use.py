@@ -131,6 +131,8 @@ def test_a_gpus_energy_is_the_difference_of_its_counter(visible: str | None) -> 
 def test_a_counter_that_is_reset_or_missing_is_no_energy(
     energies_mj: tuple[int | None, ...], why: str
 ) -> None:
+    (idle,), _ = gpus_of_rank({}, Nvml(5000, 5000))
+    assert idle.end().energy_j == 0.0
     (gpu,), _ = gpus_of_rank({}, Nvml(*energies_mj))
     assert gpu.end().energy_j is None
     assert why in gpu.unknown and UUID in gpu.unknown

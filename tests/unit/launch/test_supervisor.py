@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -59,7 +60,7 @@ def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "GRACE_S", 1.0)
+    monkeypatch.setattr(supervisor, "GRACE_S", 0.2)
 
 
 def of_this_test(folder: Path) -> list[int]:
@@ -114,35 +115,41 @@ def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
     assert of_this_test(tmp_path) == []
 
 
+BEAT_S = 0.05
 #: A rank with a real heart that then does as it is told, without a further event.
 BEATING = (
     f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
     "import pathlib\n"
     "from tfscaling.launch import heartbeat, rank_files\n"
     "from tfscaling.record.events import EventLog\n"
-    "heartbeat.FILES_INTERVAL_S = 0.2\n"
+    f"heartbeat.FILES_INTERVAL_S = {BEAT_S}\n"
     "say('start', host='h' + str(RANK))\n"
     "path = rank_files.events_path(pathlib.Path(FOLDER), RANK)\n"
     "heartbeat.Heart(EventLog(path, RANK), lambda: os._exit(9)).start()\n"
     "def beats():\n"
     "    return path.read_text().count('\"beat\"')\n"
     "def wait_beats(number):\n"
-    "    while beats() < number: time.sleep(0.1)\n"
+    "    while beats() < number: time.sleep(0.02)\n"
 )
-BEAT_S = 0.2
+#: Thirty heartbeats.
+LIMIT_S = 30 * BEAT_S
 #: A fifth of a CPU, ten times what counts as work.
 WORK = "while beats() < int(sys.argv[1]): sum(range(500_000)); time.sleep(0.05)\nsay('end')"
 WAIT = "wait_beats(int(sys.argv[1]))\nsay('end')"
 
 
-def beating_rank(folder: Path, rank: int, doing: str, seconds: float) -> Command:
-    """A rank that does this for as many heartbeats as a quiet machine has in these seconds."""
-    beats = str(round(seconds / BEAT_S))
-    return python_rank(folder, rank, BEATING + doing, beats)
+def beating_rank(folder: Path, rank: int, doing: str, beats: int) -> Command:
+    """A rank that does this for as many heartbeats."""
+    return python_rank(folder, rank, BEATING + doing, str(beats))
 
 
 class WatchByBeats(heartbeat.Watch):
-    """Its clock ticks with the heartbeats, once all ranks beat: a busy machine slows both."""
+    """A watch whose clock ticks with the heartbeats of the quickest rank, once all ranks beat.
+
+    A busy machine slows ranks and clock alike.
+    """
+
+    pace: Callable[..., int] = staticmethod(max)
 
     def __init__(self, timeout_s: float, _: float, ranks: int) -> None:
         super().__init__(timeout_s, 0.0, ranks)
@@ -150,15 +157,21 @@ class WatchByBeats(heartbeat.Watch):
 
     def see(self, _: float, progress: object, beats: Mapping[int, Beat]) -> None:
         self.missing -= beats.keys()
-        self.beats = max([self.beats, *(beat.number for beat in beats.values())])
+        self.beats = self.pace((beat.number for beat in beats.values()), default=0)
         if self.missing:
             self.beats_before = self.beats
         super().see(BEAT_S * (self.beats - self.beats_before), progress, beats)
 
 
+class WatchBySlowestBeats(WatchByBeats):
+    """Ticks with the slowest rank, so that none is late."""
+
+    pace = staticmethod(min)
+
+
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats are read as often as these ranks beat, and a second without one counts."""
+    """The launcher reads heartbeats as often as these ranks beat."""
     monkeypatch.setattr(signs, "FILES_INTERVAL_S", BEAT_S)
     monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", BEAT_S)
     monkeypatch.setattr(heartbeat, "Watch", WatchByBeats)
@@ -166,20 +179,23 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("often")
 def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second waits for the first, as in a collective."""
-    ranks = [beating_rank(tmp_path, 0, WORK, 14), beating_rank(tmp_path, 1, WAIT, 14)]
-    assert Supervisor(ranks, Signs(tmp_path), 5.0, len(ranks)).run() is None
+    monkeypatch.setattr(heartbeat, "Watch", WatchBySlowestBeats)
+    ranks = [beating_rank(tmp_path, 0, WORK, 80), beating_rank(tmp_path, 1, WAIT, 80)]
+    assert Supervisor(ranks, Signs(tmp_path), LIMIT_S, len(ranks)).run() is None
 
 
 @pytest.mark.usefixtures("often")
 def test_a_stopped_rank_is_found_and_named(tmp_path: Path) -> None:
+    stopped = random.randrange(3)
     stops = "wait_beats(5); os.kill(os.getpid(), signal.SIGSTOP); " + WAIT
-    ranks = [beating_rank(tmp_path, 0, WAIT, 600), beating_rank(tmp_path, 1, stops, 600)]
-    cause = Supervisor(ranks, Signs(tmp_path), 5.0, len(ranks)).run()
+    doing = [stops if rank == stopped else WAIT for rank in range(3)]
+    ranks = [beating_rank(tmp_path, rank, code, 12_000) for rank, code in enumerate(doing)]
+    cause = Supervisor(ranks, Signs(tmp_path), LIMIT_S, len(ranks)).run()
     assert cause is not None
-    assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "h1")
+    assert (cause.kind, cause.rank, cause.host) == ("stalled", stopped, f"h{stopped}")
     assert of_this_test(tmp_path) == []
 
 
@@ -210,23 +226,33 @@ def test_what_a_rank_is_about_is_told_by_its_events(
     assert supervisor.doing(events) == doing
 
 
-@pytest.mark.usefixtures("often")
+class UnreachableSigns(Signs):
+    """Signs in a file system that does not answer the first `misses` times."""
+
+    def __init__(self, folder: Path, misses: float) -> None:
+        super().__init__(folder)
+        self.misses = misses
+
+    def update(self, *, files: bool = False) -> None:
+        self.misses -= 1
+        if self.misses >= 0:
+            raise OSError(errno.ESHUTDOWN, "Cannot send after transport endpoint shutdown")
+        super().update(files=files)
+        (self.folder / "back").touch()
+
+
 @pytest.mark.parametrize(
-    ("away_s", "kind"), [(2.0, None), (600.0, "launch_failed")], ids=["a while", "for ever"]
+    ("misses", "limit_s", "kind"),
+    [(5, 600.0, None), (math.inf, 0.5, "launch_failed")],
+    ids=["a while", "for ever"],
 )
 def test_ranks_go_on_while_the_file_system_is_away_from_their_launcher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away_s: float, kind: str | None
+    misses: float, limit_s: float, kind: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    back_s, update = time.monotonic() + away_s, Signs.update
-
-    def unless_away(own: Signs, *, files: bool = False) -> None:
-        if time.monotonic() < back_s:
-            raise OSError(errno.ESHUTDOWN, "Cannot send after transport endpoint shutdown")
-        update(own, files=files)
-
-    monkeypatch.setattr(Signs, "update", unless_away)
-    ranks = [beating_rank(tmp_path, 0, WORK, 4 if kind is None else 600)]
-    cause = Supervisor(ranks, Signs(tmp_path), 4.0, 1).run()
+    monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", 0.05)
+    found = UnreachableSigns(tmp_path, misses)
+    ends = "while not os.path.exists(FOLDER + '/back'): time.sleep(0.02)\nsay('end')"
+    cause = Supervisor([python_rank(tmp_path, 0, ends)], found, limit_s, 1).run()
     assert (cause and cause.kind) == kind
     assert of_this_test(tmp_path) == []
 
@@ -246,7 +272,7 @@ def test_children_that_a_rank_leaves_behind_are_ended(tmp_path: Path, ending: st
     pid_file = tmp_path / "pid"
     rank = python_rank(tmp_path, 0, WITH_CHILD + ending, str(pid_file))
     Supervisor([rank], Signs(tmp_path), 600, 1).run()
-    wait_until(lambda: is_gone(int(pid_file.read_text())))
+    assert wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path) -> None:
@@ -273,7 +299,7 @@ def test_ranks_that_have_all_ended_are_a_success_whatever_their_launcher_says_th
 LAUNCHER = """
 import msgspec, pathlib, pickle, sys
 from tfscaling.launch import signs, supervisor
-supervisor.GRACE_S = 1.0
+supervisor.GRACE_S = 0.2
 folder = pathlib.Path(sys.argv[1])
 commands = pickle.loads((folder / "commands").read_bytes())
 cause = supervisor.Supervisor(commands, signs.Signs(folder), 600, len(commands)).run()
@@ -308,7 +334,7 @@ def test_a_signal_to_the_launcher_ends_ranks_and_grandchildren(
     cause = msgspec.json.decode(output, type=Cause)
     assert cause.kind == "cancelled"
     assert number.name in cause.message
-    wait_until(lambda: is_gone(int(pid_file.read_text())))
+    assert wait_until(lambda: is_gone(int(pid_file.read_text())))
     assert of_this_test(tmp_path) == []
 
 
@@ -322,4 +348,4 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     finally:
         launcher.kill()
         launcher.wait()
-    wait_until(lambda: all(map(is_gone, pids)))
+    assert wait_until(lambda: all(map(is_gone, pids)))

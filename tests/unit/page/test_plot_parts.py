@@ -60,7 +60,7 @@ def test_all_text_is_readable_on_a_phone() -> None:
     for name, plot in PLOTS.items():
         figure = plot.draw(tables, "T")
         texts = [text for text in figure.findobj(Text) if text.get_text()]
-        assert min(text.get_fontsize() for text in texts) >= plot_figure.FONT_SIZE, name
+        assert min(float(text.get_fontsize()) for text in texts) >= plot_figure.FONT_SIZE, name
         assert figure.get_figwidth() == plot_figure.WIDTH, name
 
 
@@ -88,8 +88,8 @@ def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str
 
 
 def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run() -> None:
-    spreads = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
-    interval = {"execution_time_s_low": 55.0, "execution_time_s_high": 70.0}
+    spreads: dict[str, Any] = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
+    interval: dict[str, Any] = {"execution_time_s_low": 55.0, "execution_time_s_high": 70.0}
     table = comparison_of(
         point(runs=6, **spreads, **interval), point(runs=3, **spreads), point(runs=1, **spreads)
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.text import Text
 from plotted import legend_of, point, points_of, tables_of
 from tfscaling.page import plot_quality
+from tfscaling.spec.config import POINT_AXES
 
 POINTS = [
     point(1, execution_time_s=60.0, test_accuracy=0.99, cost_usd=0.01),
@@ -20,7 +22,8 @@ def test_accuracy_is_drawn_over_time_and_the_pareto_set_is_labelled_with_its_nod
     figure = plot_quality.quality_time(tables_of(*POINTS), "My title")
     assert figure.axes[0].get_title() == "My title"
     assert points_of(figure)["cluster"] == [(60.0, 0.99), (40.0, 0.97), (50.0, 0.96)]
-    labels = {text.get_text(): tuple(map(float, text.xy)) for text in figure.axes[0].texts}
+    texts: Any = figure.axes[0].texts
+    labels = {text.get_text(): tuple(map(float, text.xy)) for text in texts}
     assert labels == {"1": (60.0, 0.99), "2": (40.0, 0.97)}
 
 
@@ -35,7 +38,8 @@ def test_intervals_are_drawn_in_both_directions() -> None:
     spreads = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
     spreads |= {"quality_min": 0.97, "quality_max": 0.99}
     (axes,) = plot_quality.quality_time(tables_of(point(1, runs=3, **spreads)), "T").axes
-    across, upright = [bar.get_segments()[0] for bar in axes.collections]
+    bars: Any = axes.collections
+    across, upright = [bar.get_segments()[0] for bar in bars]
     assert across[:, 0].tolist() == [50.0, 90.0] and upright[:, 1].tolist() == [0.97, 0.99]
 
 
@@ -78,7 +82,7 @@ def test_a_point_that_did_the_whole_work_is_in_the_pareto_set_though_its_baselin
     assert [list(times) for times in pareto_lines(figure)] == [[30.0]]
 
 
-AXES = plot_quality.POINT_AXES
+AXES = POINT_AXES
 PUBLISHED = [
     {"global_batch_size": 64, "published_loss": 0.08, "published_accuracy": 0.97},
     {"global_batch_size": 640, "published_loss": 0.2, "published_accuracy": None},
@@ -150,7 +154,8 @@ def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:
     figure = plot_quality.epochs(tables_of(row, epochs=epochs), "T")
     for panel, values in ((0, [0.6, 0.4]), (1, [0.4, 0.6])):
         line, marks = figure.axes[panel].lines
-        assert [list(data) for data in marks.get_data()] == [[2, 3], pytest.approx(values)]
+        drawn = [list(np.asarray(data)) for data in marks.get_data()]
+        assert drawn == [[2, 3], pytest.approx(values)]
         assert (marks.get_markerfacecolor(), marks.get_linestyle()) == ("none", "None")
         assert marks.get_color() == line.get_color()
     assert list(points_of(figure)) == ["cluster"]  # no line of its own in the legend

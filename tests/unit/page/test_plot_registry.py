@@ -44,7 +44,7 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
     published.write_text("\n")
     comparison, epochs, warnings = paths
     read = [table_rows.read_table(path) for path in (comparison, epochs, published)]
-    return Tables(*read, data_warnings.footnotes(data_warnings.read(warnings)))
+    return Tables(read[0], read[1], read[2], data_warnings.footnotes(data_warnings.read(warnings)))
 
 
 def draw(tables: Tables, shown: Mapping[Path, str]) -> None:

@@ -46,9 +46,9 @@ def test_published_times_are_hollow_in_the_same_colour_even_where_nothing_was_me
     (hollow,) = [
         line
         for line in figure.axes[0].lines
-        if line.get_markerfacecolor() == "none" and len(line.get_xdata())
+        if line.get_markerfacecolor() == "none" and len(np.asarray(line.get_xdata()))
     ]
-    assert [*hollow.get_ydata()] == [50.0, 30.0]
+    assert [*np.asarray(hollow.get_ydata())] == [50.0, 30.0]
     assert hollow.get_color() == plot_figure.COLOURS[0] and hollow.get_linestyle() == ":"
     assert "published" in legend_of(figure)
 
@@ -69,7 +69,9 @@ def test_efficiency_starts_at_zero_and_has_intervals() -> None:
     (axes,) = figure.axes
     assert points_of(figure)["cluster"] == [(1, 1.0), (2, 0.5)]
     assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] >= 1
-    paths = [path.vertices[:, 1] for bars in axes.collections for path in bars.get_paths()]
+    paths = [
+        np.asarray(path.vertices)[:, 1] for bars in axes.collections for path in bars.get_paths()
+    ]
     drawn = [ends.round(9).tolist() for ends in paths if np.isfinite(ends).all() and len(ends)]
     assert drawn == [[0.4, 0.6]]
 
@@ -89,7 +91,8 @@ TIMES = {column: 1.0 + number for number, column in enumerate(plot_scaling.PHASE
 
 def test_the_phases_stack_in_their_order_and_the_queue_is_none_of_them() -> None:
     (axes,) = plot_scaling.time_split(tables_of(point(1, queue_time_s=500.0, **TIMES)), "T").axes
-    bars = [(patch.get_x(), patch.get_width()) for patch in axes.patches]
+    patches: Any = axes.patches
+    bars = [(patch.get_x(), patch.get_width()) for patch in patches]
     assert bars == [(sum(range(1, n)), float(n)) for n in range(1, 1 + len(TIMES))]
     assert axes.get_xlim()[1] < 100
 

@@ -32,7 +32,7 @@ from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.stages import write_plan as script
 
-PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
+PRICE: dict[str, Any] = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 WALL_S = generator.phases().wall_time_s
 
 
@@ -170,7 +170,10 @@ def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path)
     ],
 )
 def test_beyond_the_budget(budget: dict[str, Any], key: str, estimate: str, tmp_path: Path) -> None:
-    sources = [("base.yaml", {"grid": []}), ("overlay.yaml", {"budget": budget})]
+    sources: list[tuple[str, dict[str, Any]]] = [
+        ("base.yaml", {"grid": []}),
+        ("overlay.yaml", {"budget": budget}),
+    ]
     line = refusal_of(config_of(budget, **PRICE), tmp_path, sources)
     assert line is not None
     assert line.startswith(f"overlay.yaml: {key} ") and f"{estimate} (" in line
@@ -191,7 +194,10 @@ def test_finished_runs_leave_the_budget_to_the_others(tmp_path: Path) -> None:
 
 
 def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path) -> None:
-    sources = [("platforms.yaml", {"platforms": {"cluster": {}}}), ("o.yaml", {"budget": {}})]
+    sources: list[tuple[str, dict[str, Any]]] = [
+        ("platforms.yaml", {"platforms": {"cluster": {}}}),
+        ("o.yaml", {"budget": {}}),
+    ]
     line = refusal_of(config_of({"usd": 5}), tmp_path, sources)
     assert line is not None
     assert line.startswith("platforms.yaml: platforms.cluster.usd_per_node_hour: null ")
@@ -353,9 +359,12 @@ def test_recipes_that_train_more_on_more_nodes_are_named(
     config = configuration.validate(raw_config())
     sizes = {"per_replica_batch_size": None, **recipe}
     recipes = {"weak": replace(config.recipes["weak"], **sizes)}
+    points: list[dict[str, Any]] = [
+        {**run.spec.point.axes} for run in grid.expand(config, REGISTRIES).runs
+    ]
     rows = [
-        costed_plan.PlanRow(**run.spec.point.axes, devices="CPU", feasibility="runs", reason="")
-        for run in grid.expand(config, REGISTRIES).runs
+        costed_plan.PlanRow(**point, devices="CPU", feasibility="runs", reason="")
+        for point in points
     ]
     assert costed_plan.of_other_work(rows, recipes) == named
     assert costed_plan.of_other_work(rows[:1], recipes) == []

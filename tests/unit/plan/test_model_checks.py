@@ -45,12 +45,39 @@ def untrained():
 
 def summed():
     return _net(loss=keras.losses.SparseCategoricalCrossentropy(True, reduction="sum"))
+
+
+def _entropy(y, p):
+    return keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)
+
+
+def of_a_fixed_batch():
+    class Own(keras.Model):
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            return keras.ops.sum(_entropy(y, y_pred)) / 32
+
+    given = keras.Input((4,))
+    model = Own(given, keras.layers.Dense(3)(given))
+    model.compile("sgd")
+    return model
+
+
+def weighed():
+    class Own(keras.Model):
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            weights = keras.ops.abs(x[:, 0]) + 0.01
+            return keras.ops.sum(weights * _entropy(y, y_pred)) / keras.ops.sum(weights)
+
+    given = keras.Input((4,))
+    model = Own(given, keras.layers.Dense(3)(given))
+    model.compile("sgd")
+    return model
 """
 DATA = """
 def data(context):
     import tensorflow as tf
 
-    x, y = tf.zeros((8, 4)), tf.zeros((8,), tf.int32)
+    x, y = tf.random.uniform((8, 4), seed=1), tf.zeros((8,), tf.int32)
     part = tf.data.Dataset.from_tensor_slices((x, y)).batch(context.per_worker_batch_size)
     return part, part
 """
@@ -79,17 +106,28 @@ def specs(*models: str, **recipe: Any) -> list[RunSpec]:
     return [run.spec for run in manifest_of(config).runs]
 
 
-def test_models_are_built_with_their_data_and_loss() -> None:
-    planned = specs("nets:good", "nets:unbuilt", "nets:untrained")
+def test_models_that_would_fail_in_every_run_are_named_with_the_cause() -> None:
+    own = specs("nets:good", "nets:unbuilt", "nets:untrained", "nets:summed")
+    planned = [*own, *specs("mnist_cnn")]  # which the data does not fit
     refusal = local_checks.model_problem(planned, RESULTS)
     wrong = [line for line in refusal.splitlines() if line.startswith("  ")]
-    assert len(wrong) == 2
-    first = Path("nets.py").read_text().splitlines().index('    raise ValueError("no such width")')
-    assert f"nets.py:{first + 1} in unbuilt: ValueError: no such width" in wrong[0]
-    assert "nets:untrained" in wrong[1]
-    assert "in distance: NameError: name 'missing' is not defined" in wrong[1]
+    line = Path("nets.py").read_text().splitlines().index('    raise ValueError("no such width")')
+    causes = {
+        "nets:unbuilt": f"nets.py:{line + 1} in unbuilt: ValueError: no such width",
+        "nets:untrained": "in distance: NameError: name 'missing' is not defined",
+        "nets:summed": "has the reduction sum",
+        "mnist_cnn": "",
+    }
+    for text, (model, cause) in zip(wrong, causes.items(), strict=True):
+        assert text.startswith(f"  {model} with recipe weak: ") and cause in text
     assert "Traceback" in (RESULTS / local_checks.LOG).read_text()
-    assert local_checks.model_problem(specs("nets:good"), RESULTS) == ""
+
+
+def test_models_that_can_be_trained_are_not_named() -> None:
+    """A summed loss is one where runs have a single replica."""
+    alone = [spec for spec in specs("nets:summed") if spec.replicas == 1]
+    assert alone
+    assert local_checks.model_problem([*specs("nets:good"), *alone], RESULTS) == ""
 
 
 def test_one_run_of_the_fewest_nodes_is_built_for_those_alike() -> None:
@@ -100,10 +138,9 @@ def test_one_run_of_the_fewest_nodes_is_built_for_those_alike() -> None:
     assert len(local_checks.to_build(axes)) == 2
 
 
-def test_a_model_of_the_workflow_is_built_with_custom_data_only() -> None:
+def test_a_model_of_the_workflow_is_not_built_for_its_own_data() -> None:
     assert local_checks.model_problem(specs("mnist_cnn", dataset="mnist"), RESULTS) == ""
     assert not RESULTS.exists()
-    assert "mnist_cnn with recipe weak" in local_checks.model_problem(specs("mnist_cnn"), RESULTS)
 
 
 def test_a_check_that_takes_too_long_is_said_and_holds_up_nothing(
@@ -113,9 +150,14 @@ def test_a_check_that_takes_too_long_is_said_and_holds_up_nothing(
     assert "nets:good: not checked" in capsys.readouterr().err
 
 
-def test_a_loss_that_several_replicas_cannot_split_is_refused_where_runs_have_several() -> None:
-    planned = specs("nets:summed")
-    assert "has the reduction sum" in local_checks.model_problem(planned, RESULTS)
+def test_a_loss_that_is_no_mean_over_examples_is_refused_or_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    planned = specs("nets:of_a_fixed_batch", "nets:weighed")
+    wrong = local_checks.model_problem(planned, RESULTS).splitlines()
+    assert [line for line in wrong if "nets:of_a_fixed_batch with" in line and "twice" in line]
+    assert not [line for line in wrong if "nets:weighed" in line]
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "halves" in line]
+    assert warning.startswith("warning: nets:weighed with recipe weak: ")
     alone = [spec for spec in planned if spec.replicas == 1]
-    assert alone
     assert local_checks.model_problem(alone, RESULTS) == ""

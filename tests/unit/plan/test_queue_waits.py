@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import heapq
+import os
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tfscaling.plan import queue_waits
+from builders import raw_config
+from fake_programs import program
+from msgspec.structs import replace
+from submitted import described, plan_of
+from tfscaling.plan import costed_plan, queue_waits
+from tfscaling.spec import configuration
 
 
 def made(seed: int, resemblance: float, last_times: float = 1.0, jobs: int = 1000) -> np.ndarray:
@@ -43,7 +52,7 @@ def backfilled(seed: int, load: float, nodes_max: int = 64, jobs: int = 1000) ->
                 spare -= nodes[n] * (end_s > first_s)
                 free -= nodes[n]
                 start[n] = now_s
-                running.append((end_s, n))
+                running.append((end_s, int(n)))
                 heapq.heappush(times, now_s + run_s[n])
             elif np.isinf(first_s):
                 running.sort()
@@ -66,12 +75,20 @@ def held(jobs: np.ndarray) -> list[bool]:
     return found
 
 
+#: Numbers of simulated histories: a few, whose rate scatters more, and many.
+FEW, MANY = (4, 0.04), pytest.param(20, 0.02, marks=pytest.mark.full)
+
+
 @pytest.mark.parametrize(("resemblance", "last_times"), [(0.7, 1), (0.99, 1), (0, 4)])
-def test_95_of_100_jobs_wait_less_than_the_bound(resemblance: float, last_times: float) -> None:
-    rates = [np.mean(held(made(seed, resemblance, last_times))) for seed in range(20)]
-    assert 0.93 <= np.mean(rates) <= 0.97
+@pytest.mark.parametrize(("histories", "margin"), [FEW, MANY])
+def test_95_of_100_jobs_wait_less_than_the_bound(
+    resemblance: float, last_times: float, histories: int, margin: float
+) -> None:
+    rates = [np.mean(held(made(seed, resemblance, last_times))) for seed in range(histories)]
+    assert abs(np.mean(rates) - 0.95) <= margin
 
 
+@pytest.mark.full
 def test_the_bound_holds_where_a_scheduler_fills_gaps() -> None:
     rates = [np.mean(held(backfilled(seed, load=0.9))) for seed in range(10)]
     assert 0.93 <= np.mean(rates) <= 0.97, rates
@@ -101,3 +118,39 @@ def test_held_and_cancelled_jobs_are_no_waits() -> None:
     jobs = queue_waits.read(lines)
     assert (jobs[:, 1] - jobs[:, 0]).tolist() == [600, np.inf]
     assert jobs[:, 2:].tolist() == [[2, 30], [4, np.inf]]
+
+
+@pytest.mark.parametrize("partition", ["cpu", None])
+def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
+    partition: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waits on one and on eight nodes are known; the partition by default is `cpu`, too."""
+    begin = datetime.datetime.now() - datetime.timedelta(days=10)
+    lines = [
+        f"{moment.isoformat(timespec='seconds')}|"
+        f"{(moment + datetime.timedelta(hours=hours)).isoformat(timespec='seconds')}|"
+        f"{nodes}|30|COMPLETED"
+        for number in range(200)
+        for nodes, hours in ((1, 1), (8, 3))
+        for moment in [begin + datetime.timedelta(hours=number)]
+    ]
+    (tmp_path / "jobs").write_text("\n".join(lines))
+    program(tmp_path, "sacct", f'case "$*" in *partition=cpu*) cat {tmp_path}/jobs;; esac')
+    shown = ["PartitionName=cpu Default=YES", "PartitionName=x Default=NO"]
+    program(tmp_path, "scontrol", f"printf '%s\\n' {shlex.join(shown)}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    raw = raw_config(
+        (("grid", 0, "nodes"), [1, 8, 16, 4, 99]), (("platforms", "cluster", "nodes_max"), 64)
+    )
+    raw["platforms"]["cluster"].update(runtime_min=30, partition=partition)
+    config = configuration.validate(raw)
+    rows = {row.nodes: row for row in plan_of(config, tmp_path / "runs").rows}
+    rows[4] = replace(rows[4], starts=costed_plan.REFUSED)
+    assert {nodes for nodes, row in rows.items() if not row.runs} == {99}
+    found = {row.nodes: row for row in queue_waits.added(rows.values(), config, described())}
+    assert {n: replace(row, wait_bound_s=None) for n, row in found.items()} == rows
+    bounds_s = {nodes: row.wait_bound_s for nodes, row in found.items()}
+    one_s, eight_s = bounds_s[1] or 0, bounds_s[8] or 0
+    assert 3600 <= one_s < 1.2 * 3600 < 3 * 3600 <= eight_s < 3.2 * 3600
+    assert bounds_s[16] == bounds_s[8]  # at most twice as many nodes
+    assert bounds_s[4] is None and bounds_s[99] is None

@@ -103,7 +103,7 @@ def test_unfit_nodes_are_excluded_with_those_of_the_platform(
 ) -> None:
     (nodes := tmp_path / "nodes").write_text("n1\nn2\n")
     extras = ["", "--exclude=n1 -x 'n[4-5]'", f"--exclude={nodes}"]
-    jobs = [Job(["a"], resources={"slurm_extra": extra}) for extra in extras]  # type: ignore[arg-type]
+    jobs = [Job(["a"], resources={"slurm_extra": extra}) for extra in extras]
     done(start(), *jobs)
     assert [excluded(call) for call in slurm.calls][:2] == [None, "n1"]
     sweep.unfit = ["n3", "n7"]
@@ -236,10 +236,12 @@ def test_a_run_that_would_fail_again_has_used_up_its_attempts(start: Start, swee
 # --- reasons ---
 
 
+@pytest.mark.parametrize("command", ["squeue", "sacct"])
 def test_why_jobs_wait_is_told_once(
-    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executor = start()
+    executor = start(status_command=command)
+    slurm.states("7|PENDING", "8|PENDING", command="sacct")
     jobs = [submitted(Job([f"runs/{n}/run.json"]), str(n), tmp_path) for n in (7, 8)]
     slurm.states("7|PENDING Resources", "8|PENDING PartitionDown")
     executor.query(*jobs)
@@ -296,7 +298,8 @@ def test_an_output_that_came_after_the_planning_counts(
     sweep.has_others = lambda since_s: is_other
     if exists:
         output.touch()
-    executor.missing += [str(output)] * was_missing
+    if was_missing:
+        executor.missing.add(str(output))
     counts = exists and was_missing and not is_other
     done(executor, Job([str(output)]))
     assert len(slurm.calls) == (not counts)
@@ -375,7 +378,8 @@ def settled(said: list[str], *queues: dict[str, str]) -> dict[str, str]:
 def test_a_job_that_is_completing_is_waited_for(
     queues: list[dict[str, str]], states: dict[str, str]
 ) -> None:
-    assert settled(said := [], *queues) == states
+    said: list[str] = []
+    assert settled(said, *queues) == states
     assert bool(said) == ("COMPLETING" in queues[0].values())
 
 

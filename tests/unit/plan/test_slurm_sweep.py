@@ -60,13 +60,15 @@ def test_a_job_without_a_report_has_slurms(
     assert "job 17" in failure.cause.message and state in failure.cause.message
 
 
-def test_a_job_without_memory_is_a_result(sweep: SlurmSweep, output: Path) -> None:
-    attempt(output, 2)
+@pytest.mark.parametrize("begun", [0, 1, 3])
+def test_a_job_without_memory_is_a_result(begun: int, sweep: SlurmSweep, output: Path) -> None:
+    for number in range(1, begun + 1):
+        attempt(output, number)
     sweep.failed(output, "17", "OUT_OF_MEMORY")
     assert attempts.read_failure(output.parent) is None
     record = run_record.outcome(output)
     assert isinstance(record, DoesNotFit)
-    assert (record.attempt, record.parameters_hash) == (2, RUN.spec.parameters_hash)
+    assert (record.attempt, record.parameters_hash) == (begun or 1, RUN.spec.parameters_hash)
     assert sweep.is_finished(output, "17") and not sweep.is_finished(output, "16")
     assert not run_states.to_make([RUN.spec], output.parents[len(RUN.spec.axes)])
     changed = replace(RUN.spec, seed=RUN.spec.seed + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,10 @@ from typing import Any
 
 import pytest
 import snakemake_executor_plugin_slurm as upstream
-import snakemake_executor_plugin_slurm_sweep as plugin
 from builders import raw_config
 from msgspec.structs import replace
-from slurm_executor import Job, Resources, Started, Sweep
+from slurm_executor import Job, Started, Sweep
+from snakemake.iocontainers import ResourceList
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of, planned_runs
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
@@ -36,12 +37,13 @@ def submitted_by_the_plugin(
 
     defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
     job = Job(["run.json"], [str(spec.axes[axis]) for axis in AXES])
-    job.resources = Resources({"slurm_extra": "", **defaults, "training_runs": 1, **resources})
+    asked = {"slurm_extra": "", **defaults, "training_runs": 1, **resources}
+    job.resources = ResourceList(fromdict=asked)
     usual = {"logdir": Path(PROFILE["slurm-sweep-logdir"])}
     with contextlib.chdir(folder):
         executor = Started(folder, Sweep(), **{**usual, **settings})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(plugin.subprocess, "run", run)
+        patched.setattr(subprocess, "run", run)
         patched.setattr(upstream, "get_default_partition", lambda job, logger: "DEFAULT")
         executor.run_job(job)
     executor.shutdown()
@@ -130,10 +132,10 @@ def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None
     rows = plan_of(config, tmp_path).rows
     local = sweep_jobs.submitted(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {
-        "laptop": "runs on this machine", "cluster": sweep_jobs.NO_SLURM,
+        "laptop": sweep_jobs.HERE, "cluster": sweep_jobs.NO_SLURM,
     }  # fmt: skip
     first, *_ = sweep_jobs.submitted(rows, config, described("lsf"))
-    assert first.submission == "by Snakemake's executor lsf"
+    assert not first.is_sbatch and "lsf" in (first.submission or "").split()
 
 
 def test_a_workflow_without_executor_settings_and_defaults_is_described() -> None:

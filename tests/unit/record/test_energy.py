@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -31,18 +32,22 @@ def use_of(ranks: list[TrainingReport], gpus_per_task: int = 0) -> Use:
     return use_of_run(ranks, Geometry(len(ranks), 1, gpus_per_task), 2)
 
 
-def test_two_ranks_on_a_node_count_its_processors_once() -> None:
-    uses = [used(processors_energy_j=HALF_KWH, cpu_s=100.0) for _ in range(4)]
-    ranks = [rank(number, f"n{number // 2}", use) for number, use in enumerate(uses)]
+def test_ranks_on_a_node_count_its_processors_once(dice: random.Random) -> None:
+    nodes, of_each = dice.randint(1, 5), dice.randint(1, 4)
+    uses = [used(processors_energy_j=HALF_KWH, cpu_s=100.0) for _ in range(nodes * of_each)]
+    ranks = [rank(number, f"n{number // of_each}", use) for number, use in enumerate(uses)]
     found = use_of(ranks)
-    assert (found.energy_kwh, found.energy_of) == (1.0, "processors")
-    assert found.cpu_busy_share == 0.5
+    assert (found.energy_kwh, found.energy_of) == (nodes / 2, "processors")
 
 
-def test_ranks_that_share_a_gpu_count_it_once() -> None:
-    ranks = [rank(0, "n0", used("a")), rank(1, "n0", used("a")), rank(2, "n1", used("b"))]
+def test_ranks_that_share_a_gpu_count_it_once(dice: random.Random) -> None:
+    gpus = [f"gpu{number}" for number in range(dice.randint(1, 5))]
+    shared = [*gpus, *dice.choices(gpus, k=dice.randint(0, 4))]
+    ranks = [rank(number, "n0", used(gpu)) for number, gpu in enumerate(shared)]
     found = use_of(ranks, 1)
-    assert (found.energy_kwh, found.energy_of, found.gpu_busy_share) == (1.0, "GPUs", 0.5)
+    assert (found.energy_kwh, found.energy_of, found.gpu_busy_share) == (
+        len(gpus) / 2, "GPUs", 0.5,
+    )  # fmt: skip
 
 
 def test_gpus_and_processors_are_added() -> None:
@@ -72,3 +77,5 @@ def test_the_memory_is_that_of_the_largest_rank() -> None:
 def test_processes_as_nodes_share_the_cpus_of_their_machine() -> None:
     ranks = [rank(number, "n0", used(cpu_s=50.0)) for number in range(4)]
     assert use_of(ranks).cpu_busy_share == 0.5
+    apart = [rank(number, f"n{number}", used(cpu_s=50.0)) for number in range(4)]
+    assert use_of(apart).cpu_busy_share == 0.25

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 from pathlib import Path
@@ -96,14 +95,3 @@ def test_events_on_the_launchers_clock_keep_what_the_host_said() -> None:
     found = events.on_launcher_clock(lines)
     assert [e["time_s"] for e in found] == [12.5, 14.5]
     assert [e["host_time_s"] for e in found] == [11.0, 12.0]
-
-
-def test_what_is_no_number_is_neither_written_nor_read(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "e", 0)
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        log.add("epoch", loss=math.nan)
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        events.write(tmp_path / "all", [{"event": "epoch", "loss": math.inf}])
-    (tmp_path / "old").write_text('{"event": "epoch", "loss": NaN}\n')
-    with pytest.raises(ValueError, match="NaN"):
-        events.read(tmp_path / "old")

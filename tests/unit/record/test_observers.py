@@ -191,6 +191,8 @@ def test_a_part_of_a_number_is_refused(
         ("perplexity 20. epoch 3", r"perplexity (\d+)", 20.0),
         ("loss 1.2e-05", r"loss (\S+)", 1.2e-05),
         ("information 0.5", r"([\d.]+)", 0.5),
+        ("accuracy nan loss 0.5", r"loss ([\d.]+)", 0.5),
+        ("loss 0.5 accuracy nan", r"loss ([\d.]+)", 0.5),
         ("loss nan", r"loss (nan)", None),
     ],
 )

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from builders import DIVERGENCE, a_record, manifest_of, record_of, valid_config
-from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.record import run_record
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import WALL_PHASES
@@ -31,7 +30,7 @@ def checked(content: dict[str, Any], where: str = "run.json") -> RunRecord:
 def test_records_from_before_the_boot_was_told_apart_are_valid() -> None:
     record = a_record()
     del record["phases"]["boot_time_s"]
-    assert METRICS["boot_time_s"].value(checked(record)) is None  # type: ignore[misc]
+    assert METRICS["boot_time_s"].value(checked(record)) is None
 
 
 def test_what_is_the_same_for_the_rank_before_is_not_repeated(tmp_path: Path) -> None:
@@ -131,15 +130,6 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="Is a directory"):
         run_record.read(tmp_path)
-
-
-def test_what_is_no_number_is_not_written_and_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    run_record.write_json(path, {"old": 1})
-    with pytest.raises(NotFiniteError):
-        run_record.write_json(path, {"metrics": {"loss": math.nan}})
-    assert json.loads(path.read_text()) == {"old": 1}
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_record_with_nan_of_an_earlier_version_says_what_to_do(tmp_path: Path) -> None:

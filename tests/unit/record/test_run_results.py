@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,27 +93,36 @@ def test_the_moments_of_epochs_have_no_checkpoints_after_them() -> None:
     assert moments == pytest.approx([115.0 - first_line_s, 121.5 - first_line_s])
 
 
-def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training() -> None:
-    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+def with_evaluations(ranks: list[list[Event]]) -> None:
     for events_of_rank in ranks:
         place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
         events_of_rank[place:place] = evaluated({1: (113.5, 115.0), 2: (118.5, 120.0)})
-    found, without = measured(ranks), phases()
-    moved = {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}
-    for name in {*TRAINER_PHASES, "execution_time_s"}:
-        assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
 
 
-def test_checkpoints_are_a_phase_of_their_own_and_no_part_of_the_training() -> None:
-    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+def with_checkpoints(ranks: list[list[Event]]) -> None:
     for events_of_rank, read_s, written_s in zip(ranks, (0.5, 0.25), (2.0, 3.0), strict=True):
         took = {"read_s": read_s, "written_s": written_s}
         events_of_rank.append({"time_s": 130.0, "event": CHECKPOINTED, **took})
+
+
+@pytest.mark.parametrize(
+    ("add", "moved_s", "checkpoint_s"),
+    [
+        (with_evaluations,
+         {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}, None),
+        (with_checkpoints, {"first_step_time_s": -0.5, "train_time_s": -3.0}, 3.5),
+    ],
+)  # fmt: skip
+def test_evaluations_and_checkpoints_are_no_part_of_the_training(
+    add: Callable[[list[list[Event]]], None], moved_s: dict[str, float], checkpoint_s: float | None
+) -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    add(ranks)
     found, without = measured(ranks), phases()
-    moved = {"first_step_time_s": -0.5, "train_time_s": -3.0}
     for name in {*TRAINER_PHASES, "execution_time_s"}:
-        assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
-    assert found.checkpoint_time_s == pytest.approx(3.5)
+        expected = getattr(without, name) + moved_s.get(name, 0.0)
+        assert getattr(found, name) == pytest.approx(expected)
+    assert found.checkpoint_time_s == pytest.approx(checkpoint_s)
     assert found.wall_time_s == pytest.approx(without.wall_time_s)
 
 
@@ -304,30 +313,31 @@ def test_input_is_what_the_rank_that_waits_longest_waits_in_each_step() -> None:
     assert found.synchronisation_time_s == pytest.approx(0.08 - 0.05)
 
 
-def test_a_training_in_one_execution_has_no_steady_state() -> None:
-    found = run_results.metrics([report(steps=[(1, 0, 10, 5.0)])], 0.0)
-    assert found.step_time_s is None
-    assert found.throughput_examples_per_s is None
+#: Steps as a rank reports them, examples, seconds of training → seconds of a step, throughput.
+STEADY: dict[str, tuple[list[Any], int, float, float | None, float | None]] = {
+    "one execution has no steady state": ([(1, 0, 10, 5.0)], 640, 0.0, None, None),
+    "executions of several steps": (
+        [(1, 0, 20, 9.0), (1, 20, 20, 2.0), (1, 40, 10, 1.0), (2, 0, 20, 4.0)], 70 * 128, 10.0,
+        0.1, 50 * 128 / 10.0),
+    # epochs of 300 examples in steps of 128: padding is no example
+    "the last step of an epoch is padded": (
+        [(epoch, step, 1, 0.1) for epoch in (1, 2) for step in range(3)], 600, 2.0,
+        0.1, (600 - 128) / 2.0),
+    "the first execution is the first epoch": (
+        [(1, 0, 3, 1.0), (2, 0, 3, 0.3)], 600, 2.0, 0.1, 300 / 2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("steps", "examples", "train_s", "step_s", "throughput"), STEADY.values(), ids=STEADY
+)
+def test_the_first_execution_is_not_part_of_step_time_and_throughput(
+    steps: list[Any], examples: int, train_s: float, step_s: float | None, throughput: float | None
+) -> None:
+    found = run_results.metrics([report(steps=steps, examples_trained=examples)], train_s)
+    assert found.step_time_s == pytest.approx(step_s)
+    assert found.throughput_examples_per_s == pytest.approx(throughput)
     assert found.loss == 0.25
-
-
-def test_step_time_of_executions_of_several_steps_is_per_step() -> None:
-    steps = [(1, 0, 20, 9.0), (1, 20, 20, 2.0), (1, 40, 10, 1.0), (2, 0, 20, 4.0)]
-    found = run_results.metrics([report(steps=steps, examples_trained=70 * 128)], train_time_s=10.0)
-    assert found.step_time_s == pytest.approx(0.1)
-    assert found.throughput_examples_per_s == pytest.approx(50 * 128 / 10.0)
-
-
-def test_padding_is_no_example_of_the_throughput() -> None:
-    """Two epochs of 300 examples in steps of 128: the last step of each has 44."""
-    steps = [(epoch, step, 1, 0.1) for epoch in (1, 2) for step in range(3)]
-    found = run_results.metrics([report(steps=steps, examples_trained=600)], train_time_s=2.0)
-    assert found.throughput_examples_per_s == pytest.approx((600 - 128) / 2.0)
-    # the first execution was the whole first epoch
-    found = run_results.metrics(
-        [report(steps=[(1, 0, 3, 1.0), (2, 0, 3, 0.3)], examples_trained=600)], 2.0
-    )
-    assert found.throughput_examples_per_s == pytest.approx(300 / 2.0)
 
 
 def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:

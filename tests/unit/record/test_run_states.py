@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tfscaling.spec import user_code
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import runs_table
 
-CONFIG = [
+CONFIG: list[tuple[Sequence[str | int], Any]] = [
     (("grid", 0, "model"), "net:model"),
     (("grid", 0, "nodes"), [1, 2, 3]),
     (("recipes", "weak", "dataset"), "sets.data:data"),

@@ -1,4 +1,4 @@
-"""What a search decides, and which runs it needs; how often it is right: test_race."""
+"""What a search decides, and which runs it needs; how often it is right: test_interim_errors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -306,7 +307,10 @@ def test_without_projected_times_a_candidate_has_complete_runs(way: str) -> None
     assert first.short
     runs = tuple({TIME: math.nan} for _ in range(SHORT_RUNS_MAX))
     failed = frozenset({0})
-    changed = {"no time": {"runs": runs}, "failed too often": {"runs": (), "failed_blocks": failed}}
+    changed: dict[str, Any] = {
+        "no time": {"runs": runs},
+        "failed too often": {"runs": (), "failed_blocks": failed},
+    }
     refused = replace(first, short=replace(first.short, **changed[way]))
     found = decide([refused, *others])
     assert (found.best, found.is_decided, found.failed) == ("c0", True, {})

@@ -64,11 +64,11 @@ def accepted(*names: str) -> tuple[Config, Manifest] | str:
     return found
 
 
-def check(found: tuple[Config, Manifest] | str) -> None:
-    """One line with all that it must say, or a plan that stays in its place."""
+def check(found: tuple[Config, Manifest] | str) -> str | Manifest:
+    """Assert one line with all that it must say, or a plan that stays in its place; return it."""
     if isinstance(found, str):
         assert "\n" not in found and len(found) < 3000 and MESSAGE.fullmatch(found), found
-        return
+        return found
     config, manifest = found
     assert msgspec.json.decode(manifest.encode(), type=Manifest) == manifest
     titles(config.plots, manifest.qualities.values())
@@ -81,13 +81,14 @@ def check(found: tuple[Config, Manifest] | str) -> None:
             found[0].platforms[spec.point.platform], spec.geometry
         )
         assert all("\n" not in str(value) for value in resources.values())
+    return manifest
 
 
 @given(bad_values.changes(PLACES))
 def test_every_key(folder: Path, wanted: list[bad_values.Change]) -> None:
     content = bad_values.changed(MINIMAL, wanted)
     Path("overlay.yaml").write_text(yaml.safe_dump(content, allow_unicode=True))
-    check(accepted("overlay.yaml"))
+    assert check(accepted("overlay.yaml"))
 
 
 FILES = sorted((REPOSITORY / "config").glob("*.yaml"))
@@ -101,7 +102,7 @@ def test_every_file(folder: Path, data: st.DataObject) -> None:
     for name in names:
         Path(name).write_bytes((damaged.parent / name).read_bytes())
     Path(damaged.name).write_bytes(text)
-    check(accepted(*names))
+    assert check(accepted(*names))
 
 
 def test_every_key_of_the_types_is_drawn() -> None:

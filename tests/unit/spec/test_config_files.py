@@ -15,7 +15,7 @@ from tfscaling.spec.configuration import ConfigError
 def read(folder: Path, text: str) -> dict[str, Any]:
     path = folder / "overlay.yaml"
     path.write_text(text)
-    return config_files.read(str(path))
+    return dict(config_files.read(path))
 
 
 #: Text → beginning of the error.

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from builders import REPOSITORY, raw_config, valid_config
+from builders import REPOSITORY, valid_config
 from tfscaling.spec import configuration
 from tfscaling.spec.configuration import SHARED_FOLDERS, ConfigError
 
@@ -21,13 +21,8 @@ def test_a_shared_folder_is_no_study(study: str) -> None:
     sources = [("config.yaml", {}), ("overlay.yaml", {"study": study})]
     with pytest.raises(ConfigError) as caught, configuration.naming_files(sources):
         configuration.check_folders(config)
-    assert str(caught.value).startswith(f'overlay.yaml: study: "{study}" is not allowed; ')
-
-
-@pytest.mark.parametrize("study", ["a/b", "", "..", None, 3])
-def test_a_study_is_a_name(study: object) -> None:
-    with pytest.raises(ConfigError):
-        configuration.validate(raw_config((["study"], study)))
+    file, key, text = str(caught.value).split(": ", 2)
+    assert (file, key) == ("overlay.yaml", "study") and f'"{study}"' in text
 
 
 def test_the_shared_folders_are_those_that_rules_and_profiles_name() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config, valid_config
-from msgspec.structs import replace
-from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import Manifest, ManifestError
@@ -19,16 +17,6 @@ PRICE = {"usd_per_node_hour": 2.5, "price_date": "2022", "price_source": "list"}
 
 def manifest_of(config: Config) -> Manifest:
     return grid.expand(config, REGISTRIES)
-
-
-def test_one_entry_for_each_run_with_all_that_the_tables_need() -> None:
-    first, second = manifest_of(valid_config()).runs
-    assert (first.spec.point.nodes, second.spec.point.nodes) == (1, 2)
-    spec = second.spec
-    assert (spec.replicas, spec.per_replica_batch_size, spec.global_batch_size) == (2, 64, 128)
-    assert spec.recipe.batch_scaling == "weak"
-    assert second.usd_per_node_hour is None
-    assert first.spec.parameters_hash != second.spec.parameters_hash
 
 
 def test_the_platforms_of_the_grid_with_their_titles() -> None:
@@ -54,13 +42,6 @@ def test_targets_are_passed_on_and_change_no_run() -> None:
     with_target = manifest_of(valid_config((("question",), {"limits": limits})))
     assert (without.targets, with_target.targets) == ({}, {"test_accuracy": 0.97})
     assert with_target.runs == without.runs
-
-
-def test_a_number_that_is_none_is_not_written(tmp_path: Path) -> None:
-    made = replace(manifest_of(valid_config()), targets={"test_accuracy": float("nan")})
-    with pytest.raises(NotFiniteError):
-        made.write(tmp_path / "manifest.json")
-    assert not list(tmp_path.iterdir())
 
 
 def test_strategies_that_train_the_same_model_are_named() -> None:

@@ -50,7 +50,12 @@ def test_keys_that_contradict_each_other_are_refused(
 
 
 def test_what_changes_nothing_is_no_parameter() -> None:
-    nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none"}
+    nothing: dict[str, Any] = {
+        "nesterov": False,
+        "weight_decay": 0.0,
+        "warmup_epochs": 0,
+        "decay": "none",
+    }
     assert spec_of(**nothing) == spec_of()
     changed = spec_of(momentum=0.9, nesterov=True, warmup_epochs=1, label_smoothing=0.1)
     assert changed.parameters.keys() - spec_of().parameters == {

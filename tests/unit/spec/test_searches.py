@@ -200,7 +200,7 @@ def test_a_program_without_times_of_epochs_has_no_time_to_a_target(
 
 
 def test_smooth_lines_begin_with_their_ends() -> None:
-    blocks = [{"nodes": [2, 4, 8]}, {"nodes": 1}]
+    blocks: list[dict[str, Any]] = [{"nodes": [2, 4, 8]}, {"nodes": 1}]
     planned = planned_of(*blocks, search={"basis": "lines are smooth"})
     first = [run.spec for run in planned.runs if not run.extra_repeat]
     assert sorted((spec.point.nodes, spec.repeat) for spec in first) == [(1, 1), (8, 1)]

@@ -51,6 +51,7 @@ DEFINITIONS = {
 def test_a_definition_is_seen_in_every_form(text: str) -> None:
     write("mine.py", text + TRAP)
     user_code.check("mine:model")
+    assert "mine" not in sys.modules
 
 
 @pytest.mark.parametrize(
@@ -70,10 +71,13 @@ def test_modules_in_folders_are_found_and_no_parent_is_imported(
 def test_installed_packages_are_found() -> None:
     user_code.check("keras.applications:ResNet50")
     user_code.check("json:loads")
+    with pytest.raises(UserCodeError):
+        user_code.check("json:no_such_function")
 
 
 def test_a_compiled_module_is_taken_on_trust() -> None:
     user_code.check("math:sqrt")
+    assert user_code.arguments("math:sqrt") is None
 
 
 def test_the_project_folder_comes_before_scripts_and_packages() -> None:

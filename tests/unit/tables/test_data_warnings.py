@@ -205,7 +205,7 @@ def test_serious_warnings_come_first_and_only_a_few_before_the_table(tmp_path: P
     ]
     texts = [warning.text for warning in made]
     before, after = texts[:4], texts[4:]
-    page = display.with_warnings("# Heading\n\nThe table.\n", made)
+    page = display.with_warnings("# Heading\n\nThe table.\n", texts)
     places = [page.index(text) for text in ("# Heading", *before, "The table.", *after)]
     assert places == sorted(places)
     assert display.with_warnings("# Heading\n\nThe table.\n", []) == "# Heading\n\nThe table.\n"
@@ -219,7 +219,7 @@ def test_the_list_is_the_same_after_it_went_through_its_file(tmp_path: Path) -> 
     runs.to_csv(tmp_path / "runs.csv", index=False)
     read = [table_rows.read_table(tmp_path / f"{name}.csv") for name in ("comparison", "runs")]
     warnings = data_warnings.find(comparison, runs)
-    assert data_warnings.find(*read) == warnings
+    assert data_warnings.find(read[0], read[1]) == warnings
     data_warnings.write(tmp_path / "warnings.json", warnings)
     assert data_warnings.read(tmp_path / "warnings.json") == warnings
 
@@ -241,7 +241,7 @@ def outputs(folder: Path) -> dict[str, str]:
     }
 
 
-def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, str]:
+def made(config: Config, folder: Path, *changes: Change) -> dict[str, str]:
     """All outputs about these runs."""
     written(config, folder / "runs", *changes)
     study = study_folder(folder / "out", replace(config, export=("markdown", "svg")))

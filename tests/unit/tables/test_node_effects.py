@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import node_effects as simulation
+import numpy as np
 import pytest
-from tfscaling.tables.node_effects import node_effects
+from measured import around, measured
+from tfscaling.tables.node_effects import (
+    PAIRS_MAX,
+    node_effects,
+    of_platforms,
+    without_slow_nodes,
+)
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import typed
 
 SLOW_NODE = (6, (1, 2, 3, 4), 6, 0.02, 1, 2.0)
 
@@ -26,3 +37,53 @@ def test_a_node_has_its_factor() -> None:
     found = {each.node: each for each in node_effects([1] * 12, parts, times_s)}
     assert [node for node, each in found.items() if each.is_slow] == ["c"]
     assert found["c"].factor == pytest.approx(2, rel=0.01) and found["c"].runs == 4
+
+
+def two_hidden(nodes: int, seed: int, runs: int = 40) -> tuple[list[list[str]], list[float]]:
+    """Runs that are slow with either of two nodes, one of which most of them have."""
+    dice = np.random.default_rng(seed)
+    names = [f"n{number:02}" for number in range(nodes)]
+    parts, times_s = [], []
+    for run in range(runs):
+        others = dice.choice(names[2:], 4, replace=False).tolist()
+        parts.append([*[[names[0]], [names[1]], [names[0]], [names[1]], []][run % 5], *others])
+        times_s.append((20.0 if run % 5 < 4 else 10.0) * float(np.exp(dice.normal(0, 0.01))))
+    return parts, times_s
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("nodes", "slow"), [(PAIRS_MAX, ["n00", "n01"]), (PAIRS_MAX + 1, [])], ids=["few", "many"]
+)
+def test_two_nodes_that_hide_each_other_are_found_among_few_nodes(
+    nodes: int, slow: list[str], seed: int
+) -> None:
+    parts, times_s = two_hidden(nodes, seed)
+    effects = node_effects([1] * len(times_s), parts, times_s)
+    assert [each.node for each in effects if each.is_slow] == slow
+    assert [each.runs for each in effects[:2]] == [16, 16]
+    for each in effects[:2] if slow else ():
+        assert each.low < 2.0 < each.high and each.factor == pytest.approx(2.0, rel=0.03)
+    healthy = without_slow_nodes(parts, times_s, effects)
+    assert min(healthy) == pytest.approx(10.0, rel=0.05)
+    assert max(healthy) == pytest.approx(10.0 if slow else 20.0, rel=0.05)
+
+
+def test_effects_are_those_of_the_valid_runs_of_each_platform() -> None:
+    """Every third node of `east` is slow; `west` has the same names, and no slow node."""
+    _, table, _ = measured({(name, 1): around(10.0, runs=12) for name in ("east", "west")})
+    table["hosts"] = [["a", "b", "c"][number % 3] for number in range(len(table))]
+    is_slow = (table["hosts"] == "c") & (table["platform"] == "east")
+    table.loc[is_slow, "execution_time_s"] *= 2
+    table.loc[table.index[[0, 1]], "status"] = "failed"
+    table.loc[table.index[2], "hosts"] = ""
+    found = of_platforms(typed(RunRow, table))
+    slow = {
+        name: [each.node for each in effects if each.is_slow] for name, effects in found.items()
+    }
+    assert slow == {"east": ["c"], "west": []}
+    counted = Counter(zip(table["platform"][3:], table["hosts"][3:], strict=True))
+    for name, effects in found.items():
+        assert {(name, each.node): each.runs for each in effects} == {
+            key: count for key, count in counted.items() if key[0] == name
+        }

@@ -8,7 +8,6 @@ import pytest
 from measured import around, measured
 from tfscaling.tables.estimates import (
     INCONCLUSIVE,
-    NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
     Difference,
@@ -17,7 +16,7 @@ from tfscaling.tables.estimates import (
     ratio_interval,
     weakest,
 )
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.table_rows import NOT_MEASURED, point_of
 
 
 def compared(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record import events, step_estimates
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Epoch
-from tfscaling.train import all_reduce, all_reduce_loop, loop, optimizers
+from tfscaling.train import all_reduce, all_reduce_loop, loop, optimizers, pipeline
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.train.loop import Result
@@ -119,7 +120,7 @@ def test_gradients_of_bfloat16_are_cast_in_the_update_of_large_variables(
 
 
 def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
-    five = {"epochs": 5, "evaluation_interval_epochs": 4}
+    five: dict[str, Any] = {"epochs": 5, "evaluation_interval_epochs": 4}
     _, whole = train(tmp_path / "whole", **five)
     trainer, short = train(tmp_path / "short", stop_after_steps=20, **five)
     assert short.is_short and not whole.is_short
@@ -165,7 +166,7 @@ def test_a_short_run_of_a_pipeline_knows_its_epochs_by_their_steps(
     is_auto: bool,
 ) -> None:
     monkeypatch.setattr(loop, "AUTO_STEPS", stop)  # a tenth of 192 steps is enough
-    arrays = synthetic_arrays(4 * GLOBAL_BATCH)
+    arrays: Any = synthetic_arrays(4 * GLOBAL_BATCH)
     images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
     batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
     recipe = {"epochs": 8, "steps_per_epoch": 24, "steps_per_execution": 1}
@@ -250,7 +251,7 @@ def test_an_incomplete_batch_is_trained_by_the_same_compiled_function(tmp_path: 
 
 
 def test_labels_may_be_rows_of_one(tmp_path: Path) -> None:
-    arrays = synthetic_arrays()
+    arrays: Any = synthetic_arrays()
     rows = dataclasses.replace(
         arrays, y_train=arrays.y_train[:, None].astype(np.int64), y_test=arrays.y_test[:, None]
     )
@@ -323,6 +324,40 @@ def test_computation_alone_is_as_long_as_the_work(monkeypatch: pytest.MonkeyPatc
     assert working.compute_steps() == [50] * COMPUTE_STEPS
 
 
+def test_each_step_has_the_wait_for_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s = 0.0
+
+    class SlowPipeline(PipelineTrainer):
+        """Each batch comes after 50 s of the clock."""
+
+        @contextlib.contextmanager
+        def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
+            def wait(batch: Any) -> Any:
+                nonlocal passed_s
+                passed_s += 50
+                return batch
+
+            with super()._fed(dataset) as batches:
+                yield map(wait, batches)
+
+    monkeypatch.setattr(pipeline, "time", SimpleNamespace(perf_counter=lambda: passed_s))
+    arrays: Any = synthetic_arrays(4 * GLOBAL_BATCH)
+    images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
+    batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
+    trainer = SlowPipeline(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        small_model,
+        Datasets(batches, batches.take(1)),
+        training_spec(GLOBAL_BATCH),
+    )
+    result = trainer.train(EventLog(tmp_path / "events", 0), print)
+    assert result.steps
+    assert {(step.input_wait_s, step.duration_s) for step in result.steps} == {(50, 50)}
+    assert result.input_wait_s == 50
+
+
 def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
     lines: list[str] = []
     _, result = train(tmp_path, lines.append)
@@ -338,8 +373,10 @@ def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("examples", [1, 500, 1203])
 def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: Path) -> None:
-    whole = synthetic_arrays()
-    arrays = Arrays(whole.x_train, whole.y_train, whole.x_test[:examples], whole.y_test[:examples])
+    whole: Any = synthetic_arrays()
+    arrays: Any = Arrays(
+        whole.x_train, whole.y_train, whole.x_test[:examples], whole.y_test[:examples]
+    )
     trainer, log = make_trainer(arrays), EventLog(tmp_path / "events", 0)
 
     def evaluated() -> Result:

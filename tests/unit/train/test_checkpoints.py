@@ -43,7 +43,7 @@ def of_task(**changes: Any) -> Callable[[], TrainingLoop]:
         import keras
 
         keras.utils.set_random_seed(7)
-        arrays = synthetic_arrays()
+        arrays: Any = synthetic_arrays()
         images = arrays.x_train.astype(np.float32) / 255
         data = tf.data.Dataset.from_tensor_slices((images, arrays.y_train)).shuffle(64)
         data = data.map(lambda x, y: (x + tf.random.uniform((8, 8)), y)).batch(GLOBAL_BATCH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -27,7 +28,7 @@ def functional() -> Any:
     return made
 
 
-MADE = {
+MADE: dict[str, Callable[[], Any]] = {
     "keras.Model": functional,
     "keras.Sequential": model,
     "keras.optimizers.Optimizer": lambda: model().optimizer,

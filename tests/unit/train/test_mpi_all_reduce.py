@@ -64,6 +64,13 @@ def test_tensors_of_all_types_are_summed(found: list[dict[str, Any]]) -> None:
         assert rank["sums"] == {name: [name, total] for name in DTYPES}
 
 
+def test_tensorflow_may_write_to_a_sum(found: list[dict[str, Any]]) -> None:
+    """A gradient is clipped, a moment divided: other ranks read other memory."""
+    for rank in found:
+        assert len(rank["overwritten"]) == 3 * 3 * 8
+        assert all(rank["overwritten"])
+
+
 @pytest.mark.parametrize(("name", "only"), [("slices", 1), ("none here", 0)])
 def test_sparse_gradients_are_those_of_all_ranks_and_stay_sparse(
     found: list[dict[str, Any]], name: str, only: int
@@ -75,6 +82,19 @@ def test_sparse_gradients_are_those_of_all_ranks_and_stay_sparse(
             "values": [[only + 1.0] * WIDTH],
             "indices": [only],
             "means": [[(only + 1.0) / RANKS] * WIDTH],
+        }
+
+
+def test_slices_of_places_that_all_ranks_look_up_are_added(found: list[dict[str, Any]]) -> None:
+    """One device looks up positions once for all examples, and the words of each example."""
+    for rank in found:
+        assert rank["looked up"] == {
+            "positions": [[0, 1, 2, 3], [3.0, 3.0, 3.0, 3.0, 0.0]],
+            "biases": [[0, 1, 1, 0], [6.0, 6.0, 0.0, 0.0, 0.0]],
+            "other places on each rank": [[0, 1, 2, 3, 1, 2, 3, 4], [1.0, 3.0, 3.0, 3.0, 2.0]],
+            "words": [[1, 1, 1, 1], [0.0, 6.0, 0.0, 0.0, 0.0]],
+            "a length": [[0, 1], [3.0, 3.0, 0.0, 0.0, 0.0]],
+            "words of other numbers": [[1, 1, 1], [0.0, 5.0, 0.0, 0.0, 0.0]],
         }
 
 

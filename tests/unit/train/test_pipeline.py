@@ -156,7 +156,8 @@ def test_nobody_waits_for_the_iterator_of_a_pipeline_that_fails() -> None:
 
 def test_no_more_is_read_than_is_soon_needed() -> None:
     """An endless pipeline: what a step has taken, a few batches ahead, and no more."""
-    read, waits = [], threading.Event()
+    read: list[Any] = []
+    waits = threading.Event()
 
     def endless() -> Iterator[Any]:
         while True:
@@ -239,7 +240,12 @@ def compiled(model: Any) -> Any:
 
 
 def trainer_of(model: Callable[[], Any], data: Datasets) -> PipelineTrainer:
-    settings = {"optimizer": "model", "learning_rate": None, "momentum": None, "loss": "model"}
+    settings: dict[str, Any] = {
+        "optimizer": "model",
+        "learning_rate": None,
+        "momentum": None,
+        "loss": "model",
+    }
     spec = training_spec(BATCH, epochs=2, steps_per_execution=1, **settings)
     return PipelineTrainer(tf.distribute.OneDeviceStrategy("CPU:0"), model, data, spec)
 

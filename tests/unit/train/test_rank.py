@@ -83,7 +83,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rank")
     (folder / "mine.py").write_text(MODEL)
     random = np.random.default_rng(0)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for part, count in (("train", 100), ("test", 50)):
         arrays[f"x_{part}"] = random.integers(0, 256, (count, 28, 28), np.uint8)
         arrays[f"y_{part}"] = random.integers(0, 10, count, np.uint8)
@@ -195,6 +195,7 @@ def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when
     assert moments == sorted(moments)
     (report,) = rank_files.reports(tmp_path)
     assert isinstance(report, ServerReport)
+    assert isinstance(report.clock.uncertainty_s, float)
     off_s, uncertainty_s = -120 if when == "before" else 0, report.clock.uncertainty_s
     assert report.clock.offset_s == pytest.approx(-off_s, abs=uncertainty_s + 0.01)
     assert signs.beats[0].cpu_s > 0

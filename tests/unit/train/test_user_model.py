@@ -266,7 +266,7 @@ def test_a_compiled_model_without_a_loss_or_an_optimizer_is_refused() -> None:
 
 
 def built_subclass() -> Any:
-    class Network(keras.Model):  # type: ignore[misc]
+    class Network(keras.Model):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.dense = keras.layers.Dense(3)
@@ -305,7 +305,7 @@ def test_the_workflows_own_models_pass(name: str) -> None:
     assert user_model.warnings(model, recipe()) == []
 
 
-class Distance(keras.losses.Loss):  # type: ignore[misc]
+class Distance(keras.losses.Loss):  # type: ignore[name-defined]
     def call(self, answers: Any, logits: Any) -> Any:
         return answers - logits
 
@@ -359,7 +359,7 @@ def test_metrics_with_several_values_are_named() -> None:
     assert "by_class" in warning and "mae" not in warning
 
 
-class LargestError(keras.metrics.Metric):
+class LargestError(keras.metrics.Metric):  # type: ignore[name-defined]
     """Its state is a maximum, or with `is_summed` a sum."""
 
     def __init__(self, is_summed: bool = False, **usual: Any) -> None:

@@ -11,7 +11,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _run_next():
+def _run_next() -> None:
     """Run the `sitecustomize` that Python would have found without this one."""
     elsewhere = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
     found = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)

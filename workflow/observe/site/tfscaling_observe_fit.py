@@ -208,7 +208,7 @@ class _Fit:
         self._lock = threading.Lock()
         self._steps, self._written = 0, 0
         #: Examples of the epoch that are in the trace; None: unknown for its first steps.
-        self._counted = 0
+        self._counted: int | None = 0
         self._trained_s: float | None = None
         self._examples: int | None = None
         self._lost = False
@@ -424,9 +424,9 @@ def _of_several_workers(model: Any) -> bool:
 
 def _is_undistributed(model: Any, error: Exception) -> bool:
     keras = sys.modules.get("keras")
-    of_keras_3 = keras is not None and str(getattr(keras, "__version__", "")).startswith("3.")
     return (
-        of_keras_3
+        keras is not None
+        and str(getattr(keras, "__version__", "")).startswith("3.")
         and isinstance(model, keras.Model)
         and _processes_of_jax() == 1
         and _of_several_workers(model)

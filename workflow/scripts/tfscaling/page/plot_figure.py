@@ -384,8 +384,8 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
     layout: Any = figure.get_layout_engine()
     layout.set(rect=(0, under / height, 1, above / height))
     if entries:
-        at = (0.01, under / height)
-        style = {**_LEGEND, "bbox_to_anchor": at, "ncols": columns, "labelspacing": 0.25}
+        style: dict[str, Any] = {**_LEGEND, "bbox_to_anchor": (0.01, under / height)}
+        style |= {"ncols": columns, "labelspacing": 0.25}
         figure.legend([h for h, _ in entries], texts, **style).set_in_layout(False)
     if below:
         style = {**_LEGEND, "bbox_to_anchor": (0.01, notes_inches / height), "labelcolor": "0.3"}
@@ -408,9 +408,9 @@ def svg(figure: Figure) -> str:
     """The figure as SVG, whose text is text; the same figure gives the same SVG."""
     import matplotlib
 
-    style = {"svg.fonttype": "none", "svg.hashsalt": "tfscaling"}
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    with matplotlib.rc_context(style), io.StringIO() as file:
+    style = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tfscaling"})
+    with style, io.StringIO() as file:
         figure.savefig(file, format="svg", metadata=metadata)
         return _with_tips(file.getvalue())
 

@@ -20,7 +20,7 @@ import msgspec
 
 from tfscaling.spec import user_code
 from tfscaling.spec.config import Config
-from tfscaling.spec.run_spec import ModelToCheck, RunSpec
+from tfscaling.spec.run_spec import CheckedModel, ModelToCheck, RunSpec
 
 #: TensorFlow does without GPUs if this library cannot be loaded.
 _LIBRARY = "cudnn"
@@ -120,11 +120,13 @@ def model_problem(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMI
         return ""
     print(f"building {_names(due)} once, before runs start", file=sys.stderr, flush=True)
     found, ended = _built(due, results, limit_s)
-    problems = [
-        f"{model.spec.point.model} with recipe {model.spec.point.recipe}: {problem}"
-        for model, problem in zip(due, found, strict=False)
-        if problem is not None
-    ]
+    names = [f"{m.spec.point.model} with recipe {m.spec.point.recipe}" for m in due]
+    problems = []
+    for name, checked in zip(names, found, strict=False):
+        for warning in checked.warnings:
+            print(f"warning: {name}: {warning}", file=sys.stderr)
+        if checked.problem is not None:
+            problems.append(f"{name}: {checked.problem}")
     if problems:
         lines = "".join(f"  {line}\n" for line in problems)
         traceback = f"The traceback: {results / LOG}. {_SWITCH}."
@@ -162,8 +164,8 @@ def to_build(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
 
 def _built(
     models: list[ModelToCheck], results: Path, limit_s: float
-) -> tuple[list[str | None], str]:
-    """The problem of each model, or None, in order; and why the last are missing, or ""."""
+) -> tuple[list[CheckedModel], str]:
+    """What was found of each model, in order; and why the last are missing, or ""."""
     log = results / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:
@@ -178,4 +180,4 @@ def _built(
         except subprocess.TimeoutExpired:
             ended = f"the check took longer than {limit_s:g} s"
         lines = problems.read_bytes().splitlines() if problems.exists() else []
-    return [msgspec.json.decode(line, type=str | None) for line in lines], ended
+    return [msgspec.json.decode(line, type=CheckedModel) for line in lines], ended

@@ -5,6 +5,7 @@ training takes what the short run took, the remaining steps at the mean of those
 execution, and the remaining turns of epochs and evaluations. Where the steps change along the short
 run (a warm-up, a cache that fills), those after the change are projected, and the effect of the
 change on the mean is an error of the time. Where they still change after it, nothing is projected.
+One run shows this by many steps. A few epochs show it by all runs of a configuration together.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import scipy
 
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Execution, TrainingReport
@@ -30,6 +33,8 @@ BLOCKS_MAX = 20
 CHANGE_MIN = 0.02
 #: A change in standard errors from which on it is no scatter: without a change 1 % exceed it.
 CHANGE_ERRORS_MIN = 5.0
+#: The chance that the epochs of runs seem to change where they only scatter.
+CHANGE_CHANCE = 0.01
 #: Blocks before and after a change, at least.
 _BLOCKS_MIN = 3
 #: Steps are enough that took this long, with this standard error of the mean as a fraction: half of
@@ -140,12 +145,39 @@ def as_short(record: RunRecord, epochs: int) -> RunRecord:
     return msgspec.structs.replace(record, short_run=short)
 
 
-def projected(record: RunRecord) -> Projected | None:
-    """The durations of the whole training; None if the record is of the whole."""
+def steady_place(runs: Sequence[Sequence[StepBlock]]) -> int:
+    """Return the first block from which on the blocks of these runs take as long as their last.
+
+    The runs are of one configuration, with one block for each epoch after the first. A block
+    differs from the last by more than CHANGE_MIN, and by more than the same blocks scatter between
+    the runs: the pace of a run is taken off. The result is the last block's place if the block
+    before differs from it: the epochs still change. It is 0 for a single run, and where the runs
+    have different numbers of blocks.
+    """
+    count = len(runs[0]) if len({len(steady) for steady in runs}) == 1 else 0
+    if len(runs) < 2 or count < 2:
+        return 0
+    logs = np.log([[max(b.duration_s / b.steps, 1e-9) for b in steady] for steady in runs])
+    profile = logs.mean(axis=0)
+    residuals = logs - profile - logs.mean(axis=1, keepdims=True) + profile.mean()
+    freedom = (len(runs) - 1) * (count - 1)
+    error = math.sqrt(2 / len(runs) * (residuals**2).sum() / freedom)
+    quantile = scipy.special.stdtrit(freedom, 1 - CHANGE_CHANCE / 2 / (count - 1))
+    distance = abs(profile[:-1] - profile[-1])
+    (differing,) = np.nonzero(distance > max(math.log1p(CHANGE_MIN), quantile * error))
+    return int(differing[-1]) + 1 if len(differing) else 0
+
+
+def projected(record: RunRecord, steady_from: int = 0) -> Projected | None:
+    """Return the durations of the whole training; None if the record is of the whole.
+
+    The blocks before `steady_from` are not projected: other runs of the configuration show that
+    they differ from the last ones.
+    """
     short = record.short_run
     if short is None:
         return None
-    step_s, error_s, trend = _later_step(short.steady)
+    step_s, error_s, trend = later_step(short.steady, steady_from)
     left = short.steps_of_whole - short.steps
     later_s = left * step_s + (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
     evaluations = short.evaluations_of_whole - short.evaluations
@@ -163,19 +195,26 @@ def projected(record: RunRecord) -> Projected | None:
 
 def is_enough(executions: Sequence[Execution]) -> bool:
     """Whether a whole training can be projected from these steps after the first execution."""
-    step_s, error_s, trend = _later_step(blocks(executions))
+    step_s, error_s, trend = later_step(blocks(executions))
     is_sure = trend.is_over and error_s <= ENOUGH_ERROR * step_s
     return is_sure and sum(each.duration_s for each in executions) >= ENOUGH_S
 
 
-def _later_step(steady: Sequence[StepBlock]) -> tuple[float, float, Trend]:
-    """The time of a step after a change, its standard error, and the change."""
+def later_step(steady: Sequence[StepBlock], steady_from: int = 0) -> tuple[float, float, Trend]:
+    """Return the seconds of a step after a change, their standard error, and the change.
+
+    With `steady_from`, other runs of the configuration show that the steps change before it.
+    """
     values = [block.duration_s / block.steps for block in steady]
     change, place = _change(values)
     later = values[place:]
     is_over = not change or (len(later) > _BLOCKS_MIN and not _change(later)[0])
+    if steady_from > place:
+        place, later = steady_from, values[steady_from:]
+        change = statistics.fmean(values[:place]) / statistics.fmean(later) - 1
+        is_over = is_over and len(later) > 1
     step_s = _step_s(steady[place:])
-    scatter_s = statistics.stdev(later) / math.sqrt(len(later))
+    scatter_s = statistics.stdev(later) / math.sqrt(len(later)) if len(later) > 1 else 0.0
     error_s = math.hypot(scatter_s, _step_s(steady) - step_s)
     return step_s, error_s, Trend(change, place, is_over)
 

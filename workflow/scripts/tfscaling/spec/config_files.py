@@ -79,7 +79,7 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
         _check_keys(value, seen, (*above, id(node)))
 
 
-def read(name: str) -> RawConfig:
+def read(name: str | Path) -> RawConfig:
     """The content of a configuration file. Raises ConfigError with the line if it is no YAML."""
     try:
         # the bytes: PyYAML decodes them, and reports the place that it cannot decode

@@ -304,3 +304,10 @@ class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spec: RunSpec
     #: Of these runs some have more replicas than one.
     on_several_replicas: bool
+
+
+class CheckedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What building a ModelToCheck found: why no such run can begin, and what its runs mean."""
+
+    problem: str | None
+    warnings: tuple[str, ...] = ()

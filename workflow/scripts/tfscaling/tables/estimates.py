@@ -74,20 +74,20 @@ Interval = tuple[float, float]
 
 
 def keeps_limit(
-    values: Sequence[float], limit: Limit, error: float, scatter: float = 0.0
+    values: Sequence[float], limit: Limit, error: float, shared_error: float = 0.0
 ) -> bool | None:
-    """Whether a configuration keeps a limit, by its runs; None where they do not show it.
+    """Return whether a configuration keeps a limit, by its runs; None where they do not show it.
 
     It does if every run does and the mean's interval, one-sided with this `error`, is inside. By
-    Student's t. Fewer than RUNS_FOR_INTERVAL runs show nothing. The runs are taken to scatter by
-    at least the fraction `scatter`.
+    Student's t. Fewer than RUNS_FOR_INTERVAL runs show nothing. `shared_error` is the standard
+    error of all values together, as a fraction: more runs do not reduce it.
     """
     if len(values) < RUNS_FOR_INTERVAL:
         return None
     found, most = as_costs_with_limit(np.asarray(values), limit)
     runs = len(found)
-    spread = max(float(found.std(ddof=1)), scatter)
-    half_width = float(scipy.special.stdtrit(runs - 1, 1 - error)) * spread / math.sqrt(runs)
+    total = math.hypot(float(found.std(ddof=1)) / math.sqrt(runs), shared_error)
+    half_width = float(scipy.special.stdtrit(runs - 1, 1 - error)) * total
     if found.max() <= most and found.mean() + half_width <= most:
         return True
     return False if found.mean() - half_width > most else None
@@ -463,7 +463,11 @@ class Samples:
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
 
     def projection_error(self, point: Point, metric: str) -> float:
-        """The error of a projection by the steps within runs, a fraction: root mean square."""
+        """Return the error of a projection that all runs of the point share, as a fraction.
+
+        It is the root mean square of their errors by the steps within each run: the runs have the
+        same warm-up, and train the same few epochs.
+        """
         errors = self._errors[self._places.get(point, [])]
         is_projected = metric in OF_WHOLE and len(errors) > 0
         return float(np.sqrt(np.mean(errors**2))) if is_projected else 0.0
@@ -481,9 +485,9 @@ class Samples:
             for block, value in own:
                 values[number, block] = value
         found = estimate(values[:, ~np.isnan(values).all(axis=0)])
+        # what the steps of short runs do not show, no number of such runs shows either
         errors = np.array([self.projection_error(point, metric) for point in points])
-        of_runs = errors**2 / np.isfinite(values).sum(axis=1)
-        return replace(found, variance=np.maximum(found.variance, of_runs * found.is_log))
+        return replace(found, variance=found.variance + errors**2 * found.is_log)
 
     def differences(
         self, metric: str, pairs: Sequence[tuple[Point, Point]], comparisons: int

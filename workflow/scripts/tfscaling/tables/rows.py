@@ -272,8 +272,8 @@ class RunRow(RunMetrics, TypedRow):
     projected_to_steps: Steps = None
     """Steps of the whole training of short runs; null of others."""
     projection_error_s: Annotated[Amount, Column("s")] = NAN
-    """Standard error of the projected time by the scatter of the steps within this run alone; null
-    where it is measured."""
+    """Standard error of the projected time by how the steps within this run scatter and change; the
+    runs of a configuration share it. Null where the time is measured."""
     hosts: str | None = None
     """Hosts of the ranks, separated by spaces; null without a record."""
     machines: str | None = None

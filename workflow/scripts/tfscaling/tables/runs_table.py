@@ -29,8 +29,9 @@ from tfscaling.record import (
 )
 from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
 from tfscaling.record.rank_report import COMPARED, PROGRAM_PACKAGES, Epoch, HostFacts, Rank
-from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun
+from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun, StepBlock
 from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.record.step_estimates import Projected
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Quality
 from tfscaling.spec.manifest import PlannedRun
@@ -61,6 +62,8 @@ class _Run(NamedTuple):
     data: PreparedData | None = None
     #: Seconds of earlier attempts whose training the record continues.
     before_s: float = 0.0
+    #: The epochs after the first, if a longer training is projected from them.
+    steady: tuple[StepBlock, ...] = ()
 
 
 def run_tables(
@@ -83,10 +86,19 @@ def run_tables(
     own_metrics = [name for name in own_metrics if name not in EPOCH_COLUMNS]
     # of each record only what the tables need is kept: thousands of them would fill the memory
     read = [_read_run(run, runs_dir, targets) for run in planned]
+    numbers_of: dict[tuple[str, int], list[int]] = {}
+    for n, each in enumerate(read):
+        if each.steady:
+            key = planned[n].spec.point.path, len(each.steady)
+            numbers_of.setdefault(key, []).append(n)
+    for numbers in numbers_of.values():
+        if place := step_estimates.steady_place([read[n].steady for n in numbers]):
+            for n in numbers:
+                read[n] = _read_run(planned[n], runs_dir, targets, place)
     other_data = run_states.other_data(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
-    for run, (row, of_run, _, before_s), reason in zip(planned, read, other_data, strict=True):
+    for run, (row, of_run, _, before_s, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
             row, of_run = _planned_row(run, RunState.STALE, reason, row.record), ()
         if run.extra_repeat and row.status == RunState.MISSING:
@@ -156,21 +168,24 @@ def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, .
     return *of_training, test_loss, epoch.test_accuracy, epoch.evaluation_time_s, *own
 
 
-def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> _Run:
+def _read_run(
+    run: PlannedRun, runs_dir: Path, targets: Mapping[str, float], steady_from: int = 0
+) -> _Run:
+    """Read the record of a run; a longer training is projected from its blocks `steady_from`."""
     path = runs_dir.joinpath(run.spec.path, run_record.RECORD)
     try:
         record = run_record.outcome(path)
     except run_record.RecordError as error:
         return _Run(_planned_row(run, RunState.FAILED, str(error)))
     if record is None:
-        return _without_record(run, path, targets)
+        return _without_record(run, path, targets, steady_from)
     if reason := run_states.other_parameters(run.spec, record):
         return _Run(_planned_row(run, RunState.STALE, reason))
     if reason := run_states.other_code(run.spec, record):
         return _Run(_planned_row(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
         return _Run(_without_memory(run, record, path), data=record.environment.dataset)
-    return _with_record(run, record, path, targets)
+    return _with_record(run, record, path, targets, steady_from=steady_from)
 
 
 def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
@@ -182,7 +197,9 @@ def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
     return row
 
 
-def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
+def _without_record(
+    run: PlannedRun, path: Path, targets: Mapping[str, float], steady_from: int
+) -> _Run:
     """Why there is no record; an earlier record counts until the rerun is complete."""
     kept = attempts.backup_of(path)
     status, why = _why_no_record(path.parent, run.spec.parameters_hash)
@@ -200,7 +217,8 @@ def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -
     if reason := of_other or run_states.other_code(run.spec, record):
         reason = f"{kept_as}; attempt {record.attempt} was {reason}"
         return _Run(_planned_row(run, RunState.STALE, reason))
-    return _with_record(run, record, kept, targets, (f"it was rerun, {kept_as}",))
+    notes = (f"it was rerun, {kept_as}",)
+    return _with_record(run, record, kept, targets, notes, steady_from)
 
 
 def _with_record(
@@ -209,6 +227,7 @@ def _with_record(
     path: Path,
     targets: Mapping[str, float],
     notes: Sequence[str] = (),
+    steady_from: int = 0,
 ) -> _Run:
     """The row of a run whose record is of what is planned; `notes` are warnings besides its own."""
     row = _planned_row(run, RunState(record.validity.status), record.validity.reason)
@@ -221,17 +240,21 @@ def _with_record(
     row.wall_time_s = record.phases.wall_time_s + before_s
     if record.resumed is None or not record.is_of_program:  # which tells of its last attempt
         row.examples_trained = record.metrics.examples_trained
+    steady: tuple[StepBlock, ...] = ()
     if record.is_valid and run.whole_epochs is not None:
         record = step_estimates.as_short(record, run.whole_epochs)
         if record.short_run is None:
             warnings.append(
                 "nothing is projected: the ends, steps or examples of epochs are unknown"
             )
+        else:
+            steady = record.short_run.steady
     is_whole = record.short_run is None and (run.whole_epochs is None or not record.is_valid)
     # the time and the loss of half a training are none of the point's
     if record.is_valid and (is_whole or record.short_run is not None):
-        _measure(row, run, record)
-        if whole := step_estimates.projected(record):
+        whole = step_estimates.projected(record, steady_from)
+        _measure(row, run, record, whole)
+        if whole is not None:
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
         compared_by = run.spec.recipe.quality
         # a program that tells nothing of its training was not asked for anything either, and the
@@ -251,14 +274,14 @@ def _with_record(
             warnings += [reached.reason] * bool(reached.reason and is_timed)
     row.warnings = SEPARATOR.join(warnings)
     of_whole = record.metrics.epochs if is_whole else ()
-    return _Run(row, of_whole, record.environment.dataset, before_s)
+    return _Run(row, of_whole, record.environment.dataset, before_s, steady)
 
 
-def _measure(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
+def _measure(row: RunRow, run: PlannedRun, record: RunRecord, whole: Projected | None) -> None:
     """Set metrics and costs of a valid run: of a short run, those projected to the whole training,
     without quality."""
-    if record.short_run is not None:
-        _project(row, run, record, record.short_run)
+    if whole is not None and record.short_run is not None:
+        _project(row, run, record, record.short_run, whole)
         return
     is_timed = _is_timed(run, record)
     record = _with_training_before(record) if is_timed else record
@@ -287,10 +310,10 @@ def _cost_usd(run: PlannedRun, time_s: float) -> float:
     return number(platforms.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, time_s))
 
 
-def _project(row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun) -> None:
+def _project(
+    row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun, whole: Projected
+) -> None:
     """Set times and costs of the whole training as they are projected from a short run."""
-    whole = step_estimates.projected(record)
-    assert whole is not None
     row.examples_trained = short.examples_of_whole
     if not whole.trend.is_over:
         return

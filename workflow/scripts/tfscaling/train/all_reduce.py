@@ -214,6 +214,13 @@ class Trainer(AllReduceLoop):
             if end < steps and self._after_step(result, epoch, end, end * self.global_batch):
                 break
 
+    def some_examples(self) -> tuple[Any, ...]:
+        first = range(min(self.global_batch, self.train_examples))
+        data = self.tf.nest.map_structure(
+            lambda value: self.strategy.experimental_local_results(value)[0], self.train_data
+        )
+        return self._gather(self.tf.constant([*first]), data, self._train_types)
+
     def _computations(self) -> Iterator[Callable[[], Any]]:
         for row in itertools.cycle(self.order.of_epoch(self.seed, 0)):
             yield partial(self._computation, self.tf.constant(row[None]), *self.train_data)

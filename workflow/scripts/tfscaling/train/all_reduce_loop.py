@@ -110,6 +110,8 @@ class AllReduceLoop(TrainingLoop):
     def _gradients(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
         """This replica's part of the loss of a global batch of `examples`, and its gradients."""
         x, answers = batch
+        if self.replicas > 1:
+            x = optimizers.of_any_size(x)
         with self.tf.GradientTape() as tape:
             sums = self._forward(x, answers, weights, training=True)
             # gradients are summed over the replicas by the optimizer: divide by all examples
@@ -192,6 +194,10 @@ class AllReduceLoop(TrainingLoop):
             states = [self.strategy.experimental_local_results(s)[0] for s in self._states_call()]
             return measured_by_itself(sums[-1], self.own.results(states))
         return measured_by_sums(*sums)
+
+    @abstractmethod
+    def some_examples(self) -> tuple[Any, ...] | None:
+        """Training examples of one batch as the model gets them; None if there are none yet."""
 
     @abstractmethod
     def _computations(self) -> Iterator[Callable[[], Any]]:

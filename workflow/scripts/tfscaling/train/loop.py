@@ -454,8 +454,8 @@ class TrainingLoop(ABC):
         """The examples at `indices` of inputs, answers and weights, as `fit` has them of arrays.
 
         `types` are the arrays' own, where `data` is held in others. Floating point is float32, all
-        else as it is; only inputs of bytes are scaled to [0, 1], unless the model's own input is of
-        whole numbers.
+        else as it is; only a classifier's inputs of bytes are scaled to [0, 1], unless the model's
+        own input is of whole numbers.
         """
         tf = self.tf
 
@@ -465,7 +465,9 @@ class TrainingLoop(ABC):
 
         types = types or tf.nest.map_structure(lambda part: part.dtype, data)
         x, *rest = tf.nest.map_structure(taken, data, types)
-        return (user_model.scale_bytes(self.model, x), *rest)
+        if not user_model.trains_itself(self.model, self.recipe):
+            x = user_model.scale_bytes(self.model, x)
+        return (x, *rest)
 
     def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
         """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.

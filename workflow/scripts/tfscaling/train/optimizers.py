@@ -232,13 +232,60 @@ def changed(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
 
 
 def summed(gradients: Sequence[Any]) -> list[Any]:
-    """In a replica: the sums of the replicas' gradients (None: there is none)."""
+    """Return the sums of the replicas' gradients, in a replica (None: there is none).
+
+    A table gets the slices from all replicas, one after the other, as if one device had looked up
+    all examples. Places that do not depend on the examples, as of positions, one device
+    looks up once: there the replicas' slices are added. Keras's optimizers square each slice.
+    """
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
     given = [gradient for gradient in gradients if gradient is not None]
-    totals = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, given))
+    found = context.all_reduce(tf.distribute.ReduceOp.SUM, given)
+    totals = map(_looked_up_once, given, found, [context.num_replicas_in_sync] * len(given))
     return [None if gradient is None else next(totals) for gradient in gradients]
+
+
+def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
+    """Add the replicas' slices if all replicas looked up the same places for all examples.
+
+    The size of a batch is unknown while a step is traced (see `of_any_size`): a known number of
+    slices does not depend on it. An unknown number may depend on the length of texts: places that
+    ascend do not come from several examples.
+    """
+    import tensorflow as tf
+
+    if not isinstance(own, tf.IndexedSlices):
+        return total
+    places = tf.size(total.indices) // replicas
+    of_replicas = total.indices[: places * replicas]
+    first = of_replicas[:places]
+    are_same = tf.reduce_all(tf.reshape(of_replicas, [replicas, places]) == first)
+    are_same &= tf.size(of_replicas) == tf.size(total.indices)
+    if own.indices.shape.num_elements() is None:
+        are_same &= tf.reduce_all(first[1:] > first[:-1])
+
+    def added() -> tuple[Any, Any]:
+        shape = tf.shape(total.values)[1:]
+        parts = tf.reshape(total.values, tf.concat([[replicas, places], shape], 0))
+        return tf.reduce_sum(parts, 0), first
+
+    values, indices = tf.cond(are_same, added, lambda: (total.values, total.indices))
+    values.set_shape([None, *own.values.shape[1:]])
+    return tf.IndexedSlices(values, indices, own.dense_shape)
+
+
+def of_any_size(batch: Any) -> Any:
+    """Return inputs whose whole numbers have a number of examples that a graph does not know."""
+    import tensorflow as tf
+
+    def of_any(part: Any) -> Any:
+        shape = [None, *part.shape[1:]]
+        is_looked_up = part.dtype.is_integer
+        return tf.raw_ops.PlaceholderWithDefault(input=part, shape=shape) if is_looked_up else part
+
+    return tf.nest.map_structure(of_any, batch)
 
 
 def after_all(gradients: Sequence[Any]) -> list[Any]:

@@ -347,5 +347,14 @@ class PipelineTrainer(AllReduceLoop):
             raise PipelineError("the pipeline gives no held-out examples")
         self.test_examples = examples
 
+    def some_examples(self) -> tuple[Any, ...] | None:
+        if self._kept is None:
+            return next(iter(self.data.train), None)
+        first = self.strategy.experimental_local_results
+        batch: tuple[Any, ...] = self.tf.nest.map_structure(
+            lambda value: first(value)[0], self._kept.batch
+        )
+        return batch
+
     def _computations(self) -> Iterator[Callable[[], Any]]:
         return itertools.repeat(partial(self._computation, self._kept))

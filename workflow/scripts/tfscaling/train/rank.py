@@ -30,8 +30,15 @@ from tfscaling.record.rank_report import (
     TrainingReport,
 )
 from tfscaling.spec import user_code, variants
-from tfscaling.spec.run_spec import ModelToCheck, RunSpec
-from tfscaling.train import models, own_step, parameter_server, strategies, user_model
+from tfscaling.spec.run_spec import CheckedModel, ModelToCheck, RunSpec
+from tfscaling.train import (
+    loss_means,
+    models,
+    own_step,
+    parameter_server,
+    strategies,
+    user_model,
+)
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
@@ -179,7 +186,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
         trained_by=user_model.trained_by(trainer.model, spec.recipe),
-        warnings=tuple(_warnings(trainer.model, spec, data, result)),
+        warnings=tuple(_warnings(trainer, spec, data, result)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
@@ -204,14 +211,31 @@ def all_reduce_trainer(
     return Trainer(strategy, build, data, spec)
 
 
-def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets, result: Result) -> Iterator[str]:
+def _warnings(
+    trainer: AllReduceLoop | ParameterServerTrainer,
+    spec: RunSpec,
+    data: Arrays | Datasets,
+    result: Result,
+) -> Iterator[str]:
     """What of a user's model and data is taken in another way than it may be meant."""
+    model = trainer.model
     yield from user_model.warnings(model, spec.recipe)
     if isinstance(data, Arrays):
-        yield from user_model.byte_warnings(model, data.x_train)
+        yield from user_model.byte_warnings(model, spec.recipe, data.x_train)
     if result.went_on is None and not result.is_short and not result.diverged:
         steps = sum(execution.steps for execution in result.steps)
         yield from user_model.after_training(model, spec.recipe, steps)
+    if trainer.replicas > 1 and isinstance(trainer, AllReduceLoop):
+        losses = _losses_of_parts(trainer)
+        if losses is not None and (found := losses.problem or losses.warning):
+            yield found
+
+
+def _losses_of_parts(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
+    """Compare losses of a batch's parts; None of a classifier, or if nothing is known."""
+    if trainer.own is None or (batch := trainer.some_examples()) is None:
+        return None
+    return loss_means.compare(trainer.model, batch)
 
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
@@ -263,12 +287,17 @@ def _weights_sha256(model: Any) -> str:
     return checksum.hexdigest()
 
 
-def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
-    """Why runs of this kind cannot begin, in one line with the line of user code, or None.
+def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
+    """Check whether runs of this kind can begin.
 
-    Builds the model as a rank does, with one replica and one batch, on this machine's CPU.
-    `dataset_file` is the prepared data; if that does not exist yet, or is large, the model alone is
-    built. The traceback is printed. The process computes on the CPU from then on.
+    Builds the model as a rank does, with one replica and one batch, on this machine's CPU. A
+    problem is one line with the line of user code; its traceback is printed. The process computes
+    on the CPU from then on.
+
+    Args:
+        model: The runs.
+        dataset_file: The prepared data; if that does not exist yet, or is large, the model alone is
+            built.
     """
     import keras
 
@@ -277,11 +306,10 @@ def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
     os.environ.update({**spec.measured.env, "TF_CONFIG": tf_config(spec)})
     try:
         keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
-        _build_model(spec, dataset_file, model.on_several_replicas)
+        return CheckedModel(None, _build_model(spec, dataset_file, model.on_several_replicas))
     except Exception as error:
         traceback.print_exc()
-        return crashes.sentence(error, Path.cwd())
-    return None
+        return CheckedModel(crashes.sentence(error, Path.cwd()))
 
 
 def tf_config(spec: RunSpec) -> str:
@@ -294,14 +322,18 @@ def tf_config(spec: RunSpec) -> str:
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
 
 
-def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> None:
-    """Build the model, and call it symbolically with inputs of the data's shape."""
+def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> tuple[str, ...]:
+    """Build the model, and call it symbolically with inputs of the data's shape.
+
+    A model that trains itself on several replicas computes its loss, too. Returns warnings; raises
+    what the user's code raises, and ModelError.
+    """
     import keras
 
     build = models.get(spec.point.model, spec.recipe.constants).build
     if not _is_readable(spec, dataset_file):
         build()
-        return
+        return ()
     strategy = STRATEGIES["single"].build(["CPU:0"], "auto")
     data, _ = data_of(0, spec, dataset_file)
     trainer = all_reduce_trainer(strategy, build, data, spec)
@@ -314,6 +346,12 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
         )
     elif on_several_replicas:
         own_step.check_reductions(trainer.model)
+        loss_means.spread_weights(trainer.model)
+        losses = _losses_of_parts(trainer)
+        if losses is not None and losses.problem:
+            raise user_model.ModelError(losses.problem)
+        return (losses.warning,) if losses is not None and losses.warning else ()
+    return ()
 
 
 def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:

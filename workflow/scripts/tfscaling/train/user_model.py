@@ -6,8 +6,9 @@ whose layers, weights and `call` are taken, and whose loss is the cross-entropy;
 if the recipe's `loss` says so. A model with a custom `train_step` or `fit` is refused: a program
 trains it.
 
-Bytes of arrays are images, which are scaled to [0, 1], unless the model says otherwise: an integer
-`keras.Input` takes them as they are.
+A model that trains itself gets the arrays as `fit` gives them. A classifier's bytes are images,
+which are scaled to [0, 1], unless the model says otherwise: an integer `keras.Input` takes them as
+they are.
 """
 
 from __future__ import annotations
@@ -351,11 +352,13 @@ def scale_bytes(model: Any, x: Any) -> Any:
     return tf.nest.map_structure(scaled, x, _symbols(model, x))
 
 
-def byte_warnings(model: Any, x: Nest) -> list[str]:
-    """Layers that may be meant for bytes, in a model all of whose inputs are scaled images."""
+def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
+    """Return a warning of layers for bytes, in a classifier all of whose inputs are scaled."""
     import keras
     import tensorflow as tf
 
+    if trains_itself(model, recipe):
+        return []
     if not all(map(_is_scaled, tf.nest.flatten(x), tf.nest.flatten(_symbols(model, x)))):
         return []
     parts = tf.train.TrackableView(model).descendants()
@@ -366,7 +369,8 @@ def byte_warnings(model: Any, x: Nest) -> list[str]:
         return []
     return [
         f"the bytes of the inputs are scaled to 0 … 1, and the model has {', '.join(named)}. If "
-        'such a layer is for bytes, give keras.Input dtype="uint8", or return float32'
+        'such a layer is for bytes, compile the model, give keras.Input dtype="uint8", or return '
+        "float32"
     ]
 
 

@@ -3,6 +3,9 @@
 MPI libraries poll while they wait, and take the cores of ranks that still compute. Here ranks of a
 node wait asleep: they meet by a byte through a socket. Neither memory nor sockets have a name in a
 file system, so that ranks that are killed leave nothing.
+
+Every sum is returned in memory of this rank alone, because TensorFlow may overwrite what it gets:
+its operations write their results into inputs that nobody else reads.
 """
 
 from __future__ import annotations
@@ -13,36 +16,18 @@ import os
 import socket
 import tempfile
 import uuid
-import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-#: Most results of a size class that may be in use at once.
-RESULTS_MAX = 1 << 14
-#: More than any node has: what is not written takes no memory.
-_FILE_BYTES = 1 << 40
-#: A process maps so much of the file, then as much as before: it can map a file only so often.
-_MAPPED_BYTES = 1 << 26
 _RANK_BYTES = 4
 
 
-class Memory(NamedTuple):
-    """The same bytes twice."""
-
-    to_write: np.ndarray
-    #: Who writes to these ends this process, and not other ranks' numbers.
-    to_read: memoryview
-
-    def part(self, start: int, stop: int) -> Memory:
-        return Memory(self.to_write[start:stop], self.to_read[start:stop])
-
-
 class NodeMemory:
-    """A file in memory of this rank and the others of its node, mpi4py's communicator `ranks`."""
+    """`size` bytes that this rank and the others of its node share, mpi4py's `ranks`."""
 
-    def __init__(self, ranks: Any) -> None:
+    def __init__(self, ranks: Any, size: int) -> None:
         self.rank, self.size = int(ranks.rank), int(ranks.size)
         if self.rank > 0:
             first = socket.socket(socket.AF_UNIX)
@@ -51,11 +36,10 @@ class NodeMemory:
             _, (descriptor, *_), _, _ = socket.recv_fds(first, 1, 1)
             self._others = [first]
         else:
-            descriptor = _unnamed_file()
+            descriptor = _unnamed_file(size)
             self._others = _connected(ranks, descriptor)
-        self._file = os.fdopen(descriptor, "r+b", buffering=0)
-        self._mapped_bytes = 0
-        self._rest = Memory(np.empty(0, np.uint8), memoryview(b""))
+        self._free = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+        os.close(descriptor)
 
     def meet(self) -> None:
         """Wait for the other ranks, asleep. Raises ConnectionError if one has ended."""
@@ -68,93 +52,20 @@ class NodeMemory:
             for other in self._others:
                 other.send(b"\0")
 
-    def more(self, size: int) -> Memory:
-        """`size` further bytes, which all ranks get: they request the same in the same order."""
-        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        if size > len(self._rest.to_read):
-            self._rest = self._mapped(max(size, _MAPPED_BYTES, self._mapped_bytes))
-        found, end = self._rest.part(0, size), len(self._rest.to_read)
-        self._rest = self._rest.part(size, end)
-        return found
-
     def array(self, *shape: int) -> np.ndarray:
+        """Return the next bytes, which are the same on all ranks that call in the same order."""
         size = math.prod(shape)
-        return self.more(size).to_write[:size].reshape(shape)
-
-    def _mapped(self, size: int) -> Memory:
-        file, start = self._file.fileno(), self._mapped_bytes
-        self._mapped_bytes += size
-        return Memory(
-            np.frombuffer(mmap.mmap(file, size, offset=start), np.uint8),
-            memoryview(mmap.mmap(file, size, prot=mmap.PROT_READ, offset=start)),
-        )
+        array, self._free = self._free[:size].reshape(shape), self._free[size:]
+        return array
 
 
-class Results:
-    """Sums in the memory of a node, where all its ranks read them; none copies its own.
-
-    A result's memory is written again when no rank has an array or a tensor in it any more.
-    """
-
-    def __init__(self, memory: NodeMemory) -> None:
-        self._memory = memory
-        self._in_use = memory.array(memory.size, RESULTS_MAX)
-        self._places: dict[int, list[Place]] = {}
-
-    def tell(self, size: int) -> None:
-        """Tell the other ranks which places of `size` bytes this one still uses."""
-        places = self._of_size(size)
-        self._in_use[self._memory.rank, : len(places)] = [place.in_use for place in places]
-
-    def place(self, size: int) -> Place:
-        """One that no rank uses; all ranks get the same. They have told and met."""
-        places = self._of_size(size)
-        free = np.flatnonzero(~self._in_use[:, : len(places)].any(axis=0))
-        if free.size:
-            return places[free[0]]
-        if len(places) == RESULTS_MAX:
-            raise MemoryError(f"{RESULTS_MAX} sums of {size} bytes are in use at once")
-        places.append(Place(self._memory.more(_class(size))))
-        return places[-1]
-
-    def _of_size(self, size: int) -> list[Place]:
-        return self._places.setdefault(_class(size), [])
-
-
-class Place:
-    """Memory for one result at a time."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self._last: Callable[[], np.ndarray | None] = lambda: None
-
-    @property
-    def in_use(self) -> bool:
-        """Whether this rank has the last result still, or a view of it."""
-        return self._last() is not None
-
-    def to_write(self, like: np.ndarray) -> np.ndarray:
-        return self._memory.to_write[: like.nbytes].view(like.dtype)
-
-    def result(self, like: np.ndarray) -> np.ndarray:
-        """What was written, as an array that nobody can write to."""
-        found = np.frombuffer(self._memory.to_read, like.dtype, like.size)
-        self._last = weakref.ref(found)  # is the base of its views
-        return found
-
-
-def _class(size: int) -> int:
-    """The least power of 2 that has room: few sizes, and what is not written takes no memory."""
-    return max(mmap.PAGESIZE, 1 << (size - 1).bit_length())
-
-
-def _unnamed_file() -> int:
+def _unnamed_file(size: int) -> int:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tfscaling")
     else:  # a Python that was built for an old C library
         with tempfile.TemporaryFile(dir="/dev/shm") as file:
             descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, _FILE_BYTES)
+    os.ftruncate(descriptor, size)
     return descriptor
 
 
@@ -211,10 +122,10 @@ class RankSums:
         self._node = Node(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
 
     def sum(self, own: np.ndarray) -> np.ndarray:
-        """The sum of all ranks' `own`, which are flat, of one size and type.
+        """Return the sum of all ranks' `own`, which are flat, of one size and type.
 
-        The sum may lie in memory that other ranks read, too: nobody writes to it. Raises
-        ConnectionError if another rank of this node has ended.
+        The caller may overwrite the sum. Raises ConnectionError if another rank of this node has
+        ended.
         """
         if self._node is not None:
             return self._node.sum(own, self._sum_between_nodes if self._has_nodes else None)
@@ -231,36 +142,49 @@ class Node:
     """This rank and the others of its node, which are mpi4py's communicator `ranks`."""
 
     def __init__(self, ranks: Any) -> None:
-        self._memory = NodeMemory(ranks)
+        own_bytes = 2 * CHUNK_BYTES + 2 * SMALL_BYTES
+        self._memory = NodeMemory(ranks, ranks.size * own_bytes + PART_BYTES)
         self.rank, self.size, self.meet = ranks.rank, ranks.size, self._memory.meet
         self._given = self._memory.array(2, self.size, CHUNK_BYTES)
         self._small = self._memory.array(2, self.size, SMALL_BYTES)
-        self._results = Results(self._memory)
+        #: The sum of a part for other nodes; else of two chunks, the one that ranks copy and the
+        #: one that they add.
+        self._sums = self._memory.array(PART_BYTES)
         self._turn = 0
 
     def sum(self, own: np.ndarray, between: Between | None = None) -> np.ndarray:
-        """The sum of the ranks' `own`, and by `between` of all nodes'."""
+        """Return the sum of the ranks' `own`, and by `between` of all nodes'."""
         if own.nbytes <= SMALL_BYTES and between is None:
             return self._sum_small(own)
-        self._results.tell(own.nbytes)
+        total = aligned(own)
+        if between is None:
+            self._sum_chunks(own, total)
+            return total
+        for part in _parts(own, PART_BYTES):
+            self._sum_chunks(own[part], None)
+            summed = self._sums[: own[part].nbytes].view(own.dtype)
+            if self.rank == 0:
+                between(summed)
+            self.meet()
+            total[part] = summed  # nobody writes to `summed` before the next meeting
+        return total
+
+    def _sum_chunks(self, own: np.ndarray, total: np.ndarray | None) -> None:
+        """Write the sum of the ranks' `own` to `total`; without it to `self._sums`."""
         chunks = _parts(own, CHUNK_BYTES)
         # While a chunk is added the next one is given. What is read in a round was written in the
         # one before, and is written again in the one after: two places, and one meeting a round.
         self._give(0, own[chunks[0]])
         self.meet()
-        place = self._results.place(own.nbytes)
-        total = place.to_write(own)
         for turn, chunk in enumerate(chunks):
             if turn + 1 < len(chunks):
                 self._give(1 - turn % 2, own[chunks[turn + 1]])
-            self._add(turn % 2, own[chunk], total[chunk])
+            place = (turn if total is None else turn % 2) * CHUNK_BYTES
+            summed = self._sums[place : place + own[chunk].nbytes].view(own.dtype)
+            self._add(turn % 2, own[chunk], summed)
             self.meet()
-        if between is not None:
-            if self.rank == 0:
-                for part in _parts(total, PART_BYTES):
-                    between(total[part])
-            self.meet()
-        return place.result(own)
+            if total is not None:
+                total[chunk] = summed  # while it is in the caches
 
     def _give(self, place: int, own: np.ndarray) -> None:
         """Write what others add of this rank's `own` to the shared memory."""

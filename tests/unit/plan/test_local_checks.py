@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tfscaling.spec import configuration
 @pytest.fixture(autouse=True)
 def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if neither packages nor the system had them."""
-    monkeypatch.setattr(local_checks.metadata, "distributions", lambda: iter(()))
+    monkeypatch.setattr(metadata, "distributions", lambda: iter(()))
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 

@@ -50,7 +50,7 @@ def measured(
     for run in planned.runs:
         spec = run.spec
         point, number = (spec.point.platform, spec.point.nodes), spec.repeat - 1
-        row = {**spec.axes, "tasks_per_node": "1"}
+        row: dict[str, Any] = {**spec.axes, "tasks_per_node": "1"}
         row |= {size: getattr(spec, size) for size in runs_table.SIZES[:-1]}
         row["batch_scaling"] = spec.recipe.batch_scaling
         q = spec.recipe.quality

@@ -201,11 +201,9 @@ class Soak:
         named = zip(("--snakefile", "--configfile", "--profile"), files, strict=True)
         call = [word for pair in named for word in pair]
         environ = {**os.environ, **self.cluster.environ}
-        with contextlib.suppress(AssertionError):  # it was killed
-            _, output = snakemake_server.call(
-                [*call, *words], self.project.folder, environ, limit_s=None
-            )
-            (self.project.folder / f"driver-{self.starts}.log").write_text(output)
+        folder = self.project.folder
+        _, output = snakemake_server.call([*call, *words], folder, environ, limit_s=None)
+        (folder / f"driver-{self.starts}.log").write_text(output)
 
     def missing(self) -> set[str]:
         """The runs that have neither a record nor the failure that was injected."""
@@ -293,9 +291,11 @@ class Soak:
             words = ("sbatch", *shape, "--wrap=sleep 3")
             wait_for(lambda: bool(self.cluster.run(*words)), "sbatch to answer")
         else:
-            if not (drivers := self.project.drivers()):
-                return False
-            os.kill(drivers[0], signal.Signals[name])
+            for pid in self.project.drivers():
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(pid, signal.Signals[name])
+                    return True
+            return False
         return True
 
     def _restart_controller(self, away_s: float) -> None:

@@ -20,7 +20,7 @@ from tfscaling.record.attempts import Beginning
 from tfscaling.record.events import EventLog
 from tfscaling.spec.config import Recipe
 from tfscaling.train import checkpoints as module
-from tfscaling.train.checkpoints import Checkpoints
+from tfscaling.train.checkpoints import Checkpoints, Training
 from tfscaling.train.loop import Result, TrainingLoop
 
 #: From which the moments follow.
@@ -51,11 +51,11 @@ class Interrupted(Checkpoints):
 
     moment: Moment | None = None
 
-    def after_step(self, training: TrainingLoop, steps: int, state: Callable[[], State]) -> None:
+    def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
         self._interrupt(steps)
         super().after_step(training, steps, state)
 
-    def after_epoch(self, training: TrainingLoop, state: State) -> None:
+    def after_epoch(self, training: Training, state: State) -> None:
         self._interrupt(state.steps)
         super().after_epoch(training, state)
 

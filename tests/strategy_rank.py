@@ -31,7 +31,7 @@ from tfscaling.train.strategies import STRATEGIES
 
 #: Five steps of 16 and one of 7; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16
-PARAMETERS = {
+PARAMETERS: dict[str, Any] = {
     "seed": 3,
     "epochs": 3,
     "optimizer": "sgd",

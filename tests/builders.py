@@ -48,7 +48,7 @@ def manifest_of(config: Config) -> manifests.Manifest:
     return planned
 
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
 #: The reason of a run that diverged.
 DIVERGENCE = "diverged: loss is NaN from epoch 2"
@@ -198,11 +198,13 @@ def run_python(code: str, *arguments: str, **environment: str) -> subprocess.Com
     )
 
 
-def wait_until(happened: Callable[[], bool], timeout_s: float = 300) -> None:
+def wait_until(happened: Callable[[], bool], timeout_s: float = 300) -> bool:
+    """Return True once it has happened; fail if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+    return True
 
 
 def is_gone(pid: int) -> bool:

@@ -43,7 +43,7 @@ NUMBERS = tuple(
     for number in row
 )
 #: Entries of mappings whose names must be known.
-NAMED = {
+NAMED: dict[tuple[Step, ...], str] = {
     ("recipes",): "weak",
     ("platforms",): "cluster",
     ("datasets",): "mnist",

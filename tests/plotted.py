@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from tfscaling.page.plot_figure import Tables
 from tfscaling.spec import platforms
+from tfscaling.spec.config import POINT_AXES
 from tfscaling.tables import comparison, runs_table
 from tfscaling.tables.table_rows import QUALITY_COLUMNS
 
@@ -39,7 +40,7 @@ def point(nodes: int = 1, **changes: Any) -> dict[str, Any]:
 
 def failed(nodes: int, **changes: Any) -> dict[str, Any]:
     """A point without a valid run."""
-    kept = (*comparison.POINT_AXES, *QUALITY_COLUMNS)
+    kept = (*POINT_AXES, *QUALITY_COLUMNS)
     usual = {name: value for name, value in point(nodes).items() if name in kept}
     return {**usual, "status": "failed", "runs": 0, "global_batch_size": 64 * nodes, **changes}
 

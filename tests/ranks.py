@@ -59,10 +59,10 @@ class Ranks:
         logs = [output.with_suffix(".log") for output in self._running]
         return "\n".join(f"--- {log}\n{log.read_text()[-4000:]}" for log in logs)
 
-    def found(self) -> list[Found]:
+    def found(self, limit_s: float = LIMIT_S) -> list[Found]:
         """Wait for all processes; what each found."""
         for process in self._running.values():
-            ended = process.wait(timeout=LIMIT_S)
+            ended = process.wait(timeout=limit_s)
             assert ended == 0, self._logs()
         return [json.loads(output.read_text()) for output in self._running]
 

@@ -25,7 +25,7 @@ def test_nothing_is_slower_between_two_sweeps_of_the_same(
 ) -> None:
     dice = np.random.default_rng(1)
     pairs = [[sweep(kind, points, runs, dice) for _ in range(2)] for _ in range(200)]
-    verdicts = [{change.verdict for change in judge(*pair, INDIFFERENCE)} for pair in pairs]
+    verdicts = [{change.verdict for change in judge(a, b, INDIFFERENCE)} for a, b in pairs]
     assert share([SLOWER in found for found in verdicts]) <= 0.05
     assert share([FASTER in found for found in verdicts]) <= 0.05
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tfscaling.cluster import resolver
 from tfscaling.spec.config import MPI_STRATEGY
-from tfscaling.train import rank, strategies
+from tfscaling.train import optimizers, rank, strategies
 from tfscaling.train.loop import compiled
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import strategy as mpi_strategy
@@ -28,6 +28,9 @@ THREADS = 4
 LATE_S = 0.5
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 ROWS, WIDTH = 4, 3
+#: Sums that TensorFlow overwrites.
+OVERWRITTEN = ("float32", "float16", "bfloat16")
+SEED = 7
 
 
 def main() -> None:
@@ -57,9 +60,11 @@ def of_nodes(device: str) -> Any:
 def exchanged(strategy: Any, own: int) -> dict[str, Any]:
     return {
         "sums": sums(strategy, own),
+        "overwritten": overwritten(strategy, own),
         "slices": slices(strategy, own, own),
         "none here": slices(strategy, own, 1 - own),
         "gathered": gathered(strategy, own),
+        "looked up": looked_up(strategy, own),
     }
 
 
@@ -121,6 +126,39 @@ def sums(strategy: Any, own: int) -> dict[str, Any]:
     }
 
 
+def overwritten(strategy: Any, own: int) -> list[bool]:
+    """Whether sums are right to which TensorFlow writes the result of the next operation.
+
+    It does so if the sum, or a part of it at an aligned place, is the input of nothing else. The
+    sums are random, in one message and in several, below and above the size of small ones.
+    """
+    import tensorflow as tf
+
+    dice = np.random.default_rng(SEED)
+    found = []
+    for dtype in OVERWRITTEN:
+        for most in (10, 4096, 1 << 18):
+            sizes = [16 * int(size) for size in dice.integers(1, max(2, most // 16), 4)]
+            sizes.append(int(dice.integers(1, most)))
+            given = [tf.fill([size], tf.cast(own + 1, dtype)) for size in dice.permutation(sizes)]
+
+            def doubled(context: Any, given: Any = given) -> Any:
+                several, alone = (
+                    context.all_reduce("SUM", given),
+                    context.all_reduce("SUM", given[0]),
+                )
+                parts = [part * 2 for part in (*several, alone)]
+                # each part on its own, when nothing else has the whole
+                halves = tf.split(context.all_reduce("SUM", tf.tile(given[0], [32])), 2)
+                return [*parts, *(tf.clip_by_value(half, 0, 2) * 3 for half in halves)]
+
+            totals = [
+                tf.cast(total, tf.float32).numpy() for total in of_replicas(strategy, doubled)
+            ]
+            found += [bool((total == 6).all()) for total in totals]
+    return found
+
+
 def slices(strategy: Any, own: int, count: int) -> dict[str, Any]:
     """Sum and mean of an embedding's gradients, of `count` rows on this rank, and a dense sum."""
     import tensorflow as tf
@@ -136,6 +174,39 @@ def slices(strategy: Any, own: int, count: int) -> dict[str, Any]:
     found = of_replicas(strategy, call)
     names = ("dense", "values", "indices", "means")
     return {name: part.numpy().tolist() for name, part in zip(names, found, strict=True)}
+
+
+def looked_up(strategy: Any, own: int) -> dict[str, Any]:
+    """Indices and rows of the summed gradient of a table, by what the ranks look up."""
+    import tensorflow as tf
+
+    places = {
+        "positions": tf.range(ROWS),
+        "biases": tf.constant([0, 1, 1, 0]),
+        "other places on each rank": tf.range(ROWS) + own,
+        "words": tf.constant([1, 1]),
+        "a length": tf.range(2),
+        "words of other numbers": tf.fill([own + 1], 1),
+    }
+    unknown = ("words", "a length", "words of other numbers")
+
+    def call(context: Any) -> Any:
+        found = []
+        for name, indices in places.items():
+            if name in unknown:
+                indices = tf.raw_ops.PlaceholderWithDefault(input=indices, shape=[None])
+            values = tf.ones([tf.size(indices), WIDTH]) * float(own + 1)
+            given = tf.IndexedSlices(values, indices, tf.constant([ROWS + 1, WIDTH]))
+            none, total = optimizers.summed([None, given])
+            assert none is None
+            found += [total.indices, tf.convert_to_tensor(total)]
+        return found
+
+    found = [part.numpy() for part in of_replicas(strategy, call)]
+    return {
+        name: [indices.tolist(), total[:, 0].tolist()]
+        for name, indices, total in zip(places, found[::2], found[1::2], strict=True)
+    }
 
 
 def gathered(strategy: Any, own: int) -> dict[str, Any]:

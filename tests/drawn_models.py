@@ -1,0 +1,155 @@
+"""Random trainings: layers, widths, depths, optimizers, data; each follows from its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from oracle_cases import Case, split
+
+#: Optimizers with settings that a draw completes, and a learning rate that learns.
+OPTIMIZERS: list[tuple[str, float, dict[str, Any]]] = [
+    ("SGD", 0.05, {}),
+    ("SGD", 0.02, {"momentum": 0.9}),
+    ("SGD", 0.02, {"momentum": 0.8, "nesterov": True}),
+    ("Adam", 0.003, {}),
+    ("Adam", 0.003, {"amsgrad": True}),
+    ("AdamW", 0.003, {"weight_decay": 0.02}),
+    ("RMSprop", 0.001, {}),
+    ("Adagrad", 0.02, {}),
+    ("Lion", 0.0003, {}),
+]
+CHANGES: list[dict[str, Any]] = [
+    *({}, {}, {}, {"clipnorm": 0.5}, {"global_clipnorm": 1.0}, {"clipvalue": 0.05}),
+    {"use_ema": True, "ema_momentum": 0.9},
+]
+#: Widths of layers: multiples of 16, whose sums TensorFlow gets aligned, and others.
+WIDTHS = (16, 32, 48, 64, 128, 256, 1, 3, 10, 17, 33, 100)
+#: A layer of this width after another one has gradients of 4 to 20 MB.
+WIDE = (1024, 1500, 2000)
+CLASSES = 16, 10, 3, 2, 32
+
+
+class Draw:
+    """A training that follows from the dice."""
+
+    def __init__(self, seed: int, number: int) -> None:
+        self.dice = np.random.default_rng([seed, number])
+        self.kind = self.one_of(("numbers", "images", "bytes", "texts", "tiny"))
+        self.is_classifier = self.kind != "tiny" and self.dice.random() < 0.25
+        self.is_compiled = not self.is_classifier or bool(self.dice.random() < 0.3)
+        self.has_classes = self.is_classifier or bool(self.dice.random() < 0.5)
+        self.batch = 4 * int(self.dice.integers(2, 9))
+        #: Moments of a synchronized batch normalization are those of `fit` in complete batches.
+        self.is_normalized = self.kind in ("numbers", "images") and self.dice.random() < 0.3
+        steps = int(self.dice.integers(2, 5))
+        last = self.batch if self.is_normalized else int(self.dice.integers(1, self.batch + 1))
+        self.examples = max((steps - 1) * self.batch + last, self.batch)
+        self.outputs = int(self.one_of(CLASSES if self.has_classes else WIDTHS[:10]))
+        self.depth = 0 if self.kind == "tiny" else int(self.dice.integers(1, 4))
+        self.widths = [int(self.one_of(WIDTHS)) for _ in range(self.depth)]
+        if self.kind == "numbers" and self.dice.random() < 0.15:
+            self.widths[-2:] = [int(self.one_of(WIDE)), int(self.one_of(WIDE))]
+        self.activation = self.one_of(("relu", "tanh", "gelu"))
+        self.is_regularized = bool(self.dice.random() < 0.3)
+        self.is_weighted = not self.is_classifier and bool(self.dice.random() < 0.3)
+        self.is_half = bool(self.dice.random() < 0.1) and not self.is_normalized
+        name, rate, settings = self.one_of(OPTIMIZERS)
+        self.optimizer = (name, rate, {**settings, **self.one_of(CHANGES)})
+        self.loss = self.one_of(("mse", "mae", "huber"))
+
+    def one_of(self, items: Any) -> Any:
+        return items[int(self.dice.integers(len(items)))]
+
+    def case(self) -> Case:
+        recipe: dict[str, Any] = {}
+        if not self.is_compiled or self.is_classifier:
+            kind = self.one_of(("adam", "sgd"))
+            recipe = {"optimizer": kind, "learning_rate": 0.003 if kind == "adam" else 0.05}
+            recipe |= {"momentum": 0.9} if kind == "sgd" else {}
+            recipe |= {"loss": "sparse_categorical_crossentropy"}
+        return Case(
+            self.model,
+            self.data(),
+            self.batch,
+            epochs=2,
+            precision="mixed_float16" if self.is_half else "float32",
+            recipe=recipe,
+        )
+
+    def data(self) -> Any:
+        count = self.examples
+        if self.kind == "texts":
+            x: Any = self.dice.integers(0, 30, (count, 12)).astype(np.int32)
+        elif self.kind in ("images", "bytes"):
+            x = self.dice.integers(0, 256, (count, 8, 8, 3)).astype(np.uint8)
+            x = x if self.kind == "bytes" else (x / np.float32(255))
+        else:
+            x = self.dice.standard_normal((count, 9)).astype(np.float32)
+        if self.has_classes:
+            y: Any = self.dice.integers(0, self.outputs, count).astype(np.int32)
+        else:
+            y = self.dice.standard_normal((count, self.outputs)).astype(np.float32)
+        weights = self.dice.random(count).astype(np.float32) if self.is_weighted else None
+        return split(count, x, y, weights)
+
+    def model(self) -> Any:
+        import keras
+
+        given, vectors = self.begun()
+        penalty = keras.regularizers.L2(0.001) if self.is_regularized else None
+        for width in self.widths:
+            hidden = keras.layers.Dense(width, kernel_regularizer=penalty)(vectors)
+            if self.is_normalized:
+                hidden = keras.layers.BatchNormalization(momentum=0.8, synchronized=True)(hidden)
+            hidden = keras.layers.Activation(self.activation)(hidden)
+            if hidden.shape == vectors.shape:  # a residual block
+                hidden = hidden + vectors
+            vectors = hidden
+        outputs = keras.layers.Dense(self.outputs, dtype="float32")(vectors)
+        model = keras.Model(given, outputs)
+        if self.is_compiled:
+            name, rate, settings = self.optimizer
+            entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            metric = "accuracy" if self.has_classes else "mae"
+            model.compile(
+                getattr(keras.optimizers, name)(rate, **settings),
+                entropy if self.has_classes else self.loss,
+                metrics=[metric],
+            )
+        return model
+
+    def begun(self) -> tuple[Any, Any]:
+        """The input, and a vector of numbers for each example."""
+        import keras
+
+        layers = keras.layers
+        if self.kind == "texts":
+            given = keras.Input((12,), dtype="int32")
+            words = layers.Embedding(30, 16)(given)
+            vectors = words + layers.Embedding(12, 16)(keras.ops.arange(12))
+            return given, layers.GlobalAveragePooling1D()(vectors)
+        if self.kind not in ("images", "bytes"):
+            given = keras.Input((9,))
+            return given, given
+        given = images = keras.Input((8, 8, 3))
+        if self.kind == "bytes" and not self.is_classifier:
+            images = images / 127.5 - 1.0
+        images = layers.Conv2D(16, 3, padding="same", activation=self.activation)(images)
+        images = images + layers.Conv2D(16, 3, padding="same")(images)
+        return given, layers.Flatten()(layers.MaxPooling2D(4)(images))
+
+
+#: Of replicas that a random model of `make test` has besides one.
+FEW = (2, 4)
+
+
+def cases(seed: int, first: int, last: int, are_few: int = 0) -> Iterator[tuple[str, Case]]:
+    """Random trainings; with `are_few` on one number of replicas each."""
+    for number in range(first, last):
+        case = Draw(seed, number).case()
+        if are_few:
+            case = replace(case, replicas=(FEW[number % 2],))
+        yield f"seed {seed}, model {number}", case

@@ -1,0 +1,148 @@
+#!/usr/bin/env python
+"""Change random lines of the library, one at a time, and list the changes that no test notices.
+
+`make mutants` calls it. It tests a clone of the last commit, and never changes your files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib
+import itertools
+import multiprocessing
+import os
+import random
+import re
+import signal
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from covered_lines import LIBRARY, CoveringTests, measure
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+#: Imported once: the tests of each mutant run in a fork.
+PRELOADED = ["pandas", "scipy.stats", "matplotlib.pyplot", "msgspec", "hypothesis", "tensorflow"]
+#: Seconds of tests for a mutant, by their measured durations, and seconds until tests hang.
+TESTS_S, HANGING_S = 60.0, 400.0
+#: Operators that replace each other.
+PAIRS = [
+    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)),
+    *((ast.Is, ast.IsNot), (ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)),
+]
+SWAPS: dict[type, Any] = {**dict(PAIRS), **{new: old for old, new in PAIRS}}
+
+
+def changes(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Yield each expression that is changed in this node, and its new text."""
+    if isinstance(node, ast.Compare):
+        ops = [SWAPS[type(node.ops[0])](), *node.ops[1:]]
+        yield node, ast.unparse(ast.Compare(node.left, ops, node.comparators))
+    elif isinstance(node, ast.BoolOp):
+        yield node, ast.unparse(ast.BoolOp(SWAPS[type(node.op)](), node.values))
+    elif isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
+        yield node, ast.unparse(ast.BinOp(node.left, SWAPS[type(node.op)](), node.right))
+    elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.comprehension):
+        conditions = node.ifs if isinstance(node, ast.comprehension) else [node.test]
+        yield from ((test, f"not ({ast.unparse(test)})") for test in conditions)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield node, repr(not node.value if isinstance(node.value, bool) else node.value + 1)
+
+
+def drawn(library: Path, seed: int, number: int) -> list[tuple[str, ast.expr, str]]:
+    """Draw lines of the library and one change of each: file, expression, new text."""
+    by_line = defaultdict(list)
+    for path in sorted(library.rglob("*.py")):
+        nodes: list[ast.AST] = [ast.parse(path.read_text())]
+        for node in nodes:  # grows; the parts of an f-string have no positions in Python 3.11
+            nodes += () if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node)
+            for old, new in changes(node):
+                by_line[path, old.lineno].append((str(path.relative_to(library)), old, new))
+    draw = random.Random(seed)
+    return [draw.choice(by_line[line]) for line in draw.sample(sorted(by_line), number)]
+
+
+def split(text: bytes, node: ast.expr) -> tuple[bytes, bytes, bytes]:
+    """Return the text before the expression, the expression, and the text after it."""
+    starts = [0, *itertools.accumulate(len(line) for line in text.splitlines(keepends=True))]
+    start = starts[node.lineno - 1] + node.col_offset
+    end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+    return text[:start], text[start:end], text[end:]
+
+
+def run_tests(clone: Path, output: Path, names: list[str]) -> None:
+    """Run these tests in their order, and end this process with pytest's exit code."""
+    os.setsid()
+    os.chdir(clone)
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+    def choose(items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid in names]
+        items.sort(key=lambda item: names.index(item.nodeid))
+
+    plugin = SimpleNamespace(pytest_collection_modifyitems=choose)
+    files = dict.fromkeys(name.partition("::")[0] for name in names)
+    os._exit(pytest.main(["-x", "-p", "no:cacheprovider", *files], plugins=[plugin]))
+
+
+def find_failure(clone: Path, names: list[str]) -> str | None:
+    """Run the tests in a fork; return the first that fails, or None if all pass."""
+    output = clone.parent / "output"
+    call = (clone, output, names)
+    process = multiprocessing.get_context("fork").Process(target=run_tests, args=call)
+    process.start()
+    process.join(HANGING_S)
+    code = process.exitcode
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)  # with programs that a failed test has left
+    process.join()
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return None
+    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)", output.read_text(), re.MULTILINE)
+    return "tests hang" if code is None else failures[0] if failures else f"exit code {code}"
+
+
+def main() -> None:
+    """Measure the last commit if that has not been done, then test one mutant after another."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--number", type=int, default=60)
+    given = parser.parse_args()
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, text=True)
+    measured = REPOSITORY / ".pytest_cache/mutants" / commit.strip()
+    survivors = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        clone = Path(folder, "clone")
+        subprocess.run(["git", "clone", "--quiet", "--shared", REPOSITORY, clone], check=True)
+        if not (measured / "coverage").exists():
+            measure(clone, measured)
+        covering = CoveringTests(measured)
+        for module in PRELOADED:
+            importlib.import_module(module)
+        for file, old, new in drawn(clone / LIBRARY, given.seed, given.number):
+            path = clone / LIBRARY / file
+            text = path.read_bytes()
+            before, expression, after = split(text, old)
+            path.write_bytes(before + f"({new})".encode() + after)
+            names = covering.choose(file, old.lineno, old.end_lineno or 0, TESTS_S)
+            failure = find_failure(clone, names) if names else None
+            path.write_bytes(text)
+            mutant = f"{file}:{old.lineno}: {' '.join(expression.decode().split())} → {new}"
+            fate = f"killed by {failure}" if failure else f"survives {len(names)} tests"
+            print(f"{mutant}\n    {fate}", flush=True)
+            survivors += [] if failure else [mutant]
+    summary = f"{given.number - len(survivors)} killed of {given.number}; survivors:"
+    print("", summary, *survivors, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,471 @@
+"""Trainings whose result `fit` on one device gives, too: what test_oracle.py compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from strategy_rank import small_model, synthetic_arrays
+from tfscaling.datasets.catalogue import Arrays
+
+#: Relative, of losses and metrics: sums are rounded in another order.
+TOLERANCE = {"float32": 1e-4, "mixed_bfloat16": 2e-2, "mixed_float16": 1e-2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, compiled or a classifier by the recipe, its data, and how it is trained.
+
+    `batch` is the global batch; four replicas divide it. `recipe` has further keys of the recipe.
+    """
+
+    model: Callable[[], Any]
+    arrays: Arrays
+    batch: int = 16
+    epochs: int = 5
+    precision: str = "float32"
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    replicas: tuple[int, ...] = (1, 2, 4)
+    #: Steps after which a loss scale grows: updates that overflow are skipped.
+    growth_steps: int | None = None
+    #: The reference is no `fit`, but plain Keras with a copy of the model for each replica.
+    is_by_hand: bool = False
+    #: Ends of names of metrics that are means over batches, of whatever size.
+    of_batches: tuple[str, ...] = ()
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self.precision]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.arrays.train_examples // self.batch)
+
+
+def split(examples: int, x: Any, y: Any, weights: Any = None) -> Arrays:
+    """The first `examples` are trained, the others held out."""
+    import keras
+
+    def part(nest: Any, places: slice) -> Any:
+        return None if nest is None else keras.tree.map_structure(lambda a: a[places], nest)
+
+    first, rest = slice(examples), slice(examples, None)
+    return Arrays(
+        part(x, first), part(y, first), part(x, rest), part(y, rest),
+        part(weights, first), part(weights, rest),
+    )  # fmt: skip
+
+
+#: Ten steps an epoch, the last of 7 examples: the second of two replicas has none of these.
+EXAMPLES, HELD_OUT = 151, 45
+
+
+def texts(length: int = 8, words: int = 50, is_padded: bool = False) -> tuple[Any, Any]:
+    """Sequences of words, and of each whether a word is among them."""
+    dice = np.random.default_rng(0)
+    x = dice.integers(1, words, (EXAMPLES + HELD_OUT, length)).astype(np.int32)
+    y = (x < 5).any(axis=1).astype(np.int32)
+    if is_padded:
+        lengths = dice.integers(1, length + 1, len(x))
+        x[np.arange(length) >= lengths[:, None]] = 0
+    return x, y
+
+
+def transformer() -> Any:
+    """As Keras's guide has it: tables of words and of positions, an attention, Adam."""
+    import keras
+
+    class Positions(keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = keras.layers.Embedding(8, 16)
+            self.bias = keras.layers.Embedding(3, 16)
+
+        def call(self, vectors: Any) -> Any:
+            places = keras.ops.arange(keras.ops.shape(vectors)[-2])
+            return vectors + self.table(places) + self.bias(places // 3)
+
+    given = keras.Input((8,), dtype="int32")
+    vectors = Positions()(keras.layers.Embedding(50, 16)(given))
+    attended = keras.layers.MultiHeadAttention(2, 8)(vectors, vectors)
+    vectors = keras.layers.LayerNormalization()(vectors + attended)
+    hidden = keras.layers.Dense(32, "relu")(keras.layers.GlobalAveragePooling1D()(vectors))
+    return keras.Model(given, keras.layers.Dense(2)(hidden))
+
+
+def compiled(
+    model: Callable[[], Any], optimizer: Callable[[], Any], loss: Any = None, metrics: Any = None
+) -> Callable[[], Any]:
+    def build() -> Any:
+        import keras
+
+        made = model()
+        entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        made.compile(optimizer(), loss or entropy, metrics=metrics or ["accuracy"])
+        return made
+
+    return build
+
+
+def optimizer(name: str, *given: Any, **settings: Any) -> Callable[[], Any]:
+    def build() -> Any:
+        import keras
+
+        return getattr(keras.optimizers, name)(*given, **settings)
+
+    return build
+
+
+def transfer() -> Any:
+    """A frozen network that scales bytes by operations, as `preprocess_input` does; a head."""
+    import keras
+
+    images = keras.Input((8, 8, 3))
+    base = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Conv2D(16, 3, activation="relu")], name="base"
+    )
+    base.trainable = False
+    features = base(images / 127.5 - 1.0)
+    pooled = keras.layers.GlobalAveragePooling2D()(features)
+    return keras.Model(images, keras.layers.Dense(3)(pooled))
+
+
+def bytes_of_images() -> Arrays:
+    dice = np.random.default_rng(1)
+    y = dice.integers(0, 3, EXAMPLES + HELD_OUT)
+    x = dice.integers(0, 100, (len(y), 8, 8, 3)) + 70 * np.eye(3)[y].astype(int)[:, None, None]
+    return split(EXAMPLES, x.astype(np.uint8), y.astype(np.int32))
+
+
+def tagger() -> Any:
+    """A number for each word, padding included; the loss counts words only."""
+    import keras
+
+    class Tagger(keras.Model):
+        def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
+            counts = keras.ops.cast(x > 0, "float32")
+            entropy = keras.losses.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
+            of_examples = keras.ops.sum(entropy * counts, -1) / keras.ops.sum(counts, -1)
+            return keras.ops.mean(of_examples)
+
+    given = keras.Input((8,), dtype="int32")
+    vectors = keras.layers.Embedding(50, 8)(given)
+    model = Tagger(given, keras.layers.Dense(4)(keras.layers.Dense(16, "tanh")(vectors)))
+    model.compile(keras.optimizers.AdamW(0.01))
+    return model
+
+
+def of_texts(is_padded: bool = False) -> Arrays:
+    return split(EXAMPLES, *texts(is_padded=is_padded))
+
+
+def tags() -> Arrays:
+    x, _ = texts(is_padded=True)
+    return split(EXAMPLES, x, x % 4)
+
+
+def fixed_batch() -> Any:
+    """A loss that divides by a number, of values of examples: the way out of a fixed batch."""
+    import keras
+
+    class Mine(keras.losses.Loss):
+        def call(self, y_true: Any, y_pred: Any) -> Any:
+            return keras.ops.square(y_true - y_pred)[:, 0]
+
+    given = keras.Input((8, 8, 3))
+    pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(given))
+    model = keras.Model(given, keras.layers.Dense(1)(pooled))
+    model.compile(keras.optimizers.SGD(0.5, momentum=0.9), Mine(), metrics=["mae"])
+    return model
+
+
+def numbers_of_images() -> Arrays:
+    arrays: Any = bytes_of_images()
+    train, test = (y[:, None].astype(np.float32) for y in (arrays.y_train, arrays.y_test))
+    return Arrays(arrays.x_train, train, arrays.x_test, test)
+
+
+def mixed(count: int, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Two inputs, two outputs by name, and weights of the examples of each output."""
+    random = np.random.default_rng(seed)
+    left = random.random((count, 4), np.float32)
+    right = random.integers(0, 5, (count, 3))
+    total = left.sum(axis=1) + right.sum(axis=1)
+    kind, value = (total > 8).astype(np.int32), (total[:, None] / 8).astype(np.float32)
+    weights = {name: random.random(count, np.float32) for name in ("kind", "value")}
+    return {"left": left, "right": right}, {"kind": kind, "value": value}, weights
+
+
+def numbers(answer: str, examples: int = EXAMPLES) -> Arrays:
+    """One input, and one of the answers."""
+    x, y, _ = mixed(examples + HELD_OUT)
+    return split(examples, x["left"], y[answer])
+
+
+def two_outputs() -> Any:
+    """A compiled model with all that `compile` takes, and a metric with a state of its own."""
+    import keras
+
+    class F1(keras.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="f1")
+            self.right = self.add_variable((), "zeros", name="right")
+            self.wrong = self.add_variable((), "zeros", name="wrong")
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            true = keras.ops.cast(keras.ops.reshape(y_true, (-1,)), "bool")
+            found = keras.ops.argmax(y_pred, axis=-1) == 1
+            self.right.assign_add(keras.ops.sum(keras.ops.cast(true & found, "float32")))
+            self.wrong.assign_add(keras.ops.sum(keras.ops.cast(true ^ found, "float32")))
+
+        def result(self) -> Any:
+            return 2 * self.right / (2 * self.right + self.wrong + 1e-9)
+
+    left = keras.Input((4,), name="left")
+    right = keras.Input((3,), dtype="int64", name="right")
+    words = keras.layers.Flatten()(keras.layers.Embedding(5, 2)(right))
+    whole = keras.layers.concatenate([left, words])
+    hidden = keras.layers.Dense(8, "tanh", kernel_regularizer=keras.regularizers.L2(0.01))(whole)
+    outputs = {
+        "kind": keras.layers.Dense(2, name="kind")(hidden),
+        "value": keras.layers.Dense(1, name="value", kernel_regularizer="l2")(hidden),
+    }
+    model = keras.Model({"left": left, "right": right}, outputs)
+    model.compile(
+        keras.optimizers.AdamW(0.01, weight_decay=0.02, clipnorm=0.3),
+        {"kind": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "value": "huber"},
+        loss_weights={"kind": 0.7, "value": 2.0},
+        metrics={"kind": ["accuracy", F1()], "value": "mae"},
+        weighted_metrics={"value": [keras.metrics.MeanSquaredError(name="weighted_mse")]},
+    )
+    return model
+
+
+def own_loss() -> Any:
+    """A subclass with a loss and metrics of its own, as Keras's guides show it."""
+    import keras
+
+    class Focal(keras.Model):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.confidence = keras.metrics.Mean(name="confidence")
+
+        def compute_loss(
+            self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None, training: bool = True
+        ) -> Any:
+            entropy = keras.losses.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
+            return keras.ops.mean(entropy * entropy) + sum(self.losses)
+
+        def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            self.confidence.update_state(keras.ops.softmax(y_pred)[:, 0])
+            return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    given = keras.Input((4,))
+    hidden = keras.layers.Dense(8, "relu", kernel_regularizer="l2")(given)
+    model = Focal(given, keras.layers.Dense(2, dtype="float32")(hidden))
+    model.compile(keras.optimizers.SGD(0.2, momentum=0.5), metrics=["accuracy"])
+    return model
+
+
+def accumulated() -> Any:
+    """Two optimizers with settings of their own; one updates weights in some steps only."""
+    import keras
+
+    given = keras.Input((4,))
+    hidden = keras.layers.Dense(8, "tanh")(given)
+    model = keras.Model(given, keras.layers.Dense(1, name="head")(hidden))
+    head = keras.optimizers.SGD(
+        0.05, 0.9, weight_decay=0.1, clipnorm=0.5, gradient_accumulation_steps=4
+    )
+    rest = keras.optimizers.Adam(0.02, use_ema=True, ema_momentum=0.5)
+    optimizers = keras.optimizers.OptimizerMap(rest, {"head.*": head})
+    model.compile(keras.optimizers.MultiOptimizer(optimizers), "mse", metrics=["mae"])
+    return model
+
+
+def collectives() -> Any:
+    """A layer's statistics are over all replicas' examples, another's variable has their mean."""
+    import keras
+
+    class Centred(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.centre = self.add_weight(
+                shape=(shape[-1],), trainable=False, aggregation="mean", name="centre"
+            )
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            if training:
+                self.centre.assign(0.5 * self.centre + 0.5 * keras.ops.mean(inputs, axis=0))
+            return inputs - self.centre
+
+    given = keras.Input((4,))
+    hidden = keras.layers.Dense(8)(Centred()(given))
+    hidden = keras.layers.BatchNormalization(momentum=0.5, synchronized=True)(hidden)
+    model = keras.Model(given, keras.layers.Dense(1)(keras.layers.ReLU()(hidden)))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return model
+
+
+#: Whole batches, or a last one of 7 examples.
+WHOLE, UNEVEN = 160, 151
+#: Only mixed_float16 scales the loss; what several replicas sum is float32 in each of them.
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+BY_SGD = {"optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+#: A schedule of learning rates with all that the recipe's optimizer can do besides.
+SCHEDULED = {**BY_SGD, "nesterov": True, "weight_decay": 0.05, "warmup_epochs": 1.5,
+             "decay": "cosine", "label_smoothing": 0.2}  # fmt: skip
+#: A training whose scaled loss overflows every few steps, on the replica with a bright image.
+GROWTH_STEPS, BRIGHT = 3, 8
+OVERFLOW = {**BY_SGD, "learning_rate": 1e-6, "momentum": 0.0}
+
+
+def images_of(examples: int) -> Arrays:
+    every: Any = synthetic_arrays(WHOLE)
+    return Arrays(every.x_train[:examples], every.y_train[:examples], every.x_test, every.y_test)
+
+
+def bright_images() -> Arrays:
+    """Dark images, and a few bright ones of different classes."""
+    arrays: Any = images_of(WHOLE)
+    images, labels = arrays.x_train // 64, arrays.y_train.copy()
+    images[:BRIGHT], labels[:BRIGHT] = 255, np.arange(BRIGHT)
+    return Arrays(images, labels, arrays.x_test, arrays.y_test)
+
+
+def layers() -> Any:
+    """Layers that Keras does not have."""
+    import keras
+
+    class WithoutGradient(keras.layers.Layer):
+        """A trainable variable that the loss does not depend on."""
+
+        def build(self, shape: Any) -> None:
+            self.unused = self.add_weight(shape=(3,), name="unused")
+
+        def call(self, inputs: Any) -> Any:
+            return inputs
+
+    class Spread(keras.layers.Layer):
+        """Adds a loss of its own, a mean over the batch."""
+
+        def call(self, inputs: Any) -> Any:
+            self.add_loss(0.1 * keras.ops.mean(keras.ops.square(inputs)))
+            return inputs
+
+    return WithoutGradient, Spread
+
+
+def plain_model() -> Any:
+    """All that does not depend on how a batch is split: embedding, L2, no gradient, no dropout."""
+    import keras
+
+    without_gradient, _ = layers()
+    return keras.Sequential(
+        [
+            keras.Input((8, 8)),
+            keras.layers.Flatten(),
+            keras.layers.Rescaling(255 / 16, dtype="float32"),
+            keras.layers.Embedding(16, 3),
+            keras.layers.Flatten(),
+            keras.layers.Dense(16, "relu", kernel_regularizer=keras.regularizers.L2(0.01)),
+            without_gradient(),
+            keras.layers.Dropout(0.0),
+            keras.layers.Dense(10),
+        ]
+    )  # fmt: skip
+
+
+def split_model() -> Any:
+    """What depends on how a batch is split: batch normalization, dropout, losses of a batch."""
+    import keras
+
+    without_gradient, spread = layers()
+    return keras.Sequential(
+        [
+            keras.Input((8, 8)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(16, kernel_regularizer=keras.regularizers.L2(0.01)),
+            keras.layers.BatchNormalization(momentum=0.9),
+            keras.layers.ReLU(),
+            spread(dtype="float32"),  # Keras cannot add losses of several types
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(
+                16, activity_regularizer=keras.regularizers.L2(0.001), dtype="float32"
+            ),
+            without_gradient(),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(10),
+        ]
+    )
+
+
+def overflowing_model() -> Any:
+    """The gradient of its weights is the brightest image times that of the loss.
+
+    So it overflows above a scale of 2 ** 14 if there is a bright image among a replica's images.
+    """
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((8, 8)),
+            keras.layers.Flatten(),
+            keras.layers.Rescaling(64.0),
+            keras.layers.Dense(10, use_bias=False, kernel_initializer="zeros"),
+        ]
+    )
+
+
+#: Models of public guides, and small ones with all that optimizers do with tables.
+PUBLIC: dict[str, Case] = {
+    "transformer, AdamW": Case(compiled(transformer, optimizer("AdamW", 0.01)), of_texts()),
+    "transformer, RMSprop": Case(compiled(transformer, optimizer("RMSprop", 0.003)), of_texts()),
+    "transformer, Adagrad": Case(compiled(transformer, optimizer("Adagrad", 0.05)), of_texts()),
+    "transformer, the recipe's adam": Case(
+        transformer, of_texts(), recipe={"optimizer": "adam", "learning_rate": 0.01}
+    ),
+    "transfer learning on bytes": Case(
+        compiled(transfer, optimizer("Adam", 0.01)), bytes_of_images()
+    ),
+    "masked sequences": Case(tagger, tags()),
+    "a loss of one value for each example": Case(fixed_batch, numbers_of_images()),
+}
+
+
+def features() -> dict[str, Case]:
+    """All that depends on precision, on how a batch is split, and on the recipe."""
+    found = {}
+    for precision in PRECISIONS:
+        replicas = (1,) if precision == "mixed_bfloat16" else (1, 2, 4)
+        usual: dict[str, Any] = {"precision": precision, "recipe": BY_SGD}
+        found[f"plain, {precision}"] = Case(
+            plain_model, images_of(UNEVEN), replicas=replicas, **usual
+        )
+        found[f"whole, {precision}"] = Case(split_model, images_of(WHOLE), replicas=(1,), **usual)
+        found[f"split, {precision}"] = Case(
+            split_model, images_of(UNEVEN), replicas=replicas, is_by_hand=True, **usual
+        )
+    found["scheduled"] = Case(small_model, images_of(UNEVEN), recipe=SCHEDULED)
+    found["overflow"] = Case(
+        overflowing_model, bright_images(), epochs=8, precision="mixed_float16",
+        recipe=OVERFLOW, growth_steps=GROWTH_STEPS,
+    )  # fmt: skip
+    of_batches = ("kind_loss", "value_loss")
+    found["two outputs"] = Case(
+        two_outputs, split(EXAMPLES, *mixed(EXAMPLES + HELD_OUT)), of_batches=of_batches
+    )
+    found["own loss"] = Case(own_loss, numbers("kind"), precision="mixed_float16")
+    found["accumulated"] = Case(accumulated, numbers("value"), recipe={"steps_per_execution": 5})
+    # statistics of a complete batch
+    found["collectives"] = Case(collectives, numbers("value", WHOLE))
+    return found
+
+
+def public(first: int, last: int) -> Iterator[tuple[str, Case]]:
+    return iter([*PUBLIC.items()][first:last])
+
+
+def of_features(first: int, last: int) -> Iterator[tuple[str, Case]]:
+    return iter([*features().items()][first:last])

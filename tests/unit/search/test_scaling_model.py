@@ -1,0 +1,118 @@
+"""The model of times over nodes: disturbed runs, second modes, and what runs say about others."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tfscaling.search.scaling_model import SCATTER, SCATTER_FREEDOM, Runs, ScalingModel, scatter
+
+#: True standard deviation of a run.
+SD = 0.02
+#: Configurations of six runs each.
+COUNT, REPEATS = 8, 6
+OWNERS = np.repeat(np.arange(COUNT), REPEATS)
+SEEDS = range(5)
+
+
+def drawn(seed: int) -> np.ndarray:
+    """Logarithms of the runs' times, around a level per configuration."""
+    dice = np.random.default_rng(seed)
+    return dice.normal(5.0, 1.0, COUNT)[OWNERS] + dice.normal(0, SD, len(OWNERS))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_run_of_six_that_is_far_off_hardly_counts(seed: int) -> None:
+    logs, factor = drawn(seed), np.random.default_rng(seed).uniform(2.2, 6.0)
+    odd = int(np.random.default_rng(seed).integers(len(logs)))
+    logs[odd] += math.log(factor)
+    variance, pooled, _ = scatter(OWNERS, logs)
+    assert variance[odd] > (math.log(factor) - 4 * SD) ** 2
+    assert np.delete(variance, odd).max() < (4 * SD) ** 2
+    assert (SD / 2) ** 2 < pooled < (3 * SD) ** 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("odd_runs", "factor"), [(1, 1.5), (2, 3.0)])
+def test_other_odd_runs_are_a_second_mode_of_their_configuration(
+    seed: int, odd_runs: int, factor: float
+) -> None:
+    logs = drawn(seed)
+    odd = seed % COUNT
+    logs[np.flatnonzero(odd == OWNERS)[:odd_runs]] += math.log(factor)
+    variance, pooled, _ = scatter(OWNERS, logs)
+    assert variance[odd == OWNERS].min() >= logs[odd == OWNERS].var(ddof=1) * (1 - 1e-9)
+    assert variance[odd != OWNERS].max() < (4 * SD) ** 2
+    assert pooled < (3 * SD) ** 2
+
+
+def test_before_there_are_repeats_runs_have_the_usual_scatter() -> None:
+    variance, pooled, freedom = scatter(np.arange(5), drawn(0)[:5])
+    assert variance.tolist() == [SCATTER**2] * 5
+    assert (pooled, freedom) == (SCATTER**2, SCATTER_FREEDOM)
+
+
+@pytest.mark.parametrize("sd", [0.02, 0.06, 0.2])
+def test_the_pooled_variance_is_that_of_the_runs_with_its_degrees_of_freedom(sd: float) -> None:
+    dice = np.random.default_rng(3)
+    owners = np.repeat(np.arange(40), REPEATS)
+    _, pooled, freedom = scatter(owners, dice.normal(0, sd, len(owners)))
+    assert math.sqrt(pooled) == pytest.approx(sd, rel=0.15)
+    assert freedom == SCATTER_FREEDOM + 40 * (REPEATS - 1)
+
+
+#: One line that scales well, and the same on another platform; the last of each is not run.
+NODES = np.array([1, 2, 4, 8, 16] * 2)
+LINES = ["east"] * 5 + ["west"] * 5
+RUN = [n for n in range(len(NODES)) if NODES[n] < 16]
+
+
+def truth(dice: np.random.Generator, is_cost: bool) -> np.ndarray:
+    levels = dice.uniform(3, 8) + np.repeat([0.0, dice.uniform(-1, 1)], 5)
+    return levels + (is_cost - dice.uniform(0.7, 0.95)) * np.log(NODES)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("is_cost", [False, True])
+def test_a_configuration_is_predicted_from_the_runs_of_others(seed: int, is_cost: bool) -> None:
+    dice = np.random.default_rng(seed)
+    logs = truth(dice, is_cost)
+    owners = np.repeat(RUN, 3)
+    rounds = np.tile([0, 1, 2], len(RUN))
+    shift = np.array([0.0, 0.0, 0.08])
+    runs = Runs(
+        owners,
+        rounds,
+        logs[owners] + shift[rounds] + dice.normal(0, SD, len(owners)),
+        np.zeros(len(owners), bool),
+    )
+    fit = ScalingModel(NODES, LINES, is_cost).fit(runs, np.zeros(3), np.zeros(len(NODES)))
+    others = np.setdiff1d(np.arange(len(NODES)), RUN)
+    sd = np.sqrt(fit.variance)
+    assert (abs(fit.mean - logs - shift.mean()) < 4 * sd + SD).all()
+    assert sd[others].min() > 1.5 * sd[RUN].max()
+    assert np.isnan(fit.left_out[others]).all() and np.isnan(fit.errors[others]).all()
+    assert (abs(fit.left_out - logs)[RUN] < 4 * fit.misses * fit.left_out_sd[RUN] + 0.1).all()
+    assert fit.effects[2] - fit.effects[:2].mean() == pytest.approx(shift[2], abs=0.03)
+    # measured points are distinguished better than those that are extrapolated, and a point from
+    # itself exactly
+    apart = fit.difference_sd(0)
+    assert apart[0] < 1e-4 < apart[RUN[1:]].min()
+    assert apart[RUN[1:]].max() < apart[others].min()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_short_runs_of_a_configuration_share_the_error_of_their_projection(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    owners, short = np.repeat(RUN, 6), RUN[-1]
+    logs = truth(dice, False)[owners] + dice.normal(0, SD, len(owners))
+    runs = Runs(owners, np.tile(range(6), len(RUN)), logs, owners == short)
+    model = ScalingModel(NODES, LINES, False)
+    fits = [model.fit(runs, np.zeros(6), np.full(len(NODES), sd)) for sd in (0.0, 0.03, 0.3)]
+    none, small, large = (math.sqrt(fit.variance[short]) for fit in fits)
+    assert none < 2 * SD
+    # six runs do not make the shared error smaller; a large one leaves what the others say
+    assert math.sqrt(small**2 - none**2) == pytest.approx(0.03, rel=0.25)
+    assert large > 3 * small
+    assert [math.sqrt(fit.variance[RUN[0]]) for fit in fits] == pytest.approx([none] * 3, rel=0.5)

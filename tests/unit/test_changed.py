@@ -1,0 +1,39 @@
+"""The tests that `make check` runs."""
+
+from __future__ import annotations
+
+import pytest
+from changed import concerned, module_name
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("workflow/scripts/tfscaling/tables/display.py", "tfscaling.tables.display"),
+        ("tests/unit/builders.py", "builders"),
+        ("tests/project.py", "project"),
+        ("provision/closed/wheelhouse.py", "wheelhouse"),
+        ("docs/index.md", None),
+    ],
+)
+def test_a_module_has_the_name_that_python_imports(path: str, name: str | None) -> None:
+    assert module_name(path) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "tests"),
+    [
+        ("tests/unit/tables/test_display.py", {"tests/unit/tables/test_display.py"}),
+        ("tests/summary.py", {"tests/unit/test_summary.py"}),
+        ("docs/method.md", {"tests/unit/test_documentation.py"}),
+        ("LICENSE", set()),
+    ],
+)
+def test_a_changed_file_has_its_tests(path: str, tests: set[str]) -> None:
+    assert concerned([path]) == tests
+
+
+def test_a_module_of_the_library_has_the_tests_of_its_package() -> None:
+    found = concerned(["workflow/scripts/tfscaling/record/run_record.py"])
+    assert "tests/unit/record/test_run_record.py" in found
+    assert all(test.startswith("tests/unit/record/") for test in found)

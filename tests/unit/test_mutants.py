@@ -1,0 +1,68 @@
+"""`make mutants`: how lines are changed, and which tests are chosen for a line."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import coverage
+import mutants
+import pytest
+from covered_lines import LIBRARY, CoveringTests
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = a <= b < c", {"x = (a < b < c)"}),
+        ("if a and b: pass", {"if (a or b): pass", "if (not (a and b)): pass"}),
+        ("ä = [é for é in y if é - 1]", {
+            "ä = [é for é in y if (é + 1)]", "ä = [é for é in y if (not (é - 1))]",
+            "ä = [é for é in y if é - (2)]",
+        }),
+        ("f(True, 'text', None, x % 2.5)", {
+            "f((False), 'text', None, x % 2.5)", "f(True, 'text', None, x % (3.5))",
+        }),
+        ("a = (b *\n    c)", {"a = ((b / c))"}),
+        ("f'{a + 1}'", set()),
+    ],
+)  # fmt: skip
+def test_each_change_replaces_one_expression(text: str, expected: set[str], tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(f"\n{text}\n")
+    found = set()
+    for seed in range(40):
+        if not expected:
+            with pytest.raises(ValueError, match="larger than population"):
+                mutants.drawn(tmp_path, seed, 1)
+            continue
+        ((file, old, new),) = mutants.drawn(tmp_path, seed, 1)
+        before, _, after = mutants.split((tmp_path / file).read_bytes(), old)
+        changed = (before + f"({new})".encode() + after).decode().strip()
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+        found.add(changed)
+    assert found == expected
+
+
+def test_a_line_is_tested_by_the_tests_that_ran_it_the_nearest_and_fastest_first(
+    tmp_path: Path,
+) -> None:
+    near, slow, far = (f"tests/unit/{name}.py::test" for name in ("plan/a", "plan/b", "c"))
+    sweeps = [f"tests/workflow/{name}.py::test" for name in ("d", "e")]
+    failed = "tests/unit/plan/failed.py::test"
+    data = coverage.CoverageData(str(tmp_path / "coverage"))
+    for name, lines in {
+        "": [1], near: [5], slow: [5, 6], far: [5], failed: [5], f"{sweeps[0]} (call)": [5, 9],
+    }.items():  # fmt: skip
+        data.set_context(name)
+        data.add_lines({f"/somewhere/{LIBRARY}plan/module.py": lines})
+    data.close()
+    seconds = {slow: 3.0, near: 2.0, far: 1.0, sweeps[0]: 5.0, sweeps[1]: 4.0}
+    entries = [f"{duration} {name}\n" for name, duration in seconds.items()]
+    (tmp_path / "durations").write_text("".join(entries))
+    tests = CoveringTests(tmp_path)
+    everything = [near, slow, far, sweeps[0]]
+    assert tests.choose("plan/module.py", 5, 5, 60.0) == everything
+    assert tests.choose("plan/module.py", 5, 5, 5.5) == [near, slow]
+    assert tests.choose("plan/module.py", 7, 7, 60.0) == [slow]  # within a statement of line 6
+    assert tests.choose("plan/module.py", 1, 1, 60.0) == everything  # at import
+    assert tests.choose("plan/module.py", 9, 9, 60.0) == sweeps[::-1]  # by a workflow alone

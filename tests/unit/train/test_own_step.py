@@ -1,0 +1,26 @@
+"""Settings of compile() that several replicas cannot follow."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from tfscaling.train.own_step import OwnStep
+from tfscaling.train.user_model import ModelError
+
+BATCH = (np.zeros((2, 4), np.float32), np.zeros((2, 1), np.float32))
+
+
+def test_a_sum_over_a_batch_cannot_be_split() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
+    with pytest.raises(ModelError, match="has the reduction sum"):
+        OwnStep(model, BATCH, replicas=2)
+
+
+def test_averages_that_replace_weights_while_training_need_one_replica() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=2), "mse")
+    OwnStep(model, BATCH, replicas=1)
+    with pytest.raises(ModelError, match="ema_overwrite_frequency"):
+        OwnStep(model, BATCH, replicas=2)
