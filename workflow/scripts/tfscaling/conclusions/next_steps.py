@@ -115,7 +115,7 @@ def _open(study: Study) -> Iterator[Found]:
             if each.is_open
             and each.state != State.UNDECIDED
             and each.point not in made_again
-            and not each.reason.startswith(OTHER_WORK)
+            and not each.reason.startswith((OTHER_WORK, "no price", "no time that counts"))
         ]
         if others and asked.support != SUPPORTED:
             texts = [f"{each.name}: {each.reason}" for each in others]
