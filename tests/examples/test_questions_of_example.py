@@ -11,6 +11,8 @@ import pytest
 from project import REPOSITORY, Project
 from shared import made_once
 
+#: Runs take up to 80 seconds, eight at a time.
+pytestmark = pytest.mark.timeout(1800)
 FOLDER = "examples/questions"
 #: Eight runs share the cores, because they wait most of the time.
 AT_ONCE = ("--cores", "8", "--resources", "training_runs=8")
@@ -73,6 +75,6 @@ def test_the_largest_batch_that_fits_is_named(tmp_path: Path) -> None:
     assert all("512" in reason for reason in reasons)
     answers = project.table("results/questions-memory/details/conclusions/decision.csv")
     (chosen,) = [each for each in answers if each["goal"] == "execution_time_s"]
-    right = ("size+per_replica_batch_size=256", "supported")
     # not by time: the smaller batch takes more than twice as long
+    right = ("size+per_replica_batch_size=256", "supported")  # no run of 512 fits: 1024 is closed
     assert (chosen["recipe"], chosen["support"]) == right

@@ -7,7 +7,9 @@ from collections import Counter
 import node_effects as simulation
 import numpy as np
 import pytest
+import scipy
 from measured import around, measured
+from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.node_effects import (
     PAIRS_MAX,
     node_effects,
@@ -87,3 +89,17 @@ def test_effects_are_those_of_the_valid_runs_of_each_platform() -> None:
         assert {(name, each.node): each.runs for each in effects} == {
             key: count for key, count in counted.items() if key[0] == name
         }
+
+
+def test_the_interval_of_a_node_is_that_of_a_t_test_for_all_nodes_together() -> None:
+    """The twelve runs are on `a`, `b` and `c` in turn; `c` is slow."""
+    dice = np.random.default_rng(11)
+    parts = [["a"], ["b"], ["c"]] * 4
+    times_s = np.exp(dice.normal(0, 0.05, 12)) * np.where([part == ["c"] for part in parts], 2, 1)
+    (found,) = (
+        each for each in node_effects([1] * 12, parts, times_s.tolist()) if each.node == "c"
+    )
+    logs = np.log(times_s).reshape(4, 3)
+    expected = scipy.stats.ttest_ind(logs[:, 2], logs[:, :2].ravel())
+    low, high = np.exp(expected.confidence_interval(1 - (1 - CONFIDENCE) / (2 * 3)))
+    assert found.is_slow and (found.low, found.high) == pytest.approx((low, high), rel=1e-6)
