@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from measured import around, measured
+from tfscaling.conclusions.answer import State, answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec.config import Limit, Question
 from tfscaling.tables.comparison import comparison_table
@@ -34,10 +35,11 @@ def test_a_limit_of_the_energy_is_kept_only_with_all_parts(
     question = Question(limits={"energy_kwh": Limit(at_most=limit_kwh)})
     table = comparison_table(runs, planned)
     study = Study(table, runs, planned, question=question)
-    compared, others = study.compared(study.points, "execution_time_s")
-    assert sorted(row["nodes"] for row in compared) == kept
-    assert sorted(each.row["nodes"] for each in others if each.missed) == excluded
-    reasons = {each.row["nodes"]: each.reason for each in others}
+    (found,) = answer(study)
+    states = {each.point.nodes: each.state for each in found.candidates}
+    assert sorted(n for n, state in states.items() if state == State.COMPARED) == kept
+    assert sorted(each.point.nodes for each in found.candidates if each.missed) == excluded
+    reasons = {each.point.nodes: each.reason for each in found.not_covered}
     for nodes, words in reasons.items():
         own = lacking.get(nodes)
         assert (f"without {own}" in words) if own else ("without" not in words)

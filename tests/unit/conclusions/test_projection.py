@@ -16,6 +16,7 @@ import pytest
 from builders import manifest_of, raw_config, study_folder
 from scipy.signal import lfilter
 from tfscaling.conclusions import decision, headline, projection
+from tfscaling.conclusions.answer import by_goals
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
 from tfscaling.plan import costed_plan
@@ -29,6 +30,7 @@ from tfscaling.stages import write_tables
 from tfscaling.tables import comparison, data_warnings, display, runs_table, steady_epochs
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import Samples, keeps_limit
+from tfscaling.tables.run_counts import KEPT_RUNS
 from tfscaling.tables.table_rows import is_known, point_of, rows_of
 
 #: Of the whole training: 1,000 steps of 0.1 s after 20 s of start-up.
@@ -118,12 +120,12 @@ def test_a_run_of_the_whole_checks_the_projection(
     (high,) = drawn.loc[is_short, "execution_time_s_high"]
     assert high == row["execution_time_s_high"] or not is_known(row["execution_time_s_high"])
     pd.testing.assert_frame_equal(drawn[~is_short], study.comparison[~is_short])
-    choice, *_ = (c for c in decision.decide(study) if c.work.endswith("short"))
+    choice, *_ = (c for c in by_goals(study) if c.work.endswith("short"))
     answer, *_ = rows_of(headline.table(study))
     decided = decision.DecisionRow.of(choice)
     if len(paces) > 2:
         assert choice.whole_run == (row["execution_time_s_low"], row["execution_time_s_high"])
-        assert str(choice.whole_run) in choice.text and str(choice.whole_run) in answer["sure"]
+        assert str(choice.whole_run) in decided.text and str(choice.whole_run) in answer["sure"]
         assert decided.whole_run_high_s == row["execution_time_s_high"]
     else:
         assert choice.whole_run is None and not is_known(decided.whole_run_high_s)
@@ -165,10 +167,10 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     shown = comparison.as_text(study.comparison, "T", ["execution_time_s"])
     assert shown.cells[display.PROJECTED].tolist()[0] == "100 of 1,000"
     assert shown.cells[display.PROJECTED].tolist()[2] == display.MISSING
-    choices = {(c.work, c.goal): c for c in decision.decide(study)}
-    assert "projected" in choices["mnist_cnn, short", "execution_time_s"].text
-    assert "not projected" in choices["mnist_cnn, short", "quality"].text
-    assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"].text
+    choices = {(c.work, c.goal): decision.sentence(c) for c in by_goals(study)}
+    assert "projected" in choices["mnist_cnn, short", "execution_time_s"]
+    assert "not projected" in choices["mnist_cnn, short", "quality"]
+    assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"]
     assert ("mnist_cnn, short", "time_to_target_s") not in choices
     assert "projected" in headline.with_warnings("", list(found.values()))
 
@@ -179,9 +181,9 @@ EPOCHS, EVALUATION_S = 5, 2.0
 
 
 def complete_run(run: PlannedRun) -> RunRecord:
-    """A run of EPOCHS epochs whose pace is one of PACES; one more with each repeat by 1 %."""
+    """A run of EPOCHS epochs whose pace is one of PACES; with each repeat longer by 0.5 %."""
     before_s, epoch_s = PACES[run.spec.point.nodes]
-    epoch_s *= 1 + 0.01 * run.spec.repeat
+    epoch_s *= 1 + 0.005 * run.spec.repeat
     epochs = [
         Epoch(epoch=n, loss=0.5, accuracy=0.8, duration_s=epoch_s, test_accuracy=0.8,
               evaluation_time_s=EVALUATION_S, ended_s=before_s + n * (epoch_s + EVALUATION_S))
@@ -215,7 +217,7 @@ def test_complete_runs_are_judged_by_the_whole_training_that_is_asked_about(
     question = {"whole_training": whole_training, "limits": {"execution_time_s": limit}}
     raw = raw_config(
         (("recipes",), {"few": recipe}),
-        (("grid",), [{**block, "recipe": "few", "repeats": 6}]),
+        (("grid",), [{**block, "recipe": "few", "repeats": KEPT_RUNS}]),
         (("question",), question),
     )
     raw["platforms"]["cluster"].update(PRICE)
@@ -240,7 +242,7 @@ def test_complete_runs_are_judged_by_the_whole_training_that_is_asked_about(
     if is_projected:
         assert row["evaluation_time_s"] == pytest.approx(90 * EVALUATION_S)
         assert row["examples_trained"] == 90 * 384
-    choices = {choice.goal: choice for choice in decision.decide(study)}
+    choices = {choice.goal: choice for choice in by_goals(study)}
     taken = choices["execution_time_s"]
     assert taken.point is not None
     assert (taken.point.nodes, taken.support) == (nodes, "supported")

@@ -146,6 +146,13 @@ def _diverged(tables: Tables) -> Found:
     return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
 
 
+def _out_of_memory(tables: Tables) -> Found:
+    """Runs out of memory of configurations that fit in other runs."""
+    unfit = [run for run in tables.all_runs if run.status == RunState.DOES_NOT_FIT]
+    runs = [run for run in unfit if point_of(run) in tables.measured]
+    return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
+
+
 def _one_machine(tables: Tables) -> Found:
     """With the local launcher, or on a virtual cluster, whose nodes are processes."""
     several = [run for run in tables.ended if run.nodes > 1 and run.machines]
@@ -314,6 +321,7 @@ RULES: dict[str, tuple[str, Callable[[Tables], Found | Iterable[Found]]]] = {
     "one_machine": (SERIOUS, _one_machine),
     "shared_machine": (SERIOUS, lambda t: t.about_runs([r for r in t.ended if r.shared_with])),
     "diverged": (SERIOUS, _diverged),
+    "out_of_memory": (SERIOUS, _out_of_memory),
     "missed_targets": (SERIOUS, _missed_targets),
     "other_work": (SERIOUS, _points(lambda row: row.same_work is False)),
     "other_data": (SERIOUS, _other_data),

@@ -50,7 +50,7 @@ import pandas as pd
 import scipy
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
-from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec.config import Limit
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.rows import Cells
@@ -443,7 +443,7 @@ class Samples:
     """The values of every metric of the runs that count, by point."""
 
     def __init__(self, runs: pd.DataFrame) -> None:
-        counted = runs[runs["status"].isin([*FINISHED])]
+        counted = runs[runs["status"].isin([*RESULTS])]
         names = [name for name in (*METRICS, *QUALITY_COLUMNS) if name in counted]
         self._counted = counted[names]
         self._errors = np.zeros(len(counted))
@@ -451,7 +451,8 @@ class Samples:
             errors = counted["projection_error_s"] / counted["execution_time_s"]
             self._errors = np.nan_to_num(errors.to_numpy(float, na_value=math.nan))
         self._costs: dict[str, list[float]] = {}
-        self._has_diverged = (counted["status"] == RunState.DIVERGED).to_numpy()
+        #: Runs that diverged or ran out of memory: they never get to their end.
+        self._is_endless = (counted["status"] != RunState.OK).to_numpy()
         numbers, self._repeats = pd.factorize(counted["repeat"], sort=True)
         self._blocks = numbers.tolist()
         points = points_of(counted)
@@ -476,11 +477,11 @@ class Samples:
     def measured(self, point: Point, metric: str) -> list[float]:
         """The metric's values of the runs that count, as they were measured."""
         values = self._counted[metric].to_numpy(float, na_value=math.nan)
-        places = [p for p in self._places.get(point, ()) if not self._has_diverged[p]]
+        places = [p for p in self._places.get(point, ()) if not self._is_endless[p]]
         return [float(values[p]) for p in places if not math.isnan(values[p])]
 
     def _known(self, point: Point, metric: str) -> list[tuple[int, float]]:
-        """(block, value) of each run; infinite for a run that diverged: it never got there."""
+        """(block, value) of each run; infinite for one that diverged or did not fit in memory."""
         if metric not in self._costs:
             values = self._counted[metric].to_numpy(float, na_value=math.nan)
             if metric == QUALITY:  # each by its metric
@@ -491,7 +492,7 @@ class Samples:
                     values[own] = as_costs(measured[own], of_quality)
             else:
                 values = as_costs(values, METRICS[metric])
-            self._costs[metric] = np.where(self._has_diverged, math.inf, values).tolist()
+            self._costs[metric] = np.where(self._is_endless, math.inf, values).tolist()
         costs, blocks = self._costs[metric], self._blocks
         places = self._places.get(point, ())
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
@@ -507,7 +508,7 @@ class Samples:
         return float(np.sqrt(np.mean(errors**2))) if is_projected else 0.0
 
     def has_enough(self, metric: str, point: Point) -> bool:
-        """Whether there are runs enough for an interval; those that diverged are runs too."""
+        """Whether there are runs enough for an interval; those that never ended are runs too."""
         known = self._known(point, metric)
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
 
