@@ -19,6 +19,7 @@ import loaded_python
 import snakemake_server
 import yaml
 from tfscaling.record.run_record import completed
+from tfscaling.spec.config import AXES
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -120,7 +121,7 @@ class Project:
         """The ends of the runs' logs, for the message of a failed test."""
         return "\n".join(
             f"--- {path}\n{path.read_text(errors='replace')[-1500:]}"
-            for path in sorted(self.folder.glob("results/runs/**/launch.log"))
+            for path in self.of_runs("launch.log")
         )[-12000:]
 
     def planned(self, *arguments: str, config: list[str] | None = None) -> set[str]:
@@ -139,22 +140,26 @@ class Project:
         with (self.folder / name).open() as file:
             return list(csv.DictReader(file))
 
+    def of_runs(self, name: str) -> list[Path]:
+        """Return the files of this name in the runs' folders.
+
+        A search in all folders would fail while runs remove folders of their attempts.
+        """
+        return sorted(self.folder.glob(f"results/runs/{'*/' * len(AXES)}{name}"))
+
     def records(self) -> list[dict[str, Any]]:
         """All run records, their ranks with all keys."""
-        paths = sorted(self.folder.glob("results/runs/**/run.json"))
-        found = [json.loads(path.read_text()) for path in paths]
+        found = [json.loads(path.read_text()) for path in self.of_runs("run.json")]
         return [{**each, "ranks": [*completed(each.get("ranks", ()))]} for each in found]
 
     def made(self) -> dict[Path, int]:
         """When each run and dataset was made, in nanoseconds since the epoch."""
-        results = self.folder / "results"
-        files = [*results.glob("runs/**/run.json"), *results.glob("datasets/*.npz")]
+        files = [*self.of_runs("run.json"), *self.folder.glob("results/datasets/*.npz")]
         return {path: path.stat().st_mtime_ns for path in files}
 
     def failures(self) -> list[dict[str, Any]]:
         """All failure reports of runs without a record."""
-        paths = sorted(self.folder.glob("results/runs/**/repeat=*/failure.json"))
-        return [json.loads(path.read_text()) for path in paths]
+        return [json.loads(path.read_text()) for path in self.of_runs("failure.json")]
 
     def drivers(self) -> list[int]:
         """Process numbers of the sweeps that run here: they have their logs open."""

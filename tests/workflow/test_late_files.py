@@ -19,23 +19,21 @@ CONFIG: dict[str, Any] = {
 
 
 @contextmanager
-def shown_late(folder: Path, seconds: float | None = None) -> Iterator[None]:
-    """Takes the first record below the folder away as soon as it is there.
+def shown_late(project: Project, seconds: float | None = None) -> Iterator[None]:
+    """Takes the project's record away as soon as it is there.
 
     Brings it back after some seconds, or at the end of the context.
     """
     ended, moved = threading.Event(), threading.Event()
-    # `**` would list folders of attempts, which vanish meanwhile
-    record = "results/runs/" + "*/" * 7 + "repeat=1/run.json"
 
     def move() -> None:
-        while not (found := [*folder.glob(record)]):
+        while not (found := project.of_runs("run.json")):
             if ended.wait(0.002):
                 return
-        found[0].rename(folder / "hidden")
+        found[0].rename(project.folder / "hidden")
         moved.set()
         ended.wait(seconds)
-        (folder / "hidden").rename(found[0])
+        (project.folder / "hidden").rename(found[0])
 
     thread = threading.Thread(target=move)
     thread.start()
@@ -59,13 +57,13 @@ RECORDS = ["--until", "train"]
 
 
 def test_a_record_that_comes_within_the_latency_wait_counts(project: Project) -> None:
-    with shown_late(project.folder, 2.0):
+    with shown_late(project, 2.0):
         project.snakemake(*RECORDS, "--latency-wait", "30")
     assert len(project.records()) == 1
 
 
 def test_a_record_that_comes_later_is_reported_and_not_made_again(project: Project) -> None:
-    with shown_late(project.folder):
+    with shown_late(project):
         done = project.snakemake(*RECORDS, "--latency-wait", "1", check=False)
     assert done.returncode != 0
     assert "run.json" in done.stdout and "Traceback" not in done.stdout
