@@ -25,9 +25,11 @@ def shown_late(folder: Path, seconds: float | None = None) -> Iterator[None]:
     Brings it back after some seconds, or at the end of the context.
     """
     ended, moved = threading.Event(), threading.Event()
+    # `**` would list folders of attempts, which vanish meanwhile
+    record = "results/runs/" + "*/" * 7 + "repeat=1/run.json"
 
     def move() -> None:
-        while not (found := [*folder.glob("results/runs/**/repeat=1/run.json")]):
+        while not (found := [*folder.glob(record)]):
             if ended.wait(0.002):
                 return
         found[0].rename(folder / "hidden")

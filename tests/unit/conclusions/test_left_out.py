@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import left_out
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, study_folder, write_record
 from measured import PRICE, around, measured
+from scipy.stats import binom
 from searched import SHAPE, is_made, runs_of, study_of, time_s
 from tfscaling.conclusions.base import tables
 from tfscaling.conclusions.evidence import Study
@@ -351,3 +353,22 @@ def test_repeats_are_proposed_for_the_goal_that_is_asked() -> None:
     asked = Study(*made, question=Question(goal="cost_usd"))
     assert choice(asked, "cost_usd")["support"] == OPEN
     assert [step["kind"] for step in read(asked)["next_steps"]] == ["repeats"]
+
+
+# cells of `make simulate`
+
+FALSE_MAX = 0.05
+CELLS = ["25 % miss the accuracy, 11 runs", "2 of 6 failed", "3 of 6 does_not_fit"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "trials"),
+    [
+        *((cell, 8) for cell in (*CELLS, "1 of 6 missing, others failed", "titles A and A")),
+        *(pytest.param(cell, 60, marks=pytest.mark.full) for cell in left_out.CELLS),
+    ],
+)
+def test_what_is_left_out_is_seldom_a_false_answer(cell: str, trials: int) -> None:
+    """Eight trials find a rule that is wrong in half of the cases with 86 %; 60 find all such."""
+    false_max = binom.ppf(0.99, trials, FALSE_MAX)
+    assert left_out.simulate(cell, trials) <= false_max

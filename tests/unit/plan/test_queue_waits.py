@@ -13,6 +13,7 @@ import pytest
 from builders import raw_config
 from fake_programs import program
 from msgspec.structs import replace
+from scipy.stats import binom
 from special_cases import backfilled, held, queued_group
 from submitted import described, plan_of
 from tfscaling.plan import costed_plan, queue_waits
@@ -33,17 +34,19 @@ def made(seed: int, resemblance: float, last_times: float = 1.0, jobs: int = 100
     return np.stack([eligible, eligible + waits, nodes, limit_min, np.full(jobs, np.inf)], axis=1)
 
 
-#: Numbers of simulated histories: a few, whose rate scatters more, and many.
-FEW, MANY = (4, 0.04), pytest.param(20, 0.02, marks=pytest.mark.full)
+#: Numbers of simulated histories, and the lowest and highest rate: of a few the rate scatters more.
+FEW, MANY = (4, 0.91, 0.99), pytest.param(20, 0.93, 0.97, marks=pytest.mark.full)
+#: In how many cases the bound holds after groups of jobs were submitted.
+HOLDS_AFTER_GROUPS_MIN = 0.92
 
 
 @pytest.mark.parametrize(("resemblance", "last_times"), [(0.7, 1), (0.99, 1), (0, 4)])
-@pytest.mark.parametrize(("histories", "margin"), [FEW, MANY])
+@pytest.mark.parametrize(("histories", "lowest", "highest"), [FEW, MANY])
 def test_95_of_100_jobs_wait_less_than_the_bound(
-    resemblance: float, last_times: float, histories: int, margin: float
+    resemblance: float, last_times: float, histories: int, lowest: float, highest: float
 ) -> None:
     rates = [np.mean(held(made(seed, resemblance, last_times))) for seed in range(histories)]
-    assert abs(np.mean(rates) - 0.95) <= margin
+    assert lowest <= np.mean(rates) <= highest
 
 
 @pytest.mark.full
@@ -89,13 +92,14 @@ def test_held_jobs_are_no_waits_and_cancelled_ones_waited_until_their_end() -> N
 def test_the_bound_holds_after_a_group_was_submitted(number: int, ago_s: float) -> None:
     dice = np.random.default_rng(seed := random.randrange(10**6))
     sets = [queued_group(number, ago_s, dice) for _ in range(30)]
-    assert sum(each.false for each in sets) <= 8, seed
+    false_max = binom.ppf(0.9999, len(sets), 1 - HOLDS_AFTER_GROUPS_MIN)
+    assert sum(each.false for each in sets) <= false_max, seed
 
 
 @pytest.mark.full
 def test_the_bound_holds_where_users_submit_in_groups() -> None:
     rates = [np.mean(held(backfilled(seed, 0.9, group=60))) for seed in range(6)]
-    assert np.mean(rates) >= 0.88
+    assert np.mean(rates) >= HOLDS_AFTER_GROUPS_MIN - 0.04  # of few histories
 
 
 def test_where_no_job_starts_any_more_those_that_wait_raise_the_bound() -> None:
