@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from oracle_cases import Case, positions, split
+from tfscaling.spec.config import MPI_STRATEGY
 
 #: Optimizers with settings that a draw completes, and a learning rate that learns.
 OPTIMIZERS: list[tuple[str, float, dict[str, Any]]] = [
@@ -142,10 +143,11 @@ class Draw:
         return given, layers.Flatten()(layers.MaxPooling2D(4)(images))
 
 
-def cases(seed: int, first: int, last: int, replicas: int = 0) -> Iterator[tuple[str, Case]]:
-    """Yield random trainings, with `replicas` on this number of replicas only."""
+def cases(seed: int, first: int, last: int, are_few: int = 0) -> Iterator[tuple[str, Case]]:
+    """Yield random trainings; with `are_few` on two replicas, by MPI and another strategy each."""
     for number in range(first, last):
         case = Draw(seed, number).case()
-        if replicas:
-            case = replace(case, replicas=(replicas,))
+        if are_few:
+            other = ("mirrored", "multi_worker_mirrored")[number % 2]
+            case = replace(case, replicas=(2,), strategies=(MPI_STRATEGY, other))
         yield f"seed {seed}, model {number}", case

@@ -107,6 +107,15 @@ def is_classifier(case: Case) -> bool:
     return "learning_rate" in case.recipe
 
 
+def is_trained(case: Case, way: Way) -> bool:
+    """Return whether the case is trained in this way; servers train only classifiers."""
+    strategies = case.strategies or STRATEGIES
+    named = any(way.strategy.startswith(name) for name in strategies)
+    return (
+        named and way.replicas in case.replicas and (way.strategy != SERVERS or is_classifier(case))
+    )
+
+
 def spec_of(case: Case, replicas: int) -> Any:
     chosen = {} if is_classifier(case) else BY_ITSELF
     settings = {**SETTINGS, "epochs": case.epochs, "precision": case.precision, **chosen}
@@ -292,7 +301,7 @@ def entries(words: str, ways: list[Way], is_alone: bool) -> Iterator[dict[str, A
         calls: dict[str, Callable[[], dict[str, Any]]] = {
             f"{way.strategy} {way.replicas}": partial(trained, case, way)
             for way in ways
-            if way.replicas in case.replicas and (is_classifier(case) or way.strategy != SERVERS)
+            if is_trained(case, way)
         }
         if is_alone and case.is_by_hand:
             calls |= {f"by hand {n}": partial(by_hand, case, n) for n in case.replicas}
