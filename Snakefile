@@ -38,6 +38,7 @@ rule all:
 onsuccess:
     CONSOLE.is_over = True
     say(OUTCOME.lines() if OUTCOME.has_page() else [])
+    JOBS.remove_specifications()
     if OUTCOME.is_plan_refused() or (OUTCOME.has_page() and not OUTCOME.has_result()):
         sys.exit(1)
 
@@ -46,6 +47,7 @@ onerror:
     CONSOLE.is_over = True
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
+        JOBS.remove_specifications()
         # remove the tables of an earlier sweep
         OUTCOME.remove_outdated(unfinished)
         OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)

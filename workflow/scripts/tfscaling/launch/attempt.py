@@ -21,7 +21,7 @@ from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import job_id, restarts
 from tfscaling.files import atomic
 from tfscaling.launch import failures, link, slurm_job, supervisor, user_program
-from tfscaling.launch.launchers import LAUNCHERS, Request
+from tfscaling.launch.launchers import LAUNCHERS, Request, write_setup
 from tfscaling.launch.signs import IncompleteError, Signs
 from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
@@ -95,7 +95,7 @@ class Attempt:
         failure, or None. Raises IncompleteError if files do not come.
         """
         specification = self.scratch / attempts.SPEC
-        atomic.write_text(specification, run_spec.encode(spec))
+        atomic.write_private_text(specification, run_spec.encode(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         command = [sys.executable, str(script), *words]
         geometry, settings = spec.geometry, spec.measured
@@ -105,6 +105,9 @@ class Attempt:
             signs = Signs(self.scratch)
             address = stack.enter_context(signs.served(own_host, geometry.tasks))
             own: dict[str, str] = {}
+            setup = self.scratch / attempts.SETUP if settings.setup else None
+            if setup is not None:
+                write_setup(setup, settings.setup)
             is_of_program = bool(spec.recipe.program)
             if not is_of_program and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
@@ -117,7 +120,7 @@ class Attempt:
                 spec.cpus_per_task,
                 self.scratch,
                 gpus=spec.on_gpus,
-                setup=settings.setup,
+                setup=setup,
                 container=settings.container,
                 env={**own, **settings.env, link.VARIABLE: address},
                 mpi=settings.mpi if spec.by_mpi else None,
