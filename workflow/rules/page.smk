@@ -51,6 +51,8 @@ rule proposal:
 
 rule partial:
     """Make tables, plots and the page of the runs that have finished."""
+    input:
+        alone,  # no file
     log:
         f"{LOGS}/partial.log",
     localrule: True
