@@ -218,7 +218,7 @@ def read(path: Path) -> RunSpec:
     """The specification in a file or pipe. Raises SpecError, as for another trainer_version."""
     try:
         spec = msgspec.json.decode(path.read_bytes(), type=RunSpec)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise SpecError(f"{path}: {error}") from error
     if spec.trainer_version != (here := trainer_version(spec.recipe)):
         raise SpecError(f"{path}: trainer_version {spec.trainer_version}, this is {here}")
