@@ -39,6 +39,9 @@ onsuccess:
     CONSOLE.is_over = True
     say(OUTCOME.lines() if OUTCOME.has_page() else [])
     JOBS.remove_specifications()
+    if UNREADABLE:
+        say([*UNREADABLE, "Delete these records: the same command then makes the runs again."])
+        sys.exit(1)
     if OUTCOME.is_plan_refused() or (OUTCOME.has_page() and not OUTCOME.has_result()):
         sys.exit(1)
 
@@ -50,5 +53,9 @@ onerror:
         JOBS.remove_specifications()
         # remove the tables of an earlier sweep
         OUTCOME.remove_outdated(unfinished)
-        OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)
-        say([*CONSOLE.other_failures, *OUTCOME.lines(is_partial=True)])
+        say(CONSOLE.other_failures)
+        try:
+            OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)
+            say(OUTCOME.lines(is_partial=True))
+        except OSError as error:  # as when the disk is full
+            say([f"no tables of the finished runs: {error}"])

@@ -17,6 +17,7 @@ def refuse_beside_another():
 @functools.cache
 def settle_once():
     refuse_beside_another()
+    UNREADABLE.extend(RERUNS.restore_records())
     contents = {"config.json": CONFIG_TEXT.encode(), "manifest.json": MANIFEST.encode()}
     JOBS.settle(RERUNS, {f"{STUDY}/details/{name}": content for name, content in contents.items()})
 

@@ -16,7 +16,7 @@ from tfscaling import TRAINER_VERSION
 from tfscaling.files import atomic
 from tfscaling.spec import grid, run_spec
 from tfscaling.spec.config import AXES, Quality, Recipe
-from tfscaling.spec.run_spec import RunSpec, SpecError, parameters_hash, run_path
+from tfscaling.spec.run_spec import RunSpec, SpecError, Value, parameters_hash, run_path
 
 Change = tuple[Sequence[str | int], Any]
 PLATFORM = ("platforms", "cluster")
@@ -232,13 +232,13 @@ def test_differences_name_what_was_and_what_is() -> None:
 
 
 def test_differences_name_no_value_that_may_be_a_secret() -> None:
-    expected = {
+    expected: dict[str, Value] = {
         "env": {"TOKEN": "new-secret", "SAME": "a"},
         "setup": ["login new-secret"],
         "program": ["p.py", "--password=new-secret"],
         "epochs": 2,
     }
-    found = {
+    found: dict[str, Value] = {
         "env": {"OTHER": "old-secret", "SAME": "a"},
         "setup": ["login old-secret"],
         "program": ["p.py", "--password=old-secret"],

@@ -111,6 +111,9 @@ class Attempt:
             is_of_program = bool(spec.recipe.program)
             if not is_of_program and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
+            if is_of_program:
+                interval_s = min(user_program.SIGNS_INTERVAL_S, stall_timeout_s / 3)
+                own[user_program.SIGNS_INTERVAL] = f"{interval_s:g}"
             if is_of_program and not is_local and slurm_job.signals_children_alone():
                 own[user_program.PASSES_ON] = "1"
             request = Request(

@@ -47,8 +47,8 @@ OBSERVE_FIT = OBSERVE / "site"
 _TAIL_LINES = 500
 #: Processes that the program left behind may keep its output open: it is read for this long.
 _DRAIN_S = 2.0
-#: Interval between events of a program that does something.
-_SIGNS_INTERVAL_S = 30.0
+#: Seconds between events of a program that does something; at most, and the variable for ranks.
+SIGNS_INTERVAL_S, SIGNS_INTERVAL = 30.0, "TFSCALING_SIGNS_INTERVAL_S"
 #: For the environment's Python, 3.8 or later: prints versions of Python and of its arguments.
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
@@ -76,6 +76,8 @@ class UserProgram:
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._report: Path | None = None
         self._hung = False
+        # a program does not get it
+        self._signs_interval_s = float(os.environ.pop(SIGNS_INTERVAL, SIGNS_INTERVAL_S))
 
     def usage(self) -> Usage:
         """CPU time and bytes of the program and all that it started."""
@@ -166,12 +168,14 @@ class UserProgram:
         circles would never be ended.
         """
         seen: object = None
-        while not done.wait(_SIGNS_INTERVAL_S):
+        while not done.wait(self._signs_interval_s):
             used, report = self.usage(), 0
             with contextlib.suppress(OSError):  # nothing is written yet
                 report = self._report.stat().st_size if self._report else 0
             silent = self._spec.recipe.observe == "nothing"
-            working = used.cpu_s // (heartbeat.CPU_SHARE_MIN * _SIGNS_INTERVAL_S) if silent else 0
+            working = (
+                used.cpu_s // (heartbeat.CPU_SHARE_MIN * self._signs_interval_s) if silent else 0
+            )
             if (now := (self._output_bytes, report, working)) != seen:
                 seen = now
                 events.add(WORKING, cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)

@@ -77,7 +77,7 @@ class SweepStart:
             from tfscaling.plan.retries import SlurmSweep
 
             try:
-                self.jobs.follow(SlurmSweep(self.jobs.specs), logger.warning)
+                self.jobs.follow(SlurmSweep(self.jobs.specs, logger.warning), logger.warning)
             except WorkflowError as error:
                 raise SystemExit(str(error)) from error
         elif self.how.executor in SLURM:
