@@ -75,11 +75,11 @@ UMASK, SHELL_UMASK = {
 }[CONFIG.readable_by]
 shell.prefix(f"set -euo pipefail; {SHELL_UMASK}")
 if workflow.is_main_process:
-    # before the first command is written there: Snakemake's own files have rights of their own
+    # before the first command is written there: the umask does not hold for Snakemake's own files
     try:
         atomic.restrict_folder(Path(".snakemake"), UMASK)
     except PermissionError as error:
-        raise WorkflowError(f"{error}; expected a folder of yours, or `readable_by: all`") from None
+        raise WorkflowError(f"{error}; expected your own folder, or `readable_by: all`") from None
 
 #: The study's folder. Runs and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"

@@ -23,7 +23,7 @@ def settle_once():
 
 
 def alone(wildcards):
-    """No file. Raises WorkflowError beside another snakemake, unless --nolock is given."""
+    """No file. Raises WorkflowError while another snakemake runs, unless --nolock is given."""
     if workflow.is_main_process:
         refuse_beside_another()
     return []

@@ -24,7 +24,7 @@ rule write_report:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
-        # Without a valid run, or beside a broken record, each start writes the page, and so ends
+        # Without a valid run, or with a broken record, each start writes the page, and so ends
         # with status 1 again.
         valid=lambda wildcards: (OUTCOME.has_result() and not UNREADABLE) or time.time(),
     message:  # Snakemake would list all input files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ def test_where_links_cannot_be_made_the_record_is_copied(
     assert record_path(runs[0]).stat().st_nlink == 1
 
 
-BROKEN = {
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "truncated": lambda content: content[: len(content) // 2],
     "empty": lambda content: b"",
     "garbage": lambda content: b"\xff\0 no JSON",

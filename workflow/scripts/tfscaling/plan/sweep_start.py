@@ -27,7 +27,7 @@ MISSING = (
 
 
 def handle_sigterm_in_thread() -> None:
-    """Run the present handler of SIGTERM in a thread of its own.
+    """Run the present handler of SIGTERM in a separate thread.
 
     Snakemake's takes a lock. If the interrupted thread holds it, the handler in the same thread
     would wait for ever.

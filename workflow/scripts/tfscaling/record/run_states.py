@@ -132,7 +132,7 @@ def unreadable(specs: Iterable[RunSpec], runs_dir: Path) -> Iterator[tuple[RunSp
 def restore_record(spec: RunSpec, runs_dir: Path) -> bool:
     """Copy the record of the run's last attempt to its place, if the attempt has a complete one.
 
-    Returns whether it has. The copy is new, so that tables are made again.
+    Returns whether it has. The copy is new, so that tables are regenerated.
     """
     record = runs_dir / spec.path / run_record.RECORD
     begun = attempts.numbers(record.parent)
