@@ -171,7 +171,7 @@ examples: setup .venv-tf_keras .venv-jax .venv-torch #- run all examples; half a
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup #- tables and page of what has finished, of CONFIG=FILE
-	$(SNAKEMAKE) partial $(if $(CONFIG),--configfile $(CONFIG))
+	$(SNAKEMAKE) partial --nolock $(if $(CONFIG),--configfile $(CONFIG))
 
 screenshots: setup #- pictures of four pages in docs/screenshots; needs Chromium
 	python docs/screenshots/make.py

@@ -38,6 +38,10 @@ rule all:
 onsuccess:
     CONSOLE.is_over = True
     say(OUTCOME.lines() if OUTCOME.has_page() else [])
+    JOBS.remove_specifications()
+    if UNREADABLE:
+        say([*UNREADABLE, "Delete these records: the same command then makes the runs again."])
+        sys.exit(1)
     if OUTCOME.is_plan_refused() or (OUTCOME.has_page() and not OUTCOME.has_result()):
         sys.exit(1)
 
@@ -46,7 +50,12 @@ onerror:
     CONSOLE.is_over = True
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
+        JOBS.remove_specifications()
         # remove the tables of an earlier sweep
         OUTCOME.remove_outdated(unfinished)
-        OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)
-        say([*CONSOLE.other_failures, *OUTCOME.lines(is_partial=True)])
+        say(CONSOLE.other_failures)
+        try:
+            OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)
+            say(OUTCOME.lines(is_partial=True))
+        except OSError as error:  # as when the disk is full
+            say([f"no tables of the finished runs: {error}"])

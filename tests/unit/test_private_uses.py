@@ -64,6 +64,8 @@ WORKFLOW: dict[str, str] = {
     "current_basedir": "rules: place of a file of rules",
     "dag": "sweep_jobs: jobs to do",
     "deployment_settings": "sweep_jobs: description of a submission",
+    "execution_settings.": "rules: whether jobs are executed",
+    "execution_settings.lock": "rules: no second snakemake in a folder",
     "execution_settings.retries": "rules: attempts of a run",
     "executor_plugin": "sweep_jobs: description of a submission",
     "executor_settings": "plugins, sweep_jobs: settings of the executor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,23 @@ def test_new_code_that_is_broken_costs_no_finished_run(copied: Project) -> None:
 
     mark_incomplete(copied, record)  # a job that ended after its snakemake was killed
     assert copied.planned() == set()
+
+
+def test_a_broken_record_is_restored_or_ends_the_sweep_with_its_name(copied: Project) -> None:
+    one, other = sorted(copied.folder.glob("results/runs/**/run.json"))[:2]
+    content = one.read_bytes()
+    one.unlink()
+    one.write_bytes(content[: len(content) // 2])
+    (whole,) = one.parent.glob("attempt=*/record.json")
+    assert whole.read_bytes() == content
+    copied.snakemake()
+    assert one.read_bytes() == content
+    assert {row["status"] for row in copied.table("results/main/runs.csv")} <= {"ok", "excluded"}
+    # in place: where the file system has hard links, the attempt's record is the same file
+    for path in (other, *other.parent.glob("attempt=*/record.json")):
+        os.truncate(path, 100)
+    name = str(other.relative_to(copied.folder))
+    for _ in range(2):
+        done = copied.snakemake(check=False)
+        assert done.returncode == 1 and name in "".join(done.stdout.split()), done.stdout
+        assert "Delete these records" in done.stdout

@@ -23,10 +23,12 @@ from tfscaling.spec.registries import Registries
 from tfscaling.plan import retries
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
-from tfscaling.plan.sweep_start import SweepStart
+from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 
+#: Snakemake's locks of this folder.
+LOCKS = ".snakemake/locks"
 PLATFORMS_FILE = "config/platforms.yaml"
 
 
@@ -72,6 +74,12 @@ UMASK, SHELL_UMASK = {
     "all": (0, ""),
 }[CONFIG.readable_by]
 shell.prefix(f"set -euo pipefail; {SHELL_UMASK}")
+if workflow.is_main_process:
+    # before the first command is written there: the umask does not hold for Snakemake's own files
+    try:
+        atomic.restrict_folder(Path(".snakemake"), UMASK)
+    except PermissionError as error:
+        raise WorkflowError(f"{error}; expected your own folder, or `readable_by: all`") from None
 
 #: The study's folder. Runs and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
@@ -152,6 +160,6 @@ def prepared_dataset(wildcards):
 
 
 @platforms.with_signature
-def specification_of_run(wildcards):
-    """The run's specification as JSON; a changed value reruns exactly this run."""
-    return run_spec.encode(planned(wildcards))
+def checksum_of_specification(wildcards):
+    """The checksum of the run's specification; a changed value reruns exactly this run."""
+    return run_spec.checksum(planned(wildcards))

@@ -1,9 +1,32 @@
 """Input and parameter functions of the rules."""
 
+def refuse_beside_another():
+    """Raise WorkflowError if another snakemake has the lock of this folder.
+
+    To be called before Snakemake takes its lock. When it releases the lock, it removes all locks,
+    so that a sweep which runs would have none.
+    """
+    is_executing = workflow.execution_settings is not None and not workflow.output_settings.dryrun
+    if is_executing and workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
+        raise WorkflowError(
+            f"another snakemake works in this folder, or was killed here ({LOCKS}): wait for it; if "
+            "none runs, add --unlock once. make partial shows what has finished"
+        )
+
+
 @functools.cache
 def settle_once():
+    refuse_beside_another()
+    UNREADABLE.extend(RERUNS.restore_records())
     contents = {"config.json": CONFIG_TEXT.encode(), "manifest.json": MANIFEST.encode()}
     JOBS.settle(RERUNS, {f"{STUDY}/details/{name}": content for name, content in contents.items()})
+
+
+def alone(wildcards):
+    """No file. Raises WorkflowError while another snakemake runs, unless --nolock is given."""
+    if workflow.is_main_process:
+        refuse_beside_another()
+    return []
 
 
 def settle(wildcards):

@@ -24,8 +24,9 @@ rule write_report:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
-        # without a valid run each start writes the page, and so ends with status 1 again
-        valid=lambda wildcards: OUTCOME.has_result() or time.time(),
+        # Without a valid run, or with a broken record, each start writes the page, and so ends
+        # with status 1 again.
+        valid=lambda wildcards: (OUTCOME.has_result() and not UNREADABLE) or time.time(),
     message:  # Snakemake would list all input files
         "write the page"
     shell:
@@ -51,6 +52,8 @@ rule proposal:
 
 rule partial:
     """Make tables, plots and the page of the runs that have finished."""
+    input:
+        alone,  # no file
     log:
         f"{LOGS}/partial.log",
     localrule: True

@@ -41,6 +41,8 @@ JOBS = SweepJobs(workflow, RUNS, ROOT)
 ELIMINATED = retries.given_up(MANIFEST, Path(ROOT, "runs")) if MANIFEST.searches else frozenset()
 #: The snakemake of a job regenerates nothing.
 RERUNS = Reruns(CONFIG, RUNS if workflow.is_main_process else {}, Path(ROOT))
+#: Records that exist and cannot be read, each with the reason.
+UNREADABLE = []
 
 
 checkpoint assess_repeats:

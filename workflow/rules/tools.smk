@@ -31,6 +31,7 @@ if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
 onstart:
     if workflow.is_main_process:
         os.umask(os.umask(0o077) | UMASK)
+        handle_sigterm_in_thread()
     if JOBS.starts_runs():
         START.begin(logger)
     if workflow.is_main_process:

@@ -1,7 +1,7 @@
 """One job per run. A job leaves its record last, after all checks.
 
 Undeclared files in the folder of a job, which stay after a failure: attempt=<n>/ with the logs of
-the ranks and the attempt's record, events.jsonl, steps.csv, failure.json, and earlier.run.json
+the ranks and the attempt's record, events.jsonl, steps.csv, specification.json, failure.json, and earlier.run.json
 while the run is repeated.
 """
 
@@ -23,8 +23,10 @@ rule train:
         **RESOURCES,
         training_runs=1,  # profiles/local allows one at a time: two would share this machine's cores
     params:
-        # on standard input, not among the words of the command
-        spec=specification_of_run,
+        # The specification, with `env`, `setup` and `program`, is in a file that SweepStart writes:
+        # every user of the machine can read the words of a command.
+        folder=subpath(output.record, parent=True),
+        spec_sha256=checksum_of_specification,
     message:
         "train {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "
         "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
@@ -33,10 +35,11 @@ rule train:
     shell:
         r"""
         python3 "$SCRIPTS/train.py" \
-            --spec /dev/stdin \
+            --spec {params.folder:q}/specification.json \
+            --spec-sha256 {params.spec_sha256} \
             --dataset-file {input.dataset:q} \
             --record {output.record:q} \
             --stall-timeout-s {resources.stall_timeout_s} \
             --latency-wait-s {resources.latency_wait_s} \
-            <<<{params.spec:q} >{log:q} 2>&1
+            >{log:q} 2>&1
         """

@@ -43,6 +43,8 @@ SCRIPTS = Path(__file__).resolve().parent
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     run_spec.add_argument(parser)
+    what = "SHA-256 of the specification that was planned"
+    parser.add_argument("--spec-sha256", help=what)
     what = "fail after this long without a sign of life"
     parser.add_argument("--stall-timeout-s", type=float, default=600.0, help=what)
     what = "a shared file system may show the ranks' files this much later"
@@ -53,6 +55,11 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
     args = parser.parse_args()
     spec: RunSpec = args.spec
+    if args.spec_sha256 not in (None, run_spec.checksum(spec)):
+        parser.error(
+            "--spec: not the specification that the configuration files give now; "
+            "they were changed after the job was submitted, start snakemake again"
+        )
     if args.dataset_file is None and spec.dataset is not None:
         parser.error("--dataset-file: missing")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import random
+import secrets
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
-from tfscaling.launch import containers
+from tfscaling.launch import containers, launchers
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
 from tfscaling.spec.config import Container, Measured
 from tfscaling.spec.geometry import Geometry
@@ -192,11 +193,13 @@ def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:
     assert tasks == [("chief", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
 
 
-def show_environment(setup: list[str]) -> list[str]:
+def show_environment(folder: Path, setup: list[str]) -> list[str]:
     """A command that prints its process id, a variable, its arguments, after `setup`."""
+    file = folder / "setup file.sh"
+    launchers.write_setup(file, setup)
     code = "import os, sys; print(os.getpid(), os.environ.get('A'), sys.argv[1:])"
     command = [sys.executable, "-c", code, "one two", "$A", "'"]
-    return replace(request(Geometry(1, 1, 0)), command=command, setup=setup).words
+    return replace(request(Geometry(1, 1, 0)), command=command, setup=file).words
 
 
 def run(argv: list[str]) -> tuple[int, subprocess.Popen[str], str]:
@@ -205,18 +208,32 @@ def run(argv: list[str]) -> tuple[int, subprocess.Popen[str], str]:
     return process.pid, process, output
 
 
-def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command() -> None:
+def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command(tmp_path: Path) -> None:
     pid, process, output = run(
-        show_environment(["trap : USR1", "A='set by setup'", "export A", "echo ready"])
+        show_environment(tmp_path, ["trap : USR1", "A='set by setup'", "export A", "echo ready"])
     )
     assert process.returncode == 0
     assert output.splitlines() == ["ready", f"{pid} set by setup ['one two', '$A', \"'\"]"]
 
 
-def test_a_failing_setup_line_ends_the_rank_before_the_command() -> None:
-    _, process, output = run(show_environment(["echo before", "false", "echo after"]))
+def test_a_failing_setup_line_ends_the_rank_before_the_command(tmp_path: Path) -> None:
+    _, process, output = run(show_environment(tmp_path, ["echo before", "false", "echo after"]))
     assert process.returncode == 1
     assert output == "before\n"
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_setup_lines_of_any_length_are_in_an_owner_only_file_and_in_no_command(
+    tmp_path: Path, launcher: str
+) -> None:
+    file, secret = tmp_path / "setup.sh", secrets.token_hex(8)
+    launchers.write_setup(file, [f"TOKEN={secret} # {'x' * 200_000}"])
+    assert file.stat().st_mode & 0o777 == 0o600 and secret in file.read_text()
+    with ExitStack() as held:
+        asked = replace(request(Geometry(1, 2, 0)), setup=file, held=held)
+        commands = LAUNCHERS[launcher](asked)
+    assert all(str(file) in command.argv for command in commands)
+    assert not any(secret in word for command in commands for word in command.argv)
 
 
 def bind(port: int, reuse: bool = False) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import threading
 import time
 from pathlib import Path
@@ -112,6 +113,29 @@ def test_counters_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     counter.mkdir()  # as for a user without the permission
     unknown = Processors({}, tmp_path)
     assert unknown.energy_j is None and str(counter) in unknown.unknown
+
+
+@pytest.mark.parametrize("fault", ["nowhere", "no name", "no permission", "garbled", "no range"])
+def test_a_masked_counter_makes_the_energy_unknown_and_ends_no_rank(
+    tmp_path: Path, fault: str
+) -> None:
+    """As containers and hardened kernels show them."""
+    zone(tmp_path, "intel-rapl:0", "package-0", 0)
+    other = tmp_path / f"intel-rapl:{random.randint(1, 9)}"
+    if fault == "nowhere":
+        other.symlink_to(tmp_path / "masked")
+    else:
+        folder = zone(tmp_path, other.name, "package-1", 0)
+        file = folder / ("max_energy_range_uj" if fault == "no range" else "name")
+        if fault == "garbled":
+            file.write_bytes(b"\xff\xfe")
+        else:
+            file.unlink()
+        if fault == "no permission":
+            file.mkdir()
+    unknown = Processors({}, tmp_path)
+    unknown.read()
+    assert unknown.energy_j is None and str(other) in unknown.unknown
 
 
 @pytest.mark.parametrize("visible", ["0", UUID, None])

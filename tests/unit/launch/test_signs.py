@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from builders import wait_until
+from builders import SCRIPTS, wait_until
 from tfscaling.cluster import resolver
 from tfscaling.launch import link, rank_files
+from tfscaling.launch import signs as signs_module
 from tfscaling.launch.link import HEAD, HELLO, Link
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.launch.signs import Signs
@@ -193,6 +197,10 @@ FAKES = {
     "event of another rank": sends_as_rank(
         HEAD.pack(link.EVENT, 43) + b'{"event": "end", "time_s": 1.0, "rank": 0} '
     ),
+    "100,000 brackets": sends_as_rank(HEAD.pack(link.EVENT, 100_000) + b"[" * 100_000),
+    "brackets in an event": sends_as_rank(
+        HEAD.pack(link.EVENT, 100_010) + b'{"event":' + b"[" * 100_001
+    ),
     "4 GB": sends_as_rank(HEAD.pack(link.EVENT, (1 << 32) - 1)),
 }
 
@@ -218,6 +226,60 @@ def test_fake_messages_change_nothing_and_are_reported(
     assert (signs.beats, signs.reported) == ({}, set())
     assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS}
     assert "WARNING" in capfd.readouterr().out
+
+
+def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
+    signs: Signs, address: str, tmp_path: Path
+) -> None:
+    before, number = len(os.listdir("/proc/self/fd")), random.randint(500, 800)
+    with contextlib.ExitStack() as held:
+        for _ in range(number):
+            held.enter_context(socket.create_connection(place(address)))
+        wait_until(lambda: signs.refused >= number - signs_module._STRANGERS_MAX)
+        taken = len(os.listdir("/proc/self/fd")) - before - number
+        assert taken <= signs_module._STRANGERS_MAX + 8
+        # a rank comes in meanwhile
+        log_of(tmp_path, 0, Link(address, 0)).add("start")
+        wait_until(lambda: names(signs, 0) == ["start"])
+
+
+#: A launcher that may open few files; it ends with its standard input.
+LAUNCHER = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tfscaling.launch.signs import Signs
+limit = int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+signs = Signs(Path(sys.argv[2]))
+with signs.served("127.0.0.1", 2) as address:
+    print(address, flush=True)
+    sys.stdin.read()
+    print(signs.events, flush=True)
+"""
+
+
+def test_too_few_descriptors_are_reported_once_and_ranks_come_in(tmp_path: Path) -> None:
+    limit = random.randint(40, 120)
+    words = [sys.executable, "-c", LAUNCHER, str(SCRIPTS), str(tmp_path), str(limit)]
+    with (
+        subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as launcher,
+        contextlib.ExitStack() as held,
+    ):
+        assert launcher.stdout is not None
+        address = launcher.stdout.readline().decode().strip()
+        for _ in range(3 * limit):
+            held.enter_context(socket.create_connection(place(address)))
+        own = Link(address, 0)
+        assert own.offset() is not None
+        log_of(tmp_path, 0, own).add("start")
+        assert own.offset() is not None  # it was read
+        output, _ = launcher.communicate()
+    text = output.decode()
+    assert text.count("Too many open files") == 1 and "'start'" in text, text
+    assert "Traceback" not in text and len(text.splitlines()) < 20
 
 
 def test_the_secret_is_in_no_file_and_no_command_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import shlex
 import signal
 import subprocess
@@ -15,12 +16,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import is_gone, wait_until
+from builders import REGISTRIES, SCRIPTS, is_gone, raw_config, wait_until
 from program_runs import cause_of, record_of, start
 from tfscaling.launch import heartbeat, user_program
 from tfscaling.plan.retries import lasts
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
+from tfscaling.spec import configuration, grid, run_spec
 
 GOOD = """
 import json, os, sys
@@ -250,3 +252,47 @@ def test_the_work_of_a_programs_children_counts() -> None:
         assert heartbeat.tree_usage(os.getpid()).cpu_s >= 0.1
         assert child.stdin is not None
         child.stdin.write(b"\n")
+
+
+#: Works longer than its limit, and prints all the time.
+BUSY = """
+import os, time
+assert "TFSCALING_SIGNS_INTERVAL_S" not in os.environ
+for number in range(14):
+    print(number, flush=True)
+    time.sleep(1)
+"""
+
+
+def test_a_program_that_prints_within_a_short_limit_is_not_stalled(tmp_path: Path) -> None:
+    assert record_of(tmp_path, BUSY, stall_timeout_s=10).is_valid
+
+
+def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
+    recipe = {"per_replica_batch_size": 8, "epochs": 1, "program": ["touch", "begun"]}
+    block = {"platform": "laptop", "recipe": "script", "strategy": "own", "nodes": 1}
+    raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
+    lacking = len(os.sched_getaffinity(0)) + random.randint(1, 100)
+    for launcher, code in (("srun", 1), ("local", 0)):
+        raw["platforms"]["laptop"] |= {"launcher": launcher, "cpus_per_node": lacking}
+        if launcher == "srun":
+            raw["platforms"]["laptop"]["devices"] = "physical"
+        (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
+        (folder := tmp_path / launcher).mkdir()
+        (folder / "spec.json").write_text(run_spec.encode(run.spec))
+        cluster = {"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}
+        done = subprocess.run(
+            [sys.executable, str(SCRIPTS / "run_rank.py"), "--spec", "spec.json", "--folder", "."],
+            cwd=folder,
+            env={**os.environ, "TF_CONFIG": json.dumps(cluster)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert (folder / "begun").exists() == (launcher == "local")
+        last = events.of_ranks(folder)[0][-1]
+        if launcher == "srun":
+            assert (last["event"], last["error"]) == ("failed", "CpuError")
+            assert str(lacking) in last["message"]
+    assert lasts(Cause(kind="rank_failed", message="", error="CpuError"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +169,36 @@ def test_where_links_cannot_be_made_the_record_is_copied(
     made_again(runs[0])
     assert brought_back() == {str(record_path(runs[0]))}
     assert record_path(runs[0]).stat().st_nlink == 1
+
+
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "garbage": lambda content: b"\xff\0 no JSON",
+    "brackets": lambda content: b"[" * 200_000,
+    "another version": lambda content: content.replace(b'"schema_version":', b'"version":'),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_record_is_restored_from_its_attempt_or_named(
+    runs: list[PlannedRun], fault: str
+) -> None:
+    one, other, sound, _ = map(record_path, runs)
+    content = one.read_bytes()
+    for path in (one, other):
+        path.unlink()  # the attempt's record is another file
+        path.write_bytes(BROKEN[fault](content))
+    attempts.path(one.parent, 1).mkdir(exist_ok=True)
+    whole = attempts.path(one.parent, 1) / attempts.RECORD
+    whole.write_bytes(content)
+    os.utime(whole, (1, 1))
+    before = sound.stat().st_mtime_ns
+    (named,) = reruns().restore_records()
+    assert str(other) in named and str(one) not in named
+    assert one.read_bytes() == content
+    assert one.stat().st_mtime > 1e9  # newer than tables without it
+    assert sound.stat().st_mtime_ns == before
+    # an attempt with other parameters restores nothing
+    one.write_bytes(BROKEN[fault](content))
+    assert len(reruns((("recipes", "weak", "epochs"), 7)).restore_records()) == 2

@@ -141,3 +141,33 @@ def test_what_sbatch_refused_has_failed_with_its_words(sweep: SlurmSweep, output
     failure = attempts.read_failure(output.parent)
     assert failure is not None and failure.cause.kind == "launch_failed"
     assert failure.cause.message.endswith(": no way")
+
+
+@pytest.mark.parametrize("took_s", [0, 7, 36_000])
+def test_an_attempt_that_nobody_could_report_has_a_cost(
+    took_s: int, sweep: SlurmSweep, output: Path
+) -> None:
+    folder = attempt(output, 1, run_spec.encode(RUN.spec))
+    began_s = time.time() - took_s
+    os.utime(folder / attempts.SPEC, (began_s, began_s))
+    sweep.failed(output, "17", "NODE_FAIL")
+    failure = attempts.read_failure(output.parent)
+    assert failure is not None and failure.wall_time_s is not None
+    assert took_s <= failure.wall_time_s + 0.01 <= time.time() - began_s + 0.02
+
+
+def test_an_attempt_that_began_no_rank_has_an_unknown_cost(sweep: SlurmSweep, output: Path) -> None:
+    attempt(output, 1)
+    sweep.failed(output, "17", "BOOT_FAIL")
+    failure = attempts.read_failure(output.parent)
+    assert failure is not None and failure.wall_time_s is None
+
+
+@pytest.mark.parametrize("state", ["FAILED", "OUT_OF_MEMORY", "NODE_FAIL"])
+def test_what_cannot_be_written_is_printed(tmp_path: Path, state: str) -> None:
+    """As on a full disk: the run's folder cannot be made."""
+    output, printed = tmp_path / "runs" / RUN.spec.path / "run.json", list[str]()
+    output.parent.parent.mkdir(parents=True)
+    output.parent.symlink_to("nowhere")
+    SlurmSweep({str(output): RUN.spec}, printed.append).failed(output, "17", state)
+    assert printed and all("job 17" in line and "File exists" in line for line in printed)

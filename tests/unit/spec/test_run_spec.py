@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import subprocess
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ import pytest
 from builders import REGISTRIES, valid_config
 from msgspec.structs import asdict, replace
 from tfscaling import TRAINER_VERSION
+from tfscaling.files import atomic
 from tfscaling.spec import grid, run_spec
 from tfscaling.spec.config import AXES, Quality, Recipe
-from tfscaling.spec.run_spec import RunSpec, SpecError, parameters_hash, run_path
+from tfscaling.spec.run_spec import RunSpec, SpecError, Value, parameters_hash, run_path
 
 Change = tuple[Sequence[str | int], Any]
 PLATFORM = ("platforms", "cluster")
@@ -101,16 +101,19 @@ def test_whole_numbers_where_fractions_are_meant_are_the_same_run() -> None:
     assert type(whole.parameters["learning_rate"]) is float
 
 
-def test_a_specification_survives_the_shell_and_a_file(tmp_path: Path) -> None:
+def test_a_specification_survives_a_file_that_no_other_user_reads(tmp_path: Path) -> None:
     lines = ["module load cuda/12.1", "export A='b c'; echo \"$A\" `x` \\\\ {braces}", "ä\t\n"]
     changes = [((*PLATFORM, "setup"), lines), ((*PLATFORM, "env"), {"B": "--a='1'", "A": ""})]
     numbers = [((*RECIPE, "learning_rate"), 0.1 + 0.2), ((*RECIPE, "momentum"), 1e-07)]
     uneven = [(("grid", 0, "tasks_per_node"), "2+1"), (("grid", 0, "nodes"), 2)]
     spec = spec_of(*changes, *numbers, *uneven)
     path = tmp_path / "spec.json"
-    script = f"cat >{shlex.quote(str(path))} <<<{shlex.quote(run_spec.encode(spec))}"
-    subprocess.run(["bash", "-c", script], check=True)
+    before = os.umask(0)
+    atomic.write_private_text(path, run_spec.encode(spec))
+    os.umask(before)
     assert run_spec.read(path) == spec
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert run_spec.checksum(run_spec.read(path)) == run_spec.checksum(spec)
 
 
 def test_the_text_of_a_specification_does_not_depend_on_the_order_of_keys() -> None:
@@ -226,3 +229,27 @@ def test_ranks_on_one_machine_share_its_cpus(launcher: str, cpus: int, threads: 
 def test_differences_name_what_was_and_what_is() -> None:
     text = run_spec.differences({"a": 1, "b": 2, "new": 3}, {"a": 1, "b": 5, "old": 4})
     assert text.split("; ") == ["b: 5, now 2", "new: None, now 3", "old: 4, now None"]
+
+
+def test_differences_name_no_value_that_may_be_a_secret() -> None:
+    expected: dict[str, Value] = {
+        "env": {"TOKEN": "new-secret", "SAME": "a"},
+        "setup": ["login new-secret"],
+        "program": ["p.py", "--password=new-secret"],
+        "epochs": 2,
+    }
+    found: dict[str, Value] = {
+        "env": {"OTHER": "old-secret", "SAME": "a"},
+        "setup": ["login old-secret"],
+        "program": ["p.py", "--password=old-secret"],
+        "epochs": 3,
+    }
+    text = run_spec.differences(expected, found)
+    assert "secret" not in text
+    assert sorted(text.split("; ")) == [
+        "env.OTHER: changed",
+        "env.TOKEN: changed",
+        "epochs: 3, now 2",
+        "program: changed",
+        "setup: changed",
+    ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
+import uuid
 from typing import Any
 
 import mpi_sums_rank
@@ -14,6 +17,7 @@ import pytest
 from builders import SCRIPTS
 from mpi_sums_rank import COUNTS, DTYPES, LAYOUTS, TIMES, given
 from tfscaling.cluster import process_management
+from tfscaling.train.mpi.sums import NodeMemory
 
 RANKS = 5
 
@@ -66,3 +70,75 @@ def test_ranks_of_this_machine_share_memory_that_has_no_name(ranks: list[dict[st
 
 def test_ranks_that_wait_for_one_that_was_killed_fail(ranks: list[dict[str, Any]]) -> None:
     assert [("error" in rank) for rank in ranks] == [True, True, True, True, False]
+
+
+class Ranks:
+    """Two ranks of a node, in one process: what rank 0 tells the other."""
+
+    def __init__(self, rank: int, told: queue.Queue[str]) -> None:
+        self.rank, self.size, self._told = rank, 2, told
+
+    def bcast(self, text: str | None) -> str:
+        if text is None:
+            return self._told.get(timeout=300)
+        self._told.put(text)
+        return text
+
+
+#: A process of another user: takes what it gets from the socket, or offers memory of its own.
+STRANGER = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+address = "\\0" + sys.argv[3]
+with socket.socket(socket.AF_UNIX) as own:
+    if sys.argv[2] == "offers":
+        own.bind(address)
+        own.listen()
+        print("ready", flush=True)
+        connection, _ = own.accept()
+        connection.recv(4)
+        socket.send_fds(connection, [b"0"], [os.memfd_create("stranger")])
+    else:
+        own.connect(address)
+        try:
+            own.send((1).to_bytes(4, "big"))
+            print(socket.recv_fds(own, 1, 1)[1], flush=True)
+        except OSError:  # it is closed already
+            print([], flush=True)
+"""
+
+
+def stranger(*words: str) -> subprocess.Popen[str]:
+    call = [sys.executable, "-c", STRANGER, "65534", *words]
+    return subprocess.Popen(call, stdout=subprocess.PIPE, text=True)
+
+
+def memory_of(rank: int, told: queue.Queue[str]) -> NodeMemory:
+    return NodeMemory(Ranks(rank, told), 4096)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_no_other_user_gets_the_memory_or_counts_as_a_rank() -> None:
+    told: queue.Queue[str] = queue.Queue()
+    made: queue.Queue[NodeMemory] = queue.Queue()
+    threading.Thread(target=lambda: made.put(memory_of(0, told)), daemon=True).start()
+    address = told.get(timeout=300)
+    strangers = [stranger("takes", address.removeprefix("\0")) for _ in range(3)]
+    assert [each.communicate()[0].strip() for each in strangers] == ["[]"] * 3
+    assert made.empty()
+    told.put(address)
+    second = memory_of(1, told)
+    made.get(timeout=300).array(8)[:] = 7
+    assert (second.array(8) == 7).all()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_memory_that_another_user_offers_is_not_taken() -> None:
+    address = f"tfscaling-{uuid.uuid4()}"
+    with stranger("offers", address) as other:
+        assert other.stdout is not None and other.stdout.readline() == "ready\n"
+        told: queue.Queue[str] = queue.Queue()
+        told.put(f"\0{address}")
+        with pytest.raises(ConnectionError, match="65534"):
+            memory_of(1, told)
+        other.kill()

@@ -221,7 +221,7 @@ def is_failing(bad: int, ended: int, bad_there: int, ended_there: int) -> bool:
 
 
 def _other_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
-    """`key: there, now here`.
+    """`key: there, now here`, without values that may be secrets.
 
     Keys that an earlier version lacked had their defaults there; keys that this version lacks are
     not compared.
@@ -231,7 +231,7 @@ def _other_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
     recipe, measured = msgspec.json.decode(msgspec.json.encode((spec.recipe, spec.measured)))
     for key, value in (recipe | measured).items():
         if key in before and key not in NO_PARAMETERS and value != before[key]:
-            yield one_line(f"{key}: {before[key]}, now {value}")
+            yield one_line(run_spec.describe_change(key, before[key], value))
 
 
 def _other_facts(here: Side, there: Side) -> Iterator[str]:

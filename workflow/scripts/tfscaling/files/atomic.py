@@ -62,6 +62,25 @@ def link(source: Path, path: Path) -> None:
             shutil.copy2(source, temporary)
 
 
+def restrict_folder(path: Path, withheld: int) -> None:
+    """Make the folder if it is missing, and take the rights in `withheld` from it.
+
+    Raises PermissionError if it has them and belongs to another user.
+    """
+    path.mkdir(exist_ok=True)
+    mode = path.stat().st_mode & 0o7777
+    if mode & withheld:
+        path.chmod(mode & ~withheld)
+
+
+def write_private_text(path: Path, text: str) -> None:
+    """Write the complete text file or nothing; no other user can read it, whatever the umask is."""
+    with whole(path) as temporary:
+        number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write the whole text file or nothing."""
     with whole(path) as temporary:

@@ -45,7 +45,10 @@ def check(written: bytes, content: object) -> None:
 
 def loads(text: str) -> Any:
     """The content of JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("too many brackets in each other") from None
 
 
 def _finite(digits: str) -> float:

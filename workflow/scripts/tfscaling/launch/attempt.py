@@ -21,7 +21,7 @@ from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import job_id, restarts
 from tfscaling.files import atomic
 from tfscaling.launch import failures, link, slurm_job, supervisor, user_program
-from tfscaling.launch.launchers import LAUNCHERS, Request
+from tfscaling.launch.launchers import LAUNCHERS, Request, write_setup
 from tfscaling.launch.signs import IncompleteError, Signs
 from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
@@ -95,7 +95,7 @@ class Attempt:
         failure, or None. Raises IncompleteError if files do not come.
         """
         specification = self.scratch / attempts.SPEC
-        atomic.write_text(specification, run_spec.encode(spec))
+        atomic.write_private_text(specification, run_spec.encode(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         command = [sys.executable, str(script), *words]
         geometry, settings = spec.geometry, spec.measured
@@ -105,9 +105,15 @@ class Attempt:
             signs = Signs(self.scratch)
             address = stack.enter_context(signs.served(own_host, geometry.tasks))
             own: dict[str, str] = {}
+            setup = self.scratch / attempts.SETUP if settings.setup else None
+            if setup is not None:
+                write_setup(setup, settings.setup)
             is_of_program = bool(spec.recipe.program)
             if not is_of_program and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
+            if is_of_program:
+                interval_s = min(user_program.SIGNS_INTERVAL_S, stall_timeout_s / 3)
+                own[user_program.SIGNS_INTERVAL] = f"{interval_s:g}"
             if is_of_program and not is_local and slurm_job.signals_children_alone():
                 own[user_program.PASSES_ON] = "1"
             request = Request(
@@ -117,7 +123,7 @@ class Attempt:
                 spec.cpus_per_task,
                 self.scratch,
                 gpus=spec.on_gpus,
-                setup=settings.setup,
+                setup=setup,
                 container=settings.container,
                 env={**own, **settings.env, link.VARIABLE: address},
                 mpi=settings.mpi if spec.by_mpi else None,

@@ -16,6 +16,7 @@ from pathlib import Path
 from tfscaling.cluster import process_management
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, gpus_here
 from tfscaling.cluster.slurm_environment import part_of_allocation
+from tfscaling.files import atomic
 from tfscaling.launch import containers
 from tfscaling.launch.rank_files import rank_log
 from tfscaling.spec.config import Container
@@ -30,10 +31,10 @@ _C = ctypes.PyDLL(None)
 class Request:
     """A request to start `command` once per task of `geometry`.
 
-    `jobs` is the number of tasks of each job of the cluster. `setup` are shell lines run first on
-    every rank, outside of the `container`. `env` is added to the environment, `folder` takes the
-    log of each rank. `mpi`, if they are an MPI job, is the type for srun. `held` keeps what the
-    ranks need until they end. `binding` are options of srun.
+    `jobs` is the number of tasks of each job of the cluster. `setup` is a file of shell lines run
+    first on every rank, outside of the `container`. `env` is added to the environment, `folder`
+    takes the log of each rank. `mpi`, if they are an MPI job, is the type for srun. `held` keeps
+    what the ranks need until they end. `binding` are options of srun.
     """
 
     command: Sequence[str]
@@ -42,7 +43,7 @@ class Request:
     cpus_per_task: int
     folder: Path
     gpus: bool
-    setup: Sequence[str] = ()
+    setup: Path | None = None
     container: Container | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     mpi: str | None = None
@@ -53,9 +54,16 @@ class Request:
     def words(self) -> list[str]:
         """What starts a rank: the command in its container, after the lines of `setup`."""
         words = containers.inside(self.container, self.command, self.gpus)
-        # the shell is replaced, so signals reach the command
-        shell = ["bash", "-ec", "\n".join([*self.setup, 'exec "$@"']), "setup"]
-        return [*shell, *words] if self.setup else words
+        return ["bash", "-e", str(self.setup), *words] if self.setup else words
+
+
+def write_setup(path: Path, lines: Sequence[str]) -> None:
+    """Write the lines of `setup` to a file, which ends with the command in place of the shell.
+
+    Among the words of a command every user of the machine could read them. The shell is replaced,
+    so that signals reach the command.
+    """
+    atomic.write_private_text(path, "\n".join([*lines, 'exec "$@"', ""]))
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,21 @@ class RankContext:
         )
 
 
+class CpuError(RuntimeError):
+    """A rank may use fewer CPUs than the run requests: its training would not count."""
+
+
+def _missing_cpus(spec: RunSpec) -> str:
+    """Return which CPUs this rank lacks, or ""; processes on one machine share its CPUs."""
+    if spec.measured.launcher == "local":
+        return ""
+    cpus, quota, least = provenance.placement().cpus, provenance.cpu_quota(), spec.cpus_per_task
+    text = f"requested {least} CPUs per task"
+    if cpus < least:
+        return f"{text}, this rank may use {cpus}"
+    return f"{text}, a limit of CPU time leaves {quota:g}" if (quota or least) < least else ""
+
+
 class WorkFailedError(Exception):
     """A user's program failed: one sentence for the user.
 
@@ -155,6 +170,8 @@ def process(
     print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
     meter = resource_use.Meter(os.environ, spec.on_gpus)
     try:
+        if problem := _missing_cpus(spec):
+            raise CpuError(problem)
         report = work(context)
         use = meter.end()
         last = None if own is None else link.connect(launcher, cluster.rank)

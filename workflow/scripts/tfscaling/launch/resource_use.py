@@ -48,9 +48,12 @@ class Processors:
         self._last_uj: dict[Path, int] = {}
         self._wraps_at_uj: dict[Path, int] = {}
         for zone in sorted(powercap.glob("intel-rapl:*")):  # AMD's processors have this name, too
-            name = (zone / "name").read_text().strip()
-            if not self.unknown and (name.startswith("package") or name == "dram"):
-                self._wraps_at_uj[zone] = int((zone / "max_energy_range_uj").read_text())
+            try:  # a container may mask the counters, and a kernel protect them
+                name = (zone / "name").read_text().strip()
+                if not self.unknown and (name.startswith("package") or name == "dram"):
+                    self._wraps_at_uj[zone] = int((zone / "max_energy_range_uj").read_text())
+            except (OSError, ValueError) as error:
+                self.unknown = self.unknown or f"{zone} cannot be read: {error}"
         if not self._wraps_at_uj:
             self.unknown = self.unknown or f"{powercap} has no energy counter"
         self.read()

@@ -31,6 +31,8 @@ _STRANGERS_MAX, _STRANGER_S = 256, 30.0
 #: Connections of ranks that have ended are closed within this time.
 _SETTLED_S = 2.0
 _POLL_S = 0.3
+#: After a connection could not be accepted.
+_RETRY_S = 0.05
 #: How long a shared file system may take to show a file, as profiles/slurm's latency-wait has it.
 LATENCY_WAIT_S = 60.0
 
@@ -61,6 +63,7 @@ class Signs:
         self._read_to: dict[Path, int] = {}
         self._read_s = float("-inf")
         self._strangers: dict[asyncio.StreamWriter, None] = {}
+        self._faults: set[int | None] = set()
         self._ranks: set[asyncio.StreamWriter] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -171,15 +174,45 @@ class Signs:
         self.progress += 1
 
     async def _serve(self, listener: socket.socket, done: threading.Event) -> None:
-        self._loop, backlog = asyncio.get_running_loop(), socket.SOMAXCONN
-        server = await asyncio.start_server(self._converse, sock=listener, backlog=backlog)
+        self._loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        listener.listen(socket.SOMAXCONN)  # those that wait there take no descriptor
+        accepting = asyncio.create_task(self._accept(listener))
         await asyncio.to_thread(done.wait)
-        server.close()
+        accepting.cancel()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accept connections one at a time, so that no burst takes all descriptors."""
+        conversations: set[asyncio.Task[None]] = set()
+        while True:
+            try:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+                reader, writer = await asyncio.open_connection(sock=connection)
+            except OSError as error:  # as too few descriptors; the connection waits
+                self._print_fault(error)
+                self._abort_strangers(len(self._strangers) - 1)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self._abort_strangers(_STRANGERS_MAX - 1)
+            self._strangers[writer] = None
+            task = asyncio.create_task(self._converse(reader, writer))
+            conversations.add(task)
+            task.add_done_callback(conversations.discard)
+
+    def _abort_strangers(self, left: int) -> None:
+        """Close the oldest connections without a proof, until this many are left."""
+        while len(self._strangers) > max(left, 0):
+            oldest = next(iter(self._strangers))
+            self._refuse(oldest, "it did not show the secret")
+            oldest.transport.abort()
+
+    def _print_fault(self, error: OSError) -> None:
+        """Print an error of the system the first time."""
+        if error.errno not in self._faults:
+            self._faults.add(error.errno)
+            print(f"WARNING: connections to this launcher wait: {error}", flush=True)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._strangers[writer] = None
-        if len(self._strangers) > _STRANGERS_MAX:
-            next(iter(self._strangers)).transport.abort()
         try:
             rank = await asyncio.wait_for(self._authenticated(reader, writer), _STRANGER_S)
             while True:
@@ -208,7 +241,7 @@ class Signs:
             raise ValueError("it is no rank")
         if not hmac.compare_digest(shown, link.proof(self._secret, challenge, rank)):
             raise ValueError("wrong secret")
-        del self._strangers[writer]
+        self._strangers.pop(writer, None)
         return int(rank)
 
     async def _answer(
@@ -240,6 +273,7 @@ class Signs:
 
     def _refuse(self, writer: asyncio.StreamWriter, why: str) -> None:
         """Report the first refused connections, and how many have come whenever they doubled."""
+        self._strangers.pop(writer, None)
         self.refused += 1
         if self.refused & (self.refused - 1) == 0:
             host = (writer.get_extra_info("peername") or ("an unknown host",))[0]

@@ -54,8 +54,10 @@ _TAIL_LINES = 500
 _DRAIN_S = 2.0
 #: First and longest interval between two looks at the number of its epochs.
 _EPOCHS_INTERVAL_S = 2.0, 60.0
-#: Interval between events of a program that does something.
-_SIGNS_INTERVAL_S = 30.0
+#: Longest interval between events of a program that does something.
+SIGNS_INTERVAL_S = 30.0
+#: In a rank's environment: this interval in seconds, shorter where `stall_timeout_s` is short.
+SIGNS_INTERVAL = "TFSCALING_SIGNS_INTERVAL_S"
 #: For the environment's Python, 3.8 or later: prints versions of Python and of its arguments.
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
@@ -83,6 +85,8 @@ class UserProgram:
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._report: Path | None = None
         self._hung = False
+        # a program does not get it
+        self._signs_interval_s = float(os.environ.pop(SIGNS_INTERVAL, SIGNS_INTERVAL_S))
         #: Why the program was ended: it reported more epochs than requested.
         self._excess = ""
 
@@ -206,12 +210,14 @@ class UserProgram:
         circles would never be ended.
         """
         seen: object = None
-        while not done.wait(_SIGNS_INTERVAL_S):
+        while not done.wait(self._signs_interval_s):
             used, report = self.usage(), 0
             with contextlib.suppress(OSError):  # nothing is written yet
                 report = self._report.stat().st_size if self._report else 0
             silent = self._spec.recipe.observe == "nothing"
-            working = used.cpu_s // (heartbeat.CPU_SHARE_MIN * _SIGNS_INTERVAL_S) if silent else 0
+            working = (
+                used.cpu_s // (heartbeat.CPU_SHARE_MIN * self._signs_interval_s) if silent else 0
+            )
             if (now := (self._output_bytes, report, working)) != seen:
                 seen = now
                 events.add(WORKING, cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)

@@ -49,6 +49,13 @@ class Reruns:
             # the backup stays, as a job may be about to remove the file again
             atomic.link(attempts.backup_of(record), record)
 
+    def restore_records(self) -> list[str]:
+        """Restore records that cannot be read; return why the others cannot."""
+        runs_dir = self.results / "runs"
+        specs = [run.spec for run in self.runs.values()]
+        broken = [*run_states.unreadable(specs, runs_dir)]
+        return [why for spec, why in broken if not run_states.restore_record(spec, runs_dir)]
+
     def keep_earlier(self, to_do: Collection[str]) -> None:
         """Keep the records that jobs with these outputs replace, and no others.
 

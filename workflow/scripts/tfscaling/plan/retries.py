@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def lasts(cause: Cause) -> bool:
         return False
     if cause.kind == "program_failed":
         return _is_a_crash(cause)
-    if cause.kind == "invalid" or cause.error == "DeviceError":
+    if cause.kind == "invalid" or cause.error in ("DeviceError", "CpuError"):
         return True
     # a user's function that raises does so again; not so for what a file or a connection may do
     return cause.place is not None and cause.error not in _MAY_PASS
@@ -92,10 +93,12 @@ _CLOCKS_S = 60.0
 class SlurmSweep:
     """Records, failures and attempts of a study: as the plugin's `Sweep`.
 
-    `specs` are runs by the files of their records.
+    `specs` are runs by the files of their records. `warn` prints what no file can have, as on a
+    full disk.
     """
 
     specs: Mapping[str, RunSpec]
+    warn: Callable[[str], object] = print
 
     def is_finished(self, output: Path, number: str) -> bool:
         """Whether the record was made by Slurm's job of this number.
@@ -119,19 +122,21 @@ class SlurmSweep:
         if spec is None or ((last or folder) / run_record.FAILURE).exists():
             return
         text = f"Slurm's job {number} ended as {state}, and its launcher left no report"
-        with contextlib.suppress(OSError):  # a full disk, which the console has reported
+        try:
             if state == "OUT_OF_MEMORY":
                 folder.mkdir(parents=True, exist_ok=True)
                 run_record.write_json(output, _unfit(spec, last, number, text))
                 return
+        except OSError as error:
+            self.warn(f"{text}: {error}")
         cause = Cause(kind=_KINDS.get(state, "launcher_failed"), message=text)
-        _write(cause, spec, *filter(None, (last, folder)))
+        self._write(cause, spec, _age_s(last), *filter(None, (last, folder)))
 
     def refused(self, output: Path, words: str) -> None:
         """Write a failure report with sbatch's words."""
         if spec := self.specs.get(str(output)):
             cause = Cause(kind="launch_failed", message=f"sbatch refused it: {words}")
-            _write(cause, spec, output.parent)
+            self._write(cause, spec, None, output.parent)
 
     def fails_again(self, output: Path) -> bool:
         """Whether the run that was to leave this record failed for what will be there again."""
@@ -157,23 +162,36 @@ class SlurmSweep:
             return False
         return spec.read_text() != run_spec.encode(planned)
 
+    def _write(
+        self, cause: Cause, spec: RunSpec, wall_time_s: float | None, *folders: Path
+    ) -> None:
+        """Write a failure report to the run's folder, the last one, and to others."""
+        failure = FailureReport(
+            axes=spec.axes,
+            attempt=max(attempts.numbers(folders[-1]), default=1),
+            cause=cause,
+            parameters_hash=spec.parameters_hash,
+            wall_time_s=wall_time_s,
+        )
+        try:
+            folders[-1].mkdir(parents=True, exist_ok=True)
+            for folder in folders:
+                attempts.write_failure(folder, failure)
+        except OSError as error:
+            self.warn(f"{cause.message}: {error}")
+
     def accept(self, output: Path) -> None:
         """Drop the record that the output replaces."""
         attempts.backup_of(output).unlink(missing_ok=True)
 
 
-def _write(cause: Cause, spec: RunSpec, *folders: Path) -> None:
-    """Write a failure report to the run's folder, the last one, and to others."""
-    failure = FailureReport(
-        axes=spec.axes,
-        attempt=max(attempts.numbers(folders[-1]), default=1),
-        cause=cause,
-        parameters_hash=spec.parameters_hash,
-    )
-    with contextlib.suppress(OSError):  # a full disk, which the console has reported
-        folders[-1].mkdir(parents=True, exist_ok=True)
-        for folder in folders:
-            attempts.write_failure(folder, failure)
+def _age_s(attempt: Path | None) -> float | None:
+    """Return for how long an attempt whose job has just ended ran; None if it began no rank."""
+    try:
+        began_s = (attempt / attempts.SPEC).stat().st_mtime if attempt else None
+    except OSError:
+        return None
+    return None if began_s is None else round(max(0.0, time.time() - began_s), 3)
 
 
 def _unfit(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotFit:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from tfscaling.files import atomic
 from tfscaling.plan.reruns import Reruns
 from tfscaling.record import run_record
-from tfscaling.spec import platforms
+from tfscaling.spec import platforms, run_spec
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.platforms import Resource
@@ -45,6 +46,7 @@ class SweepJobs:
     workflow: Any
     runs: Mapping[str, PlannedRun]
     results: str
+    _specifications: dict[Path, Path] = field(default_factory=dict)
 
     @functools.cached_property
     def specs(self) -> dict[str, RunSpec]:
@@ -86,6 +88,20 @@ class SweepJobs:
                 if run.is_conditional and not Path(self.record(path)).exists():
                     found[self.record(path)] = run.spec
         return found
+
+    def write_specifications(self) -> None:
+        """Write the specification of each run to do to the run's folder, for the run's job."""
+        for record, spec in self.records_to_do().items():
+            path = Path(record).with_name(run_spec.SPECIFICATION)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write_private_text(path, run_spec.encode(spec))
+            self._specifications[path] = Path(record)
+
+    def remove_specifications(self) -> None:
+        """Remove what `write_specifications` has written for runs that have finished."""
+        for path, record in self._specifications.items():
+            if record.exists():  # and has all that the specification has
+                path.unlink(missing_ok=True)
 
     def finished_to_repeat(self) -> Iterator[tuple[RunSpec, str]]:
         """Finished runs to do, each with an input for whose sake it is repeated."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import shlex
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,20 @@ MISSING = (
     "no broken nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
     "installs, does better"
 )
+
+
+def handle_sigterm_in_thread() -> None:
+    """Run the present handler of SIGTERM in a separate thread.
+
+    Snakemake's takes a lock. If the interrupted thread holds it, the handler in the same thread
+    would wait for ever.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if callable(handler):
+        signal.signal(
+            signal.SIGTERM,
+            lambda *given: threading.Thread(target=handler, args=given, daemon=True).start(),
+        )
 
 
 @dataclass(frozen=True)
@@ -54,13 +70,14 @@ class SweepStart:
         refusals += [*self._local_problems(), *self._slurm_problems()]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
+        self.jobs.write_specifications()
         if self.follows_jobs:
             from snakemake_interface_common.exceptions import WorkflowError
 
             from tfscaling.plan.retries import SlurmSweep
 
             try:
-                self.jobs.follow(SlurmSweep(self.jobs.specs), logger.warning)
+                self.jobs.follow(SlurmSweep(self.jobs.specs, logger.warning), logger.warning)
             except WorkflowError as error:
                 raise SystemExit(str(error)) from error
         elif self.how.executor in SLURM:

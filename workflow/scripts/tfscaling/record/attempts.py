@@ -27,6 +27,8 @@ from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, Ru
 
 #: In an attempt's folder: the specification, as all ranks read it.
 SPEC = "spec.json"
+#: In an attempt's folder: the lines of `setup`, as the shell of each rank reads them.
+SETUP = "setup.sh"
 #: In the last attempt's folder of a finished run: the record, linked to the run's folder.
 RECORD = "record.json"
 #: In the attempt's folder of a finished run: the first rank's log, and the other ranks' logs.

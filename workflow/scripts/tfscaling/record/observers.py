@@ -129,7 +129,7 @@ class _Events:
     def add(self, text: bytes) -> None:
         try:
             line = _EVENTS.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             try:
                 strict_json.loads(text.decode())
             except strict_json.NotFiniteError as no_number:

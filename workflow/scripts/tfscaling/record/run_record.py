@@ -545,8 +545,6 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
         )
     except ValueError as no_json:
         return f"not JSON: {no_json}"
-    except RecursionError:
-        return "not JSON: too many brackets in each other"
     if not isinstance(plain, dict):
         return "not a JSON object"
     found = plain.get("schema_version")

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from tfscaling.files import atomic
 from tfscaling.record import attempts, prepared_data, run_record
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord
 from tfscaling.spec import run_spec, user_code
@@ -117,6 +118,32 @@ def to_bring_back(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
     ]
     readable = {spec.path for spec, record in _records(lost, runs_dir, _EARLIER) if record}
     return readable - stale(lost, runs_dir, _EARLIER)
+
+
+def unreadable(specs: Iterable[RunSpec], runs_dir: Path) -> Iterator[tuple[RunSpec, str]]:
+    """Yield the runs whose record exists and cannot be read, with the reason."""
+    for spec in specs:
+        try:
+            run_record.outcome(runs_dir / spec.path / run_record.RECORD)
+        except run_record.RecordError as error:
+            yield spec, str(error)
+
+
+def restore_record(spec: RunSpec, runs_dir: Path) -> bool:
+    """Copy the record of the run's last attempt to its place, if the attempt has a complete one.
+
+    Returns whether it has. The copy is new, so that tables are regenerated.
+    """
+    record = runs_dir / spec.path / run_record.RECORD
+    begun = attempts.numbers(record.parent)
+    source = attempts.path(record.parent, begun[-1]) / attempts.RECORD if begun else record
+    try:
+        if not (found := run_record.outcome(source)) or other_parameters(spec, found):
+            return False
+    except run_record.RecordError:
+        return False
+    atomic.write_text(record, source.read_text())
+    return True
 
 
 def to_make(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:

@@ -124,7 +124,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             version = msgspec.json.decode(content, type=_Version).schema_version
             if version == SCHEMA_VERSION:
                 return msgspec.json.decode(content, type=cls)
-        except msgspec.DecodeError as error:  # the base class of ValidationError
+        except (msgspec.DecodeError, RecursionError) as error:  # the base class of ValidationError
             raise ManifestError(f"{path}: {error}") from None
         raise ManifestError(
             f"{path}: schema_version {version}, not {SCHEMA_VERSION}: written by another version "

@@ -171,12 +171,18 @@ def word(value: Value) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+#: In a run's folder: the specification for the run's jobs. No other user can read it.
+SPECIFICATION = "specification.json"
+
+
 class SpecError(InputError):
     """A file is no specification of this version."""
 
 
 #: Keys that cannot change a run, only how the tables show it.
 NO_PARAMETERS = frozenset({"quality", "compare_resumed"})
+#: Parameters whose values may be secrets: a reason names only the keys, or names of variables.
+PRIVATE = frozenset({"env", "setup", "program"})
 #: Keys that all records have. A new key is not added here.
 _ALWAYS = frozenset(
     (
@@ -203,11 +209,16 @@ def encode(spec: RunSpec) -> str:
     return written.decode()
 
 
+def checksum(spec: RunSpec) -> str:
+    """Return the SHA-256 of the specification's JSON, which any changed key changes."""
+    return hashlib.sha256(encode(spec).encode()).hexdigest()
+
+
 def read(path: Path) -> RunSpec:
     """The specification in a file or pipe. Raises SpecError, as for another trainer_version."""
     try:
         spec = msgspec.json.decode(path.read_bytes(), type=RunSpec)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise SpecError(f"{path}: {error}") from error
     if spec.trainer_version != (here := trainer_version(spec.recipe)):
         raise SpecError(f"{path}: trainer_version {spec.trainer_version}, this is {here}")
@@ -279,7 +290,14 @@ def differences(expected: Parameters, found: Parameters) -> str:
     """
     now, before = _single(expected), _single(found)
     keys = [key for key in now | before if now.get(key) != before.get(key)]
-    return "; ".join(f"{key}: {before.get(key)}, now {now.get(key)}" for key in keys)
+    return "; ".join(describe_change(key, before.get(key), now.get(key)) for key in keys)
+
+
+def describe_change(key: str, before: object, now: object) -> str:
+    """Return `key: before, now value`; without the values if the parameter may have a secret."""
+    if key.partition(".")[0] in PRIVATE:
+        return f"{key}: changed"
+    return f"{key}: {before}, now {now}"
 
 
 def _single(parameters: Parameters) -> dict[str, Value]:

@@ -14,6 +14,7 @@ import math
 import mmap
 import os
 import socket
+import struct
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -32,6 +33,8 @@ class NodeMemory:
         if self.rank > 0:
             first = socket.socket(socket.AF_UNIX)
             first.connect(ranks.bcast(None))
+            if (user := _user_of(first)) != os.geteuid():
+                raise ConnectionError(f"the shared memory of this node is of user {user}")
             first.send(self.rank.to_bytes(_RANK_BYTES, "big"))
             _, (descriptor, *_), _, _ = socket.recv_fds(first, 1, 1)
             self._others = [first]
@@ -70,7 +73,10 @@ def _unnamed_file(size: int) -> int:
 
 
 def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
-    """Connections to the other ranks of the node, which get this file."""
+    """Connections to the other ranks of the node, which get this file.
+
+    Every user of the machine sees the address and can connect: other users get nothing.
+    """
     found: dict[int, socket.socket] = {}
     with socket.socket(socket.AF_UNIX) as listener:
         address = f"\0tfscaling-{uuid.uuid4()}"  # begins with NUL: Linux gives it no file
@@ -79,9 +85,21 @@ def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
         ranks.bcast(address)
         while len(found) < ranks.size - 1:
             connection, _ = listener.accept()
+            if _user_of(connection) != os.geteuid():
+                connection.close()
+                continue
             found[int.from_bytes(_received(connection, _RANK_BYTES), "big")] = connection
             socket.send_fds(connection, [b"\0"], [descriptor])
     return [found[rank] for rank in sorted(found)]
+
+
+def _user_of(connection: socket.socket) -> int:
+    """Return the user of the process at the other end, as the kernel saw it when it connected."""
+    size = struct.calcsize("3i")
+    _, user, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return int(user)
 
 
 def _received(connection: socket.socket, count: int) -> bytes:
