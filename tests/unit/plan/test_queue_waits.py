@@ -115,7 +115,7 @@ def test_held_and_cancelled_jobs_are_no_waits() -> None:
         f"{day}:00:00|{day}:10:00|2|30|COMPLETED", f"{day}:05:00|Unknown|4|UNLIMITED|PENDING",
         "Unknown|Unknown|1|30|PENDING", f"{day}:06:00|None|1|30|CANCELLED by 0",
     ]  # fmt: skip
-    jobs = queue_waits.read(lines)
+    jobs = queue_waits.read(line.split("|") for line in lines)
     assert (jobs[:, 1] - jobs[:, 0]).tolist() == [600, np.inf]
     assert jobs[:, 2:].tolist() == [[2, 30], [4, np.inf]]
 
@@ -125,10 +125,10 @@ def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
     partition: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The waits on one and on eight nodes are known; the partition by default is `cpu`, too."""
-    begin = datetime.datetime.now() - datetime.timedelta(days=10)
+    begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=10)
     lines = [
-        f"{moment.isoformat(timespec='seconds')}|"
-        f"{(moment + datetime.timedelta(hours=hours)).isoformat(timespec='seconds')}|"
+        f"{moment:%Y-%m-%dT%H:%M:%S}|"
+        f"{moment + datetime.timedelta(hours=hours):%Y-%m-%dT%H:%M:%S}|"
         f"{nodes}|30|COMPLETED"
         for number in range(200)
         for nodes, hours in ((1, 1), (8, 3))

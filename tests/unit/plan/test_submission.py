@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import snakemake_executor_plugin_slurm as upstream
 from builders import raw_config
 from msgspec.structs import replace
 from slurm_executor import Job, Started, Sweep
 from snakemake.iocontainers import ResourceList
+from snakemake_executor_plugin_slurm_sweep.slurm_client import Refusal, RefusalKind, SlurmClient
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of, planned_runs
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
@@ -27,13 +27,13 @@ from tfscaling.spec.run_spec import RunSpec
 
 def submitted_by_the_plugin(
     resources: Mapping[str, Resource], spec: RunSpec, folder: Path, **settings: Any
-) -> str:
-    """What the executor hands to the shell; sbatch itself is not called."""
+) -> list[str]:
+    """The words of the sbatch line of the executor; sbatch itself is not called."""
     calls: list[str] = []
 
-    def run(call: str, **_: Any) -> Any:
-        calls.append(call)
-        raise OSError("stopped here by the test")
+    def submit(_: Any, call: Sequence[str], script: str | None = None) -> Refusal:
+        calls.append(shlex.join(call))
+        return Refusal(RefusalKind.FINAL, "stopped here by the test")
 
     defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
     job = Job(["run.json"], [str(spec.axes[axis]) for axis in AXES])
@@ -43,19 +43,17 @@ def submitted_by_the_plugin(
     with contextlib.chdir(folder):
         executor = Started(folder, Sweep(), **{**usual, **settings})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(subprocess, "run", run)
-        patched.setattr(upstream, "get_default_partition", lambda job, logger: "DEFAULT")
+        patched.setattr(SlurmClient, "submit", submit)
         executor.run_job(job)
     executor.shutdown()
     (call,) = calls
     known = {
         executor.run_uuid.rpartition("_")[2]: sweep_jobs.UUID,
-        "-p DEFAULT": f"-p {sweep_jobs.PARTITION}",
-        "'echo \"1\"'": f'"{sweep_jobs.COMMAND}"',
+        "echo \"1\"": sweep_jobs.COMMAND,
     }  # fmt: skip
     for text, placeholder in known.items():
         call = call.replace(text, placeholder)
-    return call
+    return shlex.split(call)
 
 
 def run_name(spec: RunSpec) -> str:
@@ -90,7 +88,7 @@ def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
     spec = planned_runs(config_of())[0].spec
     spec = replace(spec, point=replace(spec.point, model="own.models:vgg"))
     line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path))
-    assert line == submitted_by_the_plugin(resources, spec, tmp_path)
+    assert shlex.split(line) == submitted_by_the_plugin(resources, spec, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def test_the_settings_of_the_profile_reach_the_line(
     )
     spec = planned_runs(config_of())[0].spec
     line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path, **settings))
-    assert line == submitted_by_the_plugin(resources, spec, tmp_path, **settings)
+    assert shlex.split(line) == submitted_by_the_plugin(resources, spec, tmp_path, **settings)
 
 
 def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
