@@ -26,7 +26,7 @@ from snakemake.jobs import Job, Reason
 from snakemake.modules import WorkflowModifier
 from snakemake.settings.types import ConfigSettings, ExecutionSettings, OutputSettings
 from snakemake.workflow import Workflow
-from snakemake_executor_plugin_slurm import submit_string
+from snakemake_executor_plugin_slurm import submit_string, utils
 from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
@@ -49,6 +49,7 @@ USES: dict[tuple[str, Any, str], str] = {
     (SNAKEMAKE, Job, "restart_times"): "plugin: no retry of a run that would fail again",
     (SNAKEMAKE, Job, "wildcards"): "plugin: comment of a job",
     (SLURM, submit_string, "get_submit_command"): "plugin, sweep_jobs: submission",
+    (SLURM, utils, "set_gres_string"): "sweep_jobs: submission by the plain executor",
     (SLURM, upstream.Executor, "run_uuid"): "plugin: submission, queries",
     (SLURM, upstream.Executor, "slurm_logdir"): "plugin: submission",
 }
@@ -221,7 +222,7 @@ def beyond(paths: Sequence[Path], variable: str, *documented: type) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}.{path.stem}")
 def test_no_file_uses_what_is_not_listed(path: Path) -> None:
     uses = {
-        SWEEP_JOBS: {"submit_string"},
+        SWEEP_JOBS: {"submit_string", "utils"},
         PLUGIN / "__init__.py": {name for package, _, name in USES if package == SLURM},
         INTERNALS: {name.rpartition(".")[2] for name in keras_internals.PRIVATE} | {
             "rng_utils", "collective_all_reduce_strategy",

@@ -295,7 +295,8 @@ class Executor(sweep.Executor):
         step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
         step.record.write_text(" ".join(step.nodes))
         argv = (
-            *("srun", f"--jobid={allocation.number}", "--overlap", "--nodes=1", "--ntasks=1"),
+            *("srun", f"--jobid={allocation.number}", "--overlap", "--export=ALL"),
+            *("--nodes=1", "--ntasks=1"),
             *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
             *(f"--output={step.log}", "sh", "-c", _FORGET + step.command),
         )
@@ -342,8 +343,7 @@ class Executor(sweep.Executor):
             return given
         nodes = max(step.size for step in steps)
         cpus = max(_cpus_per_node(step.job) for step in steps)
-        gres = [str(each.job.resources.get("gres") or "gpu:0").rpartition(":") for each in steps]
-        gpus = max(int(number) for *_, number in gres)
+        gres = [str(each.job.resources["gres"]) for each in steps if each.job.resources.get("gres")]
         needed_s = sum(step.runtime_s * step.size for step in steps) / nodes
         minutes = self.workflow.executor_settings.duration_min or math.ceil(
             (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
@@ -352,7 +352,7 @@ class Executor(sweep.Executor):
             *("sbatch", "--parsable", f"--job-name={NAME}", f"--comment={self._comment(request)}"),
             *("--no-kill", f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
             *(f"--time={minutes}", "--output=/dev/null", *shlex.split(request)),
-            *([f"--gres={gres[0][0]}:{gpus}"] if gpus else []),
+            *([f"--gres={max(gres, key=_gpus_of)}"] if gres else []),
             "--wrap=exec sleep infinity",
         )
         known = {allocation.number for allocation in self._allocations.values()}
@@ -392,6 +392,7 @@ def _request(job: Any) -> str:
         "qos": "qos",
         "constraint": "constraint",
         "mem_mb": "mem",
+        "mem_mb_per_cpu": "mem-per-cpu",
     }
     options = [
         f"--{option}={job.resources[n]}" for n, option in names.items() if job.resources.get(n)
@@ -399,6 +400,11 @@ def _request(job: Any) -> str:
     extra = shlex.split(str(job.resources.get("slurm_extra") or ""))
     extra = [word for word in extra if not word.startswith("--ntasks-per-node=")]
     return shlex.join([*options, *extra])
+
+
+def _gpus_of(gres: str) -> int:
+    """Return the number of GPUs, which a job's gres has first, as in gpu:a100:4,nvme:1."""
+    return int(gres.partition(",")[0].rpartition(":")[2])
 
 
 def _cpus_per_node(job: Any) -> int:

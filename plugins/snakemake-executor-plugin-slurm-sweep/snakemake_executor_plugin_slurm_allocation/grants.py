@@ -1,5 +1,6 @@
 """The submission of allocations: how often each is requested, and what Slurm answers."""
 
+import shlex
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ class Grants:
     def _submitted(self, request: _Request, call: Sequence[str]) -> str | None:
         if request.may_exist or request.is_submitted:
             return None
-        answer = self._slurm.submit(call)
+        answer = self._slurm.submit(shlex.join(call))
         if isinstance(answer, Submitted):
             request.is_submitted = answer.number is None
             return answer.number

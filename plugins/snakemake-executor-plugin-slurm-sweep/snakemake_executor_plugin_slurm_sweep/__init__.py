@@ -106,7 +106,7 @@ class SubmissionError(Exception):
 
 
 class LostJobError(SubmissionError):
-    """sbatch has submitted a job that nobody can find: another one might run at the same time."""
+    """sbatch has submitted a job that nobody can find; a second one could run at the same time."""
 
 
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
@@ -254,7 +254,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             call, script = f"{call} /dev/stdin", f"#!/bin/sh\n{command}\n"
         else:
             call += f" --wrap={shlex.quote(command)}"
-        number = self._accepted(shlex.split(call), script, params["comment_str"])
+        number = self._accepted(call, script, params["comment_str"])
         if number is None:
             return None
         self._after[params["comment_str"]] = number
@@ -264,7 +264,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         )
         return SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
 
-    def _accepted(self, call: Sequence[str], script: str | None, comment: str) -> str | None:
+    def _accepted(self, call: str, script: str | None, comment: str) -> str | None:
         """Submit a job until Slurm accepts it; return its number, or None if cancelled.
 
         Raises SubmissionError if Slurm refuses it for good, or if its number cannot be found.

@@ -59,7 +59,7 @@ def test_queries_run_without_the_users_filters_and_formats(folder: Path) -> None
 
 
 def test_a_job_gets_the_users_environment_as_it_is(folder: Path) -> None:
-    SlurmClient().submit(["sbatch", "--parsable"])
+    SlurmClient().submit("sbatch --parsable")
     seen = environment(folder, "sbatch")
     assert {name: seen[name] for name in HOSTILE} == HOSTILE and seen["SBATCH_QOS"] == "low"
     SlurmClient().test(["sbatch", "--test-only"])
@@ -121,7 +121,7 @@ def test_the_number_of_a_job_is_found_in_what_a_site_prints(
     printed: str, number: str | None, folder: Path
 ) -> None:
     program(folder, "sbatch", f"cat <<'END'\n{printed}\nEND")
-    assert SlurmClient().submit(["sbatch"]) == Submitted(number, printed.strip())
+    assert SlurmClient().submit("sbatch") == Submitted(number, printed.strip())
 
 
 FAILED = "sbatch: error: Batch job submission failed: "
@@ -176,7 +176,7 @@ def test_a_refusal_has_its_kind_and_slurms_words(
     kind: RefusalKind, words: str, folder: Path
 ) -> None:
     program(folder, "sbatch", f"cat >&2 <<'END'\n{words}\nEND\nexit 1")
-    answer = SlurmClient().submit(["sbatch"])
+    answer = SlurmClient().submit("sbatch")
     assert isinstance(answer, Refusal) and answer.kind is kind
     assert "sbatch: " not in answer.words and "Try " not in answer.words
     assert all(part in words for part in answer.words.split("; ") if words)
@@ -185,7 +185,7 @@ def test_a_refusal_has_its_kind_and_slurms_words(
 
 def test_a_silent_sbatch_may_have_submitted(folder: Path) -> None:
     program(folder, "sbatch", "exec sleep 60")
-    answer = SlurmClient(timeout_s=0.2).submit(["sbatch"])
+    answer = SlurmClient(timeout_s=0.2).submit("sbatch")
     assert isinstance(answer, Refusal) and answer.kind is RefusalKind.FOR_NOW
 
 

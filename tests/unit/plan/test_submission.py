@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,12 +26,12 @@ from tfscaling.spec.run_spec import RunSpec
 
 def submitted_by_the_plugin(
     resources: Mapping[str, Resource], spec: RunSpec, folder: Path, **settings: Any
-) -> list[str]:
-    """The words of the sbatch line of the executor; sbatch itself is not called."""
+) -> str:
+    """What the executor hands to the shell; sbatch itself is not called."""
     calls: list[str] = []
 
-    def submit(_: Any, call: Sequence[str], script: str | None = None) -> Refusal:
-        calls.append(shlex.join(call))
+    def submit(_: Any, line: str, script: str | None = None) -> Refusal:
+        calls.append(line)
         return Refusal(RefusalKind.FINAL, "stopped here by the test")
 
     defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
@@ -49,11 +48,11 @@ def submitted_by_the_plugin(
     (call,) = calls
     known = {
         executor.run_uuid.rpartition("_")[2]: sweep_jobs.UUID,
-        "echo \"1\"": sweep_jobs.COMMAND,
+        "'echo \"1\"'": f'"{sweep_jobs.COMMAND}"',
     }  # fmt: skip
     for text, placeholder in known.items():
         call = call.replace(text, placeholder)
-    return shlex.split(call)
+    return call
 
 
 def run_name(spec: RunSpec) -> str:
@@ -72,6 +71,10 @@ PLATFORMS: dict[str, dict[str, Any]] = {
     },
     "time limit": {"runtime_min": 90},
     "typed GPUs": {"gpu_gres": "gpu:v100"},
+    "GPUs as NVML names them": {"gpu_gres": "gpu:nvidia_a100-sxm4-80gb"},
+    "several gres": {"gpu_gres": "gpu:a100-40,nvme:1"},
+    "memory per CPU": {"mem_mb_per_cpu": 4000},
+    "memory per GPU": {"mem_mb_per_gpu": 64000},
     "no GPUs for Slurm": {"gpu_gres": None},
     "local launcher": {"launcher": "local", "devices": "logical"},
 }
@@ -88,7 +91,7 @@ def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
     spec = planned_runs(config_of())[0].spec
     spec = replace(spec, point=replace(spec.point, model="own.models:vgg"))
     line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path))
-    assert shlex.split(line) == submitted_by_the_plugin(resources, spec, tmp_path)
+    assert line == submitted_by_the_plugin(resources, spec, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_the_settings_of_the_profile_reach_the_line(
     )
     spec = planned_runs(config_of())[0].spec
     line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path, **settings))
-    assert shlex.split(line) == submitted_by_the_plugin(resources, spec, tmp_path, **settings)
+    assert line == submitted_by_the_plugin(resources, spec, tmp_path, **settings)
 
 
 def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:

@@ -160,14 +160,14 @@ class SlurmClient:
 
     # Submission. Variables SBATCH_* are the user's own options and stay.
 
-    def submit(self, call: Sequence[str], script: str | None = None) -> Submitted | Refusal:
-        """Submit a job by a command line of sbatch with --parsable, and a script on its input."""
+    def submit(self, line: str, script: str | None = None) -> Submitted | Refusal:
+        """Submit a job by a shell line of sbatch with --parsable, and a script on its input."""
         # the job gets this environment: nothing may change in it
-        done = self._run(call, os.environ, script=script)
+        done = self._run(("sh", "-c", f"exec {line}"), os.environ, "sbatch", script)
         if isinstance(done, NoAnswer):
             return refusal(done.why)
         if done.returncode:
-            return refusal(words_of(done))
+            return refusal(words_of(done, "sbatch"))
         return Submitted(job_number(done.stdout), done.stdout.strip())
 
     def test(self, call: Sequence[str]) -> Accepted | Refusal:
@@ -307,9 +307,11 @@ class SlurmClient:
         self,
         command: Sequence[str],
         environ: Mapping[str, str],
+        program: str | None = None,
         script: str | None = None,
         timeout_s: float | None = None,
     ) -> subprocess.CompletedProcess[str] | NoAnswer:
+        program = program or command[0]
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         source = {"stdin": subprocess.DEVNULL} if script is None else {"input": script}
         try:
@@ -324,9 +326,9 @@ class SlurmClient:
                 **source,
             )
         except subprocess.TimeoutExpired:
-            return NoAnswer(f"{command[0]} did not answer for {limit_s:g} s")
+            return NoAnswer(f"{program} did not answer for {limit_s:g} s")
         except OSError as error:
-            return NoAnswer(f"{command[0]}: {error.strerror or error}")
+            return NoAnswer(f"{program}: {error.strerror or error}")
 
 
 def refusal(words: str) -> Refusal:
@@ -337,12 +339,12 @@ def refusal(words: str) -> Refusal:
     return Refusal(kind, words)
 
 
-def words_of(done: subprocess.CompletedProcess[str]) -> str:
+def words_of(done: subprocess.CompletedProcess[str], program: str | None = None) -> str:
     """Return the words of a program of Slurm that failed, on one line."""
     lines = [line.strip() for line in (done.stderr or done.stdout or "").splitlines()]
     prefix = re.compile(r"^(?:sbatch|squeue|sacct|scontrol|sinfo|scancel): (?:error: |fatal: )?")
     said = [prefix.sub("", line) for line in lines if line and not line.startswith("Try ")]
-    return "; ".join(said) or f"{done.args[0]} ended with exit status {done.returncode}"
+    return "; ".join(said) or f"{program or done.args[0]} ended with exit status {done.returncode}"
 
 
 def job_number(printed: str) -> str | None:

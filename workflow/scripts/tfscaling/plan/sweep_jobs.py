@@ -181,7 +181,7 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     from tfscaling.tables.display import one_line  # loads pandas
 
     try:
-        from snakemake_executor_plugin_slurm import submit_string
+        from snakemake_executor_plugin_slurm import submit_string, utils
         from snakemake_interface_common.exceptions import WorkflowError
     except ImportError:  # an environment that Snakemake has made for the rule
         return NO_PLUGIN
@@ -205,8 +205,10 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
         call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        gres = asked.get("gres")
-        call += f" --gres={shlex.quote(str(gres))}" if gres else ""
+        if how.executor in FOLLOWING:
+            call += f" --gres={shlex.quote(str(asked['gres']))}" if asked.get("gres") else ""
+        else:  # refuses types of GPUs with a hyphen
+            call += utils.set_gres_string(job)
     except WorkflowError as error:
         return f"refused by the Slurm executor plugin: {one_line(str(error))}"
     script = " /dev/stdin" if settings.pass_command_as_script else f' --wrap="{COMMAND}"'
