@@ -36,7 +36,7 @@ from scipy.stats import beta
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.decision import Choice, contested  # noqa: E402
+from tfscaling.conclusions.contest import contest  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.interim import (  # noqa: E402
     Candidate,
@@ -46,6 +46,8 @@ from tfscaling.search.interim import (  # noqa: E402
 )
 from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.estimates import Samples  # noqa: E402
+from tfscaling.tables.rows import PointRow  # noqa: E402
+from tfscaling.tables.table_rows import typed  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator
@@ -373,15 +375,13 @@ class Grid:
         if count not in self._runs:
             self._runs[count] = self._table(true.nodes)
         runs = self._runs[count].assign(execution_time_s=time_s[:, :FULL_REPEATS].ravel())
-        first = runs[runs["repeat"] == 1].assign(cost_usd=None)
-        rows: list[Any] = first.to_dict("records")
-        found = contested(Choice("", METRIC, "", INDIFFERENCE), rows, Samples(runs))
-        assert found.shown
-        regret = true.regret(int(found.shown["nodes"]) - 1)
-        others = np.delete(true.time_s, int(found.shown["nodes"]) - 1)
+        rows = typed(PointRow, runs[runs["repeat"] == 1])
+        found = contest(METRIC, rows, Samples(runs), INDIFFERENCE)
+        regret = true.regret(found.taken.nodes - 1)
+        others = np.delete(true.time_s, found.taken.nodes - 1)
         has_false_claim = found.is_best and bool(regret > 0 or others.min() <= true.time_s.min())
         return Outcome(
-            found.is_decided,
+            found.bound is not None and found.bound <= INDIFFERENCE,
             regret <= INDIFFERENCE + 1e-9,
             found.bound is None or regret <= found.bound + 1e-9,
             has_false_claim,

@@ -2,13 +2,14 @@
 """How often a claim is false where runs share errors, jobs come in groups, or prices are zero.
 
 special_cases.py [--trials N] [--seed N]: simulates --trials sets of each cell with known truth.
-Ends with 1 if a claim is false in more than 5 % of a cell.
+Ends with 1 if a claim is surely (99 %) false in more than 5 % of a cell.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import heapq
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import beta
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
+from tfscaling.plan import queue_waits  # noqa: E402
 from tfscaling.record.run_record import StepBlock  # noqa: E402
-from tfscaling.record.step_estimates import later_step, steady_place  # noqa: E402
+from tfscaling.record.step_estimates import later_step  # noqa: E402
 from tfscaling.spec.run_spec import Point  # noqa: E402
 from tfscaling.tables.estimates import SUPPORTED, Samples  # noqa: E402
+from tfscaling.tables.steady_epochs import steady_place  # noqa: E402
 from tfscaling.tables.table_rows import points_of  # noqa: E402
 
 Array = np.ndarray
@@ -107,11 +111,125 @@ def falling_epochs(fall: str, epochs: int, repeats: int, scatter: float, dice: D
     return Rates(is_sure and found.ratio < 1, is_sure and found.ratio > 1)
 
 
+def backfilled(
+    seed: int, load: float, nodes_max: int = 64, jobs: int = 1000, group: int = 1
+) -> Array:
+    """Return jobs of days and nights on a cluster that starts them in order, or earlier into gaps.
+
+    With a `group`, 3 % of the submissions are this many equal jobs at once.
+    """
+    numbers = np.random.default_rng(seed)
+    nodes = 2 ** numbers.choice(6, jobs, p=[0.3, 0.2, 0.2, 0.15, 0.1, 0.05])
+    limit_s = 600 * 2.0 ** numbers.choice(7, jobs)
+    run_s = limit_s * numbers.uniform(0.02, 0.9, jobs)
+    gaps = numbers.exponential((nodes * run_s).mean() / load / nodes_max, jobs)
+    if group > 1:
+        first = np.arange(jobs)
+        for n in range(jobs):
+            if first[n] == n and numbers.random() < 0.03:
+                first[n : n + group] = n
+        gaps[first != np.arange(jobs)] = 0
+        gaps *= jobs / len(set(first.tolist()))
+        nodes, limit_s, run_s = nodes[first], limit_s[first], run_s[first]
+    eligible = np.cumsum(gaps * (1 + 0.6 * np.sin(2 * np.pi * np.cumsum(gaps) / 86_400)))
+    start, running, times = np.full(jobs, np.inf), list[tuple[float, int]](), [*eligible]
+    while times:
+        now_s = heapq.heappop(times)
+        running = sorted(each for each in running if start[each[1]] + run_s[each[1]] > now_s)
+        free = nodes_max - sum(nodes[n] for _, n in running)
+        first_s, spare = np.inf, 0  # when the first that waits starts, and what it leaves
+        for n in np.flatnonzero((eligible <= now_s) & np.isinf(start)).tolist():
+            end_s = now_s + limit_s[n]
+            if nodes[n] <= free and (end_s <= first_s or nodes[n] <= spare):
+                spare -= nodes[n] * (end_s > first_s)
+                free -= nodes[n]
+                start[n] = now_s
+                running.append((end_s, n))
+                heapq.heappush(times, now_s + run_s[n])
+            elif np.isinf(first_s):
+                running.sort()
+                left = free + np.cumsum([nodes[n] for _, n in running])
+                place = np.argmax(left >= nodes[n])
+                first_s, spare = running[place][0], int(left[place] - nodes[n])
+    return np.stack([eligible, start, nodes, limit_s / 60, np.full(jobs, np.inf)], axis=1)
+
+
+def held(jobs: Array) -> list[bool]:
+    """Return whether the bound held for jobs of the second half, by what was known at that time."""
+    found = []
+    for number in range(500, len(jobs), 20):
+        now_s, start_s, nodes, limit_min, _ = jobs[number]
+        known = jobs[:number].copy()
+        known[known[:, 1] > now_s, 1] = np.inf
+        bound_s = queue_waits.bound_s(queue_waits.similar(known, nodes, limit_min), now_s)
+        if bound_s is not None:
+            found.append(bool(start_s - now_s <= bound_s))
+    return found
+
+
+def independent_waits(jobs: int, dice: Dice, start_s: float = 0.0) -> Array:
+    """Return jobs with independent waits of an hour on average; the last came just before."""
+    eligible = start_s - np.cumsum(dice.exponential(1200, jobs))[::-1]
+    waits = 3600 * np.exp(0.8 * dice.standard_normal(jobs))
+    unknown = np.full(jobs, np.inf)
+    started = np.where(eligible + waits > start_s, np.inf, eligible + waits)
+    return np.stack([eligible, started, np.ones(jobs), np.full(jobs, 60.0), unknown], axis=1)
+
+
+def queued_group(number: int, ago_s: float, dice: Dice) -> Rates:
+    """Return whether a job waits longer than the bound, after `number` similar jobs were submitted.
+
+    `ago_s` seconds ago; below 0 they may begin only later.
+    """
+    jobs, wait_s = independent_waits(500, dice), 3600 * np.exp(0.8 * dice.standard_normal())
+    group = np.tile([-ago_s, np.inf, 1.0, 60.0, np.inf], (number, 1))
+    bound_s = queue_waits.bound_s(np.concatenate([jobs, group]), 0.0)
+    assert bound_s is not None
+    return Rates(wait_s > bound_s, wait_s <= bound_s)
+
+
+def long_waits_cancelled(dice: Dice) -> Rates:
+    """Return whether a job waits too long where half of those above three hours were cancelled."""
+    jobs, wait_s = independent_waits(500, dice), 3600 * np.exp(0.8 * dice.standard_normal())
+    is_cancelled = (jobs[:, 1] - jobs[:, 0] > 10_800) & (dice.random(500) < 0.5)
+    jobs[is_cancelled, 4] = jobs[is_cancelled, 0] + 10_800
+    jobs[is_cancelled, 1] = np.inf
+    bound_s = queue_waits.bound_s(jobs, 0.0)
+    assert bound_s is not None
+    return Rates(wait_s > bound_s, wait_s <= bound_s)
+
+
+def grouped_submissions(group: int, dice: Dice) -> Rates:
+    """Return the share of jobs beyond their bound on a cluster whose users submit in groups."""
+    rate = float(np.mean(held(backfilled(int(dice.integers(10**9)), 0.9, group=group))))
+    return Rates(1 - rate, rate)
+
+
+def zero_prices(free: int, priced: int, repeats: int, scatter: float, dice: Dice) -> Rates:
+    """One set: configurations without a price, and priced ones; repeats share effects.
+
+    False: one of the free ones may be worse than the best, is called more expensive than another,
+    or a priced one is not called more expensive. True: all priced ones are.
+    """
+    shape = (free + priced, repeats)
+    times_s = 100 * np.exp(scatter * dice.standard_normal(shape) + 0.1 * np.arange(repeats))
+    price = np.where(np.arange(shape[0]) < free, 0.0, 0.01)[:, None]
+    runs = runs_table({COST: times_s * price})
+    own, samples = points(runs), Samples(runs)
+    bounds = samples.estimates(COST, own).may_be_worse(0.05 / len(own), range(free))
+    pairs = [(own[0], other) for other in own[1:]]
+    found = samples.differences(COST, pairs, len(pairs))
+    supports = [each is not None and each.support == SUPPORTED for each in found]
+    is_false = bool(bounds.any()) or any(supports[: free - 1])
+    return Rates(is_false, all(supports[free - 1 :]))
+
+
 class Cell(NamedTuple):
-    """`set_of` simulates one set."""
+    """`set_of` simulates one set; a set that takes long is simulated in a `share` of the trials."""
 
     name: str
     set_of: Callable[[Dice], Rates]
+    share: float = 1.0
 
 
 CELLS = tuple(
@@ -124,12 +242,46 @@ CELLS = tuple(
     for repeats in (6, 20)
     for scatter in (0.005, 0.03)
 )
+CELLS += tuple(
+    Cell(
+        f"a wait above its bound: {number} jobs {words}",
+        functools.partial(queued_group, number, ago_s),
+    )
+    for number, words, ago_s in (
+        *((n, "submitted a minute ago", 60.0) for n in (0, 20, 28, 30, 100)),
+        *((40, "submitted 30 min ago", 1800.0), (40, "that begin later", -7200.0)),
+    )
+)
+CELLS += tuple(
+    Cell(
+        f"zero prices: {free} free, {priced} priced, {repeats} runs, scatter {scatter:.0%}",
+        functools.partial(zero_prices, free, priced, repeats, scatter),
+    )
+    for free, priced in ((1, 1), (1, 3), (3, 2), (3, 6))
+    for repeats, scatter in ((6, 0.05), (12, 0.2))
+)
+CELLS += (Cell("a wait above its bound: half of long waits cancelled", long_waits_cancelled),)
+CELLS += tuple(
+    Cell(
+        f"a wait above its bound: backfill, groups of {group}",
+        functools.partial(grouped_submissions, group),
+        0.1,
+    )
+    for group in (1, 40, 100)
+)
 
 
 def simulate(cell: Cell, trials: int, seed: int = 1) -> Rates:
     """Return the rates of a cell."""
     dice = np.random.default_rng(seed)
-    return Rates(*np.mean([cell.set_of(dice) for _ in range(trials)], axis=0).tolist())
+    sets = [cell.set_of(dice) for _ in range(max(1, round(trials * cell.share)))]
+    return Rates(*np.mean(sets, axis=0).tolist())
+
+
+def is_missed(false: float, trials: int) -> bool:
+    """Return whether a false claim is surely (99 %) more frequent than ERROR."""
+    count = round(false * trials)
+    return count > 0 and float(beta.ppf(0.01, count, trials - count + 1)) > ERROR
 
 
 def main() -> None:
@@ -142,7 +294,7 @@ def main() -> None:
     missed = 0
     for cell in CELLS:
         rates = simulate(cell, args.trials, args.seed)
-        missed += rates.false > ERROR
+        missed += is_missed(rates.false, args.trials)
         print(f"| {cell.name} | {rates.false:.3f} | {rates.true:.3f} |", flush=True)
     sys.exit(f"{missed} cells have false claims in more than {ERROR:.0%}" if missed else 0)
 

@@ -5,6 +5,7 @@ As a plugin of pytest, this module names each test to coverage.py and writes its
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import subprocess
@@ -67,23 +68,32 @@ class CoveringTests:
         self.seconds = {name: float(duration) for duration, name in entries}
         self.paths = {path.partition(LIBRARY)[2]: path for path in self.data.measured_files()}
 
-    def choose(self, file: str, first: int, last: int, limit_s: float) -> list[str]:
-        """Choose tests that ran the lines, those of the file's package first, then the fastest.
+    def choose(self, file: str, source: str, node: ast.expr, limit_s: float) -> list[str]:
+        """Choose tests that ran an expression, those of its package first, then the fastest.
 
         All tests of a file cover what runs at its import. Programs that the workflow starts are
         forks of one process: each test of the workflow may cover what only they run.
 
         Args:
             file: Path below the library's folder.
-            first: First line of an expression, which may be inside a longer statement.
-            last: Last line of the expression.
+            source: Text of the file.
+            node: The expression, which may be inside a longer statement.
             limit_s: Sum of the chosen tests' durations.
         """
         lines = self.data.contexts_by_lineno(self.paths[file]) if file in self.paths else {}
-        start = max((line for line in lines if line <= first), default=0)
-        ran = {*itertools.chain(*(lines.get(line, ()) for line in range(start, last + 1)))}
-        names = {name.split(" (")[0] for name in (ran - {""} or itertools.chain(*lines.values()))}
-        if all(name.startswith(WORKFLOW) for name in names - {""}):
+        around = [
+            each
+            for each in ast.walk(ast.parse(source))
+            if isinstance(each, ast.stmt) and each.lineno <= node.lineno <= (each.end_lineno or 0)
+        ]
+        if any(
+            isinstance(each, ast.FunctionDef) and each.body[0].lineno <= node.lineno
+            for each in around
+        ):
+            statement = range(max(each.lineno for each in around), (node.end_lineno or 0) + 1)
+            lines = {line: lines.get(line, []) for line in statement}
+        names = {name.split(" (")[0] for name in itertools.chain(*lines.values())}
+        if names and all(name.startswith(WORKFLOW) for name in names - {""}):
             names = {name for name in self.seconds if name.startswith(WORKFLOW)}
         near = f"tests/unit/{file.partition('/')[0]}/"
         order = sorted(

@@ -133,7 +133,7 @@ def main() -> None:
             text = path.read_bytes()
             before, expression, after = split(text, old)
             path.write_bytes(before + f"({new})".encode() + after)
-            names = covering.choose(file, old.lineno, old.end_lineno or 0, TESTS_S)
+            names = covering.choose(file, text.decode(), old, TESTS_S)
             failure = find_failure(clone, names) if names else None
             path.write_bytes(text)
             mutant = f"{file}:{old.lineno}: {' '.join(expression.decode().split())} → {new}"

@@ -123,7 +123,7 @@ def trained(case: Case, way: Way) -> dict[str, Any]:
         trainer.optimizer.dynamic_growth_steps = case.growth_steps
     events, updates = EventLog(Path(os.devnull), 0), []
     result = trainer.train(events, lambda _: updates.append(updates_of(trainer.optimizer)))
-    if case.arrays.test_examples:
+    if case.is_evaluated:
         trainer.evaluate(result, events, "evaluated")
     of_epochs = [(epoch.accuracy, epoch.metrics) for epoch in result.epochs]
     accuracy = {"accuracy": result.test_accuracy} if is_classifier(case) else {}
@@ -191,7 +191,7 @@ def fitted(case: Case) -> dict[str, Any]:
     }
     if smoothing:  # of the trained loss only
         model.compile(model.optimizer, entropy, metrics=["accuracy"])
-    if arrays.test_examples:
+    if case.is_evaluated:
         x, y, *weights = scaled(arrays.test)
         found["test"] = model.evaluate(
             x, y, sample_weight=weights[0] if weights else None, verbose=0, return_dict=True,

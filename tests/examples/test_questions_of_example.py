@@ -11,6 +11,8 @@ import pytest
 from project import REPOSITORY, Project
 from shared import made_once
 
+#: Runs take up to 80 seconds, eight at a time.
+pytestmark = pytest.mark.timeout(1800)
 FOLDER = "examples/questions"
 #: Eight runs share the cores, because they wait most of the time.
 AT_ONCE = ("--cores", "8", "--resources", "training_runs=8")
@@ -65,14 +67,14 @@ def test_the_largest_batch_that_fits_is_named(tmp_path: Path) -> None:
             group.rmdir()
     rows = project.table("results/questions-memory/runs.csv")
     found = Counter((row["per_replica_batch_size"], row["status"]) for row in rows)
-    unfit = {("512", "does_not_fit"): 6, ("1024", "does_not_fit"): 6}
-    assert found == {("128", "ok"): 6, ("256", "ok"): 6, **unfit}
+    unfit = {("512", "does_not_fit"): 11, ("1024", "missing"): 11}
+    assert found == {("128", "ok"): 11, ("256", "ok"): 11, **unfit}
     made = [path for path in project.folder.glob("results/runs/**/attempt=*") if path.is_dir()]
-    assert len(made) == 18 and {path.name for path in made} == {"attempt=1"}  # 1024 never ran
+    assert len(made) == 33 and {path.name for path in made} == {"attempt=1"}  # 1024 never ran
     reasons = {r["reason"] for r in rows if r["per_replica_batch_size"] == "1024"}
     assert all("512" in reason for reason in reasons)
     answers = project.table("results/questions-memory/details/conclusions/decision.csv")
     (chosen,) = [each for each in answers if each["goal"] == "execution_time_s"]
-    right = ("size+per_replica_batch_size=256", "supported")
     # not by time: the smaller batch takes more than twice as long
+    right = ("size+per_replica_batch_size=256", "supported")  # no run of 512 fits: 1024 is closed
     assert (chosen["recipe"], chosen["support"]) == right

@@ -10,7 +10,7 @@ from changed import concerned, module_name
     ("path", "name"),
     [
         ("workflow/scripts/tfscaling/tables/display.py", "tfscaling.tables.display"),
-        ("tests/unit/builders.py", "builders"),
+        ("tests/builders.py", "builders"),
         ("tests/project.py", "project"),
         ("provision/closed/wheelhouse.py", "wheelhouse"),
         ("docs/index.md", None),

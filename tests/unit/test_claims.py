@@ -17,7 +17,8 @@ from builders import REPOSITORY
 from claims import INDIFFERENCE, is_false, nodes_of
 from measured import NOTHING_PLANNED
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
-from tfscaling.conclusions import clouds, decision, findings
+from tfscaling.conclusions import clouds, findings
+from tfscaling.conclusions.answer import Answer, by_goals
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec.config import Limit, Question
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
@@ -140,7 +141,7 @@ def published() -> tuple[list[tuple[str, int]], list[float]]:
 
 def choices(
     sweeps: Sweeps, true_s: list[float], kind: tuple[str, float], trials: int
-) -> Iterator[tuple[decision.Choice, float]]:
+) -> Iterator[tuple[Answer, float]]:
     """(choice for the time, by what fraction the point taken is worse than the best)."""
     places = {
         tuple(row[axis] for axis in ("recipe", "platform", "nodes")): place
@@ -149,7 +150,7 @@ def choices(
         )
     }
     for tables in sweeps.times(true_s, kind, trials):
-        for choice in decision.decide(Study(*tables, NOTHING_PLANNED)):
+        for choice in by_goals(Study(*tables, NOTHING_PLANNED)):
             if choice.goal == "execution_time_s":
                 point: Any = choice.point
                 own = true_s[places[point.recipe, point.platform, point.nodes]]
@@ -209,7 +210,7 @@ def recommended(kind: tuple[str, float], trials: int, question: Question) -> lis
         times = true_s[:, None] * np.exp(noise("normal", 0.05, 4, dice))
         accuracy = 1 - errors[:, None] * np.exp(noise(*kind, 4, dice))
         tables = sweeps.tables(execution_time_s=times, quality=accuracy, test_accuracy=accuracy)
-        choices = decision.decide(Study(*tables, NOTHING_PLANNED, question=question))
+        choices = by_goals(Study(*tables, NOTHING_PLANNED, question=question))
         (choice,) = [each for each in choices if each.goal == "execution_time_s"]
         found.append(None if choice.point is None else choice.point.nodes)
     return found

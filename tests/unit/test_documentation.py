@@ -23,6 +23,7 @@ from tfscaling.conclusions import forecast
 from tfscaling.launch import heartbeat, supervisor
 from tfscaling.spec import grid
 from tfscaling.tables import estimates
+from tfscaling.tables.run_counts import RULE
 
 PAGES = [str(path.relative_to(REPOSITORY)) for path in documents.pages()]
 OVERLAY = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
@@ -193,6 +194,13 @@ FACTS = [
     ("docs/troubleshooting.md", f"allowed: {grid.RUNS_MAX:,}"),
     ("docs/troubleshooting.md", f"takes longer than {slurm_client.TIMEOUT_S:.0f} s"),
 ]
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/method.md", "docs/search.md", "docs/two-sweeps.md", "docs/glossary.md"]
+)
+def test_how_many_runs_decide_what_is_the_same_everywhere(page: str) -> None:
+    assert RULE in (REPOSITORY / page).read_text()
 
 
 @pytest.mark.parametrize(("page", "statement"), FACTS)

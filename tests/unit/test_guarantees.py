@@ -36,26 +36,28 @@ CLAIMS = rows("docs/method.md", "claim")
 
 @cache
 def functions() -> dict[str, set[float]]:
-    """Test → the numbers that it has, by the names of its module's constants too."""
+    """Return the numbers of each test, with those of its module's definitions that it uses."""
     found = {}
     claimed = {name for *_, tests in CLAIMS for name in re.findall(r"`(\w+)`", tests)}
     for path in (REPOSITORY / "tests/unit").rglob("test_*.py"):
         text = path.read_text()
         if not claimed.intersection(re.findall(r"^def (\w+)", text, re.MULTILINE)):
             continue
-        module = ast.parse(text)
-        constants = {
-            target.id: set(numbers(each.value))
-            for each in module.body
-            if isinstance(each, ast.Assign)
-            for target in each.targets
-            if isinstance(target, ast.Name)
-        }
-        for each in module.body:
-            if isinstance(each, ast.FunctionDef):
-                names = {node.id for node in ast.walk(each) if isinstance(node, ast.Name)}
-                own = [constants[name] for name in names & constants.keys()]
-                found[each.name] = set(numbers(each)).union(*own)
+        definitions: dict[str, ast.stmt] = {}
+        for statement in ast.parse(text).body:
+            if isinstance(statement, ast.FunctionDef):
+                definitions[statement.name] = statement
+            elif isinstance(statement, ast.Assign):
+                targets = [node for target in statement.targets for node in ast.walk(target)]
+                names = [node.id for node in targets if isinstance(node, ast.Name)]
+                definitions |= dict.fromkeys(names, statement)
+        for name in definitions:
+            used = [name]
+            for each in used:  # grows
+                nodes = ast.walk(definitions[each])
+                named = {node.id for node in nodes if isinstance(node, ast.Name)}
+                used += sorted((named & definitions.keys()) - {*used})
+            found[name] = {number for each in used for number in numbers(definitions[each])}
     return found
 
 

@@ -15,7 +15,8 @@ import known_truth
 import pandas as pd
 import pytest
 from known_truth import DIVERGED, NODES, OK, PLATFORMS, REPEATS, STEPPED, TrueSet, Writer
-from tfscaling.conclusions import clouds, decision, findings
+from tfscaling.conclusions import clouds, findings
+from tfscaling.conclusions.answer import Answer, by_goals
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import attempts
 from tfscaling.tables import runs_table, table_rows
@@ -36,7 +37,7 @@ class Made:
     comparison: pd.DataFrame
     clouds: pd.DataFrame
     findings: pd.DataFrame
-    choices: Sequence[decision.Choice]
+    choices: list[Answer]
 
     @cached_property
     def rows(self) -> dict[known_truth.Key, dict[str, Any]]:
@@ -60,8 +61,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         comparison = _as_read(comparison_table(runs, planned), folder)
         study = Study(comparison, runs, planned)
         between = clouds.table(study)
-        found = findings.table(study, between)
-        sets.append(Made(truth, runs, comparison, between, found, decision.decide(study)))
+        found = findings.table(study)
+        sets.append(Made(truth, runs, comparison, between, found, list(by_goals(study))))
     return sets
 
 
@@ -222,7 +223,7 @@ def true_value(one: Made, goal: str, key: known_truth.Key) -> float | None:
     }.get(goal)
 
 
-def is_false_choice(one: Made, choice: decision.Choice) -> bool:
+def is_false_choice(one: Made, choice: Answer) -> bool:
     """Whether a supported choice names a point that is not within the indifference of the best."""
     if choice.support != SUPPORTED or choice.point is None:
         return False
@@ -241,7 +242,7 @@ def test_a_point_that_must_not_be_taken_never_is(made: list[Made]) -> None:
             if choice.point is not None:
                 taken += 1
                 key = (choice.point.platform, choice.point.nodes)
-                assert is_fit(one, key), (one.truth.number, choice.text)
+                assert is_fit(one, key), (one.truth.number, choice.work)
     assert taken > len(made)
 
 

@@ -51,7 +51,7 @@ def test_a_line_is_tested_by_the_tests_that_ran_it_the_nearest_and_fastest_first
     failed = "tests/unit/plan/failed.py::test"
     data = coverage.CoverageData(str(tmp_path / "coverage"))
     for name, lines in {
-        "": [1], near: [5], slow: [5, 6], far: [5], failed: [5], f"{sweeps[0]} (call)": [5, 9],
+        "": [1, 4], near: [5], slow: [5, 6], far: [5], failed: [5], f"{sweeps[0]} (call)": [5, 9],
     }.items():  # fmt: skip
         data.set_context(name)
         data.add_lines({f"/somewhere/{LIBRARY}plan/module.py": lines})
@@ -60,9 +60,20 @@ def test_a_line_is_tested_by_the_tests_that_ran_it_the_nearest_and_fastest_first
     entries = [f"{duration} {name}\n" for name, duration in seconds.items()]
     (tmp_path / "durations").write_text("".join(entries))
     tests = CoveringTests(tmp_path)
+    source = "A = 1\n\n\ndef f():\n    x = 2\n    y = (\n        3)\n\n    z = 4\n\n    a = 5\n"
+
+    def chosen(value: int, limit_s: float = 60.0) -> list[str]:
+        (node,) = (
+            each
+            for each in ast.walk(ast.parse(source))
+            if isinstance(each, ast.Constant) and each.value == value
+        )
+        return tests.choose("plan/module.py", source, node, limit_s)
+
     everything = [near, slow, far, sweeps[0]]
-    assert tests.choose("plan/module.py", 5, 5, 60.0) == everything
-    assert tests.choose("plan/module.py", 5, 5, 5.5) == [near, slow]
-    assert tests.choose("plan/module.py", 7, 7, 60.0) == [slow]  # within a statement of line 6
-    assert tests.choose("plan/module.py", 1, 1, 60.0) == everything  # at import
-    assert tests.choose("plan/module.py", 9, 9, 60.0) == sweeps[::-1]  # by a workflow alone
+    assert chosen(1) == everything  # at import
+    assert chosen(2) == everything
+    assert chosen(2, 5.5) == [near, slow]
+    assert chosen(3) == [slow]  # within a statement that begins a line earlier
+    assert chosen(4) == sweeps[::-1]  # by a workflow alone
+    assert chosen(5) == []  # by nothing

@@ -202,7 +202,7 @@ def test_several_inputs_and_answers_may_be_lists_as_in_fit() -> None:
     [
         ("uneven", "ValueError: y_train has the shape (2, 1)"),
         ("without_test", "ValueError: x_test"),
-        ("texts", "ValueError: x_train has the type <U1"),
+        ("texts", "ValueError: x_train has the type <U1, not of numbers. For texts give"),
         ("weighted", "ValueError: "),
         ("other_inputs", "ValueError: "),
         ("not_a_number", "ValueError: x_train"),

@@ -10,6 +10,7 @@ import timed_runs
 from project import Project
 from shared import made_once
 from tfscaling.spec.run_spec import RunSpec
+from tfscaling.tables.run_counts import KEPT_RUNS
 
 pytestmark = pytest.mark.full
 
@@ -31,7 +32,7 @@ def time_s(spec: RunSpec) -> float:
     return 4.0 + EPOCHS * EXAMPLES // batch * step_s
 
 
-BLOCK = {"platform": "paced", "model": "softmax", "strategy": "own", "repeats": 6}
+BLOCK = {"platform": "paced", "model": "softmax", "strategy": "own", "repeats": KEPT_RUNS}
 CONTENT: dict[str, Any] = {
     "grid": [
         {**BLOCK, "recipe": [*RECIPES], "nodes": 1},

@@ -22,8 +22,8 @@ LIBRARY = "workflow/scripts/tfscaling"
 class Addition(NamedTuple):
     """`entry` becomes the last one of a registry; `code` is the function that it names.
 
-    A registry is a mapping, or a class with fields. The code is in a new module, if `module` names
-    one, or else in the file of the registry.
+    A registry is a mapping, or a class with fields. The code is in the file of the registry; a new
+    module that it needs has `module_code`.
     """
 
     file: str
@@ -31,6 +31,7 @@ class Addition(NamedTuple):
     entry: str
     code: str = ""
     module: str = ""
+    module_code: str = ""
 
 
 ADDITIONS = {
@@ -103,7 +104,14 @@ ADDITIONS = {
     "conclusion": Addition(
         f"{LIBRARY}/conclusions/base.py",
         "CONCLUSIONS",
-        '"slowest": Conclusion("slowest", "The slowest point", "Where a run takes longest."),',
+        '"slowest": Conclusion("The slowest point", "Where a run takes longest.", _slowest),',
+        """
+        def _slowest() -> Parts:
+            from tfscaling.conclusions import slowest
+
+            return Parts(slowest.COLUMNS, slowest.table, as_text=slowest.as_text)
+        """,
+        f"{LIBRARY}/conclusions/slowest.py",
         """
         import pandas as pd
 
@@ -121,7 +129,6 @@ ADDITIONS = {
         def as_text(table: pd.DataFrame) -> TextTable:
             return TextTable("The slowest point", table.astype(str))
         """,
-        f"{LIBRARY}/conclusions/slowest.py",
     ),
 }
 PLATFORM = """
@@ -183,10 +190,8 @@ def add(folder: Path, addition: Addition) -> None:
     while text[:start].rsplit("\n", 1)[1].startswith("#:"):
         start = text[:start].rindex("\n")
     if addition.module:
-        (folder / addition.module).write_text(dedented(addition.code))
-        path.write_text(text)
-    else:
-        path.write_text(f"{text[:start]}\n\n{dedented(addition.code)}\n{text[start:]}")
+        (folder / addition.module).write_text(dedented(addition.module_code))
+    path.write_text(f"{text[:start]}\n\n{dedented(addition.code)}\n{text[start:]}")
 
 
 @pytest.fixture(scope="module")

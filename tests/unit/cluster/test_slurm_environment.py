@@ -49,3 +49,15 @@ def test_neighbouring_jobs_and_steps_do_not_share_ports() -> None:
     assert len(set(used)) == len(used)
     assert len({port_base(job) for job in range(1000, 1156)}) == 156
     assert len({port_base(1000, step) for step in range(156)}) == 156
+
+
+@pytest.mark.parametrize(
+    ("job", "step", "expected"),
+    [("12", "0", "12.0"), ("12", "", None), ("12", None, None), (None, "0", None), ("", "", None)],
+)
+def test_a_step_is_named_with_its_job(
+    job: str | None, step: str | None, expected: str | None
+) -> None:
+    names = {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}
+    environ = {name: value for name, value in names.items() if value is not None}
+    assert slurm.step_id(environ) == expected

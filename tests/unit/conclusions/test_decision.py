@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,25 @@ from builders import study_folder, valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from msgspec.structs import replace
 from tfscaling.conclusions import decision, next_steps
-from tfscaling.conclusions.decision import Choice, contested, preferred
+from tfscaling.conclusions.answer import Answer, by_goals
+from tfscaling.conclusions.contest import Contest, contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Question
 from tfscaling.stages import write_tables as stages
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import INCONCLUSIVE, NOT_COMPARED, SUPPORTED, TOO_FEW, Samples
-from tfscaling.tables.table_rows import NOT_MEASURED
+from tfscaling.tables.estimates import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    SUPPORTED,
+    TOO_FEW,
+    Samples,
+)
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.table_rows import NOT_MEASURED, typed
 
+TO_TARGET = "time_to_target_s"
 NO_PRICE = {"usd_per_node_hour": None}
 Tables = tuple[pd.DataFrame, pd.DataFrame]
 
@@ -49,25 +59,25 @@ def to_target(
     return comparison_table(runs, planned), runs
 
 
-def choice(tables: Tables, goal: str = "execution_time_s", indifference: float = 0.05) -> Choice:
+def choice(tables: Tables, goal: str = "execution_time_s", indifference: float = 0.05) -> Answer:
     asked = Question(indifference=indifference)
-    choices = decision.decide(Study(*tables, NOTHING_PLANNED, question=asked))
+    choices = by_goals(Study(*tables, NOTHING_PLANNED, question=asked))
     (found,) = [choice for choice in choices if choice.goal == goal]
     return found
 
 
-def uncovered(found: Choice) -> list[tuple[Any, str, bool]]:
+def uncovered(found: Answer) -> list[tuple[Any, str, bool]]:
     """(nodes, reason, may change the answer) of each configuration that was not compared."""
-    return [(each.row["nodes"], each.reason, each.is_open) for each in found.not_covered]
+    return [(each.row.nodes, each.reason, each.is_open) for each in found.not_covered]
 
 
-def how(found: Choice) -> str:
+def how(found: Answer) -> str:
     """Why this one of the points near the best is taken."""
     assert found.point is not None
     return found.how
 
 
-def taken(found: Choice) -> tuple[Any, Any]:
+def taken(found: Answer) -> tuple[Any, Any]:
     """(platform, nodes) of the point to take."""
     assert found.point is not None
     return found.point.platform, found.point.nodes
@@ -78,7 +88,7 @@ def test_a_point_that_all_others_are_worse_than_is_to_be_used() -> None:
                         ("east", 4): around(10.0)})  # fmt: skip
     found = choice(tables)
     assert (found.support, taken(found), found.is_best) == (SUPPORTED, ("east", 4), True)
-    assert found.after and found.after["nodes"] == 2
+    assert found.after and found.after.row.nodes == 2
     assert (found.bound, found.indifference, found.comparisons) == (0.0, 0.05, 2)
     # 1 x 30, 2 x 20 and 4 x 10 node-seconds at one dollar an hour
     assert taken(choice(tables, "cost_usd")) == ("east", 1)
@@ -102,8 +112,8 @@ def with_energy(parts: Mapping[int, str]) -> Tables:
 def test_the_lowest_energy_is_named_where_it_is_measured() -> None:
     found = choice(with_energy(dict.fromkeys((1, 2, 4), "GPUs")), "energy_kwh")
     assert (found.support, taken(found), uncovered(found)) == (SUPPORTED, ("east", 4), [])
-    goals = {each.goal for each in decision.decide(Study(*tables_of({("east", 1): [1.0]}),
-                                                         NOTHING_PLANNED))}  # fmt: skip
+    alone = Study(*tables_of({("east", 1): [1.0]}), NOTHING_PLANNED)
+    goals = {each.goal for each in by_goals(alone)}
     assert "energy_kwh" not in goals
 
 
@@ -135,7 +145,7 @@ def test_points_that_cannot_be_told_apart_are_not_as_good() -> None:
     found = choice(tables_of(times))
     assert (found.support, taken(found)) == (INCONCLUSIVE, ("east", 4))
     assert found.bound is not None and found.bound > found.indifference
-    assert [point.nodes for point in found.alike] == [2]
+    assert [each.row.nodes for each in found.alike] == [2]
 
 
 def priced(tables: Tables, **usd_per_hour: float) -> Tables:
@@ -177,7 +187,7 @@ def test_costs_of_zero_are_decided_without_a_ratio() -> None:
 def test_below_six_runs_nothing_is_decided(runs: int) -> None:
     tables = tables_of({("east", 1): around(30.0, runs=runs), ("east", 2): around(9.0, runs=runs)})
     found = choice(tables)
-    assert found.shown and found.shown["nodes"] == 2
+    assert found.leader and found.leader.row.nodes == 2
     assert (found.support, found.point) == (TOO_FEW, None)
 
 
@@ -185,7 +195,7 @@ def test_a_rival_with_too_few_runs_is_named_and_leaves_the_choice_open() -> None
     times = {("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): [11.0]}
     found = choice(tables_of(times))
     assert (found.support, taken(found), found.is_decided) == (TOO_FEW, ("east", 2), False)
-    assert [row["nodes"] for row in found.few] == [4]
+    assert [each.row.nodes for each in found.few] == [4]
 
 
 def test_nothing_is_claimed_of_points_that_were_not_measured() -> None:
@@ -236,7 +246,7 @@ def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
     assert taken(found) == ("east", 2)
     found = choice(tables, "cost_to_target_usd")
     assert taken(found) == ("east", 2)
-    assert found.after and found.after["nodes"] == 1
+    assert found.after and found.after.row.nodes == 1
 
 
 def test_points_alike_at_the_target_are_decided_by_the_cost_to_the_target() -> None:
@@ -249,16 +259,14 @@ def test_points_alike_at_the_target_are_decided_by_the_cost_to_the_target() -> N
 
 
 def test_a_configuration_that_never_reaches_the_target_leaves_the_choice_supported() -> None:
-    times = {("east", n): around(60.0 / n) for n in (1, 2, 4)}
-    reached: dict[tuple[str, int], Sequence[float | None]] = {
-        ("east", 1): around(50.0),
-        ("east", 2): around(25.0),
-        ("east", 4): [None] * 6,
-    }
-    found = choice(to_target(times, reached), "time_to_target_s")
-    assert (found.support, taken(found)) == (SUPPORTED, ("east", 2))
-    ((nodes, reason, is_open),) = uncovered(found)
-    assert (nodes, is_open) == (4, False) and "0 of 6" in reason
+    for runs, support in ((6, INCONCLUSIVE), (11, SUPPORTED)):
+        times = {("east", n): around(60.0 / n, runs=runs) for n in (1, 2, 4)}
+        reached = {("east", n): around(s, runs=runs) for n, s in ((1, 50.0), (2, 25.0))}
+        found = choice(to_target(times, {**reached, ("east", 4): [None] * runs}), TO_TARGET)
+        assert (found.support, taken(found)) == (support, ("east", 2))
+        assert found.recommended and found.recommended.kept_runs == runs
+        ((nodes, reason, is_open),) = uncovered(found)
+        assert (nodes, is_open) == (4, False) and f"0 of {runs}" in reason
 
 
 @pytest.mark.parametrize("goal", ["time_to_target_s", "cost_to_target_usd"])
@@ -275,7 +283,7 @@ def test_other_work_is_no_rival() -> None:
         table.loc[table["nodes"] == 2, "model"] = "resnet50"
     found = [
         c
-        for c in decision.decide(Study(comparison, runs, NOTHING_PLANNED))
+        for c in by_goals(Study(comparison, runs, NOTHING_PLANNED))
         if c.goal == "execution_time_s"
     ]
     assert [(c.work, taken(c)) for c in found] == [
@@ -309,35 +317,29 @@ def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
 Times = dict[tuple[str, int], list[float]]
 
 
-def judged(
-    rows: list[Any],
-    runs: pd.DataFrame,
-    indifference: float = 0.05,
-    goal: str = "execution_time_s",
-) -> Choice:
-    return contested(Choice("", goal, "", indifference), rows, Samples(runs))
-
-
-def contest(times: Times, indifference: float = 0.05, goal: str = "execution_time_s") -> Choice:
+def contested(times: Times, indifference: float = 0.05) -> Contest:
     comparison, runs, _ = measured(times)
-    return judged(comparison.to_dict("records"), runs, indifference, goal)
+    rows = typed(PointRow, comparison)
+    return contest("execution_time_s", rows, Samples(runs), indifference)
 
 
 def test_a_larger_indifference_decides_more() -> None:
     times = {("east", 1): around(10.4), ("east", 2): around(10.0)}
-    strict, usual = contest(times, 0.01), contest(times, 0.10)
-    assert (taken(strict)[1], taken(usual)[1]) == (2, 1)
-    assert [row["nodes"] for row in usual.others] == [2]
+    strict, usual = contested(times, 0.01), contested(times, 0.10)
+    assert (strict.taken.nodes, usual.taken.nodes) == (2, 1)
+    assert [row.nodes for row in usual.equals] == [2]
     assert usual.bound is not None and 0.04 < usual.bound <= 0.10
 
 
 def test_a_contest_has_the_interval_of_each_other_point_and_agrees_with_it() -> None:
     times = {("east", n): around(t) for n, t in ((1, 30.0), (2, 20.0), (4, 10.0))}
-    found = contest(times)
+    found = contested(times)
+    assert found.against is not None
     assert {point.nodes for point in found.against} == {1, 2} and found.is_best
-    ends = {point.nodes: each.interval for point, each in found.against.items()}
+    ends = {point.nodes: each.interval for point, each in (found.against or {}).items()}
     assert all(each is not None and each[0] > 1 for each in ends.values())
-    near = contest({("east", 1): around(10.1, 0.3), ("east", 2): around(10.0, 0.3)})
+    near = contested({("east", 1): around(10.1, 0.3), ("east", 2): around(10.0, 0.3)})
+    assert near.against is not None
     ((_, one),) = near.against.items()
     assert one.interval is not None and one.interval[0] < 1 and near.bound is not None
     assert 1 / one.interval[0] - 1 <= near.bound + 1e-12
@@ -351,30 +353,32 @@ def test_a_point_that_does_not_fit_in_memory_is_no_candidate_and_needs_no_runs()
     runs.loc[runs["nodes"] == 4, "execution_time_s"] = None
     found = choice((comparison, runs))
     assert taken(found) == ("east", 2) and not found.is_open
-    assert uncovered(found) == [(4, NO_MEMORY, False)]
-    study = Study(comparison, runs, NOTHING_PLANNED)
-    steps = next_steps.table(study, decision.table(study))
+    assert uncovered(found) == [(4, f"{NO_MEMORY} (6 of 6 runs)", False)]
+    steps = next_steps.table(Study(comparison, runs, NOTHING_PLANNED))
     assert not {"unfinished", "repeats"} & set(steps.get("kind", ()))
 
 
 @pytest.mark.parametrize("diverged", [1, 2])
-def test_a_point_of_which_a_run_diverged_is_never_decided_for(diverged: int) -> None:
+@pytest.mark.parametrize("ending", ["diverged", "does_not_fit"])
+def test_a_point_of_which_a_run_never_ended_is_never_decided_for(
+    diverged: int, ending: str
+) -> None:
     times = {("east", n): around(t) for n, t in ((1, 200.0), (2, 100.0), (4, 60.0))}
     comparison, runs, _ = measured(times)
     gone = (runs["nodes"] == 4) & (runs["repeat"] <= diverged)
-    runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
-    rows = comparison.to_dict("records")
-    found = judged(rows, runs)
+    runs.loc[gone, ["status", "execution_time_s"]] = ending, None
+    found = choice((comparison, runs))
     assert (taken(found)[1], found.is_decided, found.is_best) == (4, False, False)
-    assert found.bound is None
+    assert found.bound is None and found.support == INCONCLUSIVE
     # where it is slower it hinders nothing
     runs.loc[runs["nodes"] == 4, "execution_time_s"] *= 5
-    found = judged(rows, runs)
+    comparison.loc[comparison["nodes"] == 4, "execution_time_s"] *= 5
+    found = choice((comparison, runs))
     assert (taken(found)[1], found.is_decided, found.is_best) == (2, True, True)
 
 
-def row(**changes: Any) -> dict[str, Any]:
-    return {"nodes": 2, "gpus_per_node": 1, "cost_usd": 1.0} | changes
+def row(**changes: Any) -> PointRow:
+    return PointRow(**{"nodes": 2, "gpus_per_node": 1, "cost_usd": 1.0, **changes})
 
 
 @pytest.mark.parametrize(
@@ -384,11 +388,11 @@ def row(**changes: Any) -> dict[str, Any]:
         ([row(), row(nodes=1)], 1),
         ([row(), row(gpus_per_node=0)], 1),
         ([row(), row()], 0),
-        ([row(cost_usd=None, nodes=3), row(cost_usd=0.1, nodes=4)], 0),
+        ([row(cost_usd=math.nan, nodes=3), row(cost_usd=0.1, nodes=4)], 0),
     ],
 )
 def test_of_points_that_are_as_good_the_cheapest_then_the_smallest_is_taken(
-    near: list[dict[str, Any]], taken: int
+    near: list[PointRow], taken: int
 ) -> None:
     assert preferred("execution_time_s", near)[0] is near[taken]
 

@@ -5,48 +5,63 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pandas as pd
 import pytest
 from measured import NOTHING_PLANNED, around, measured
 from tfscaling.conclusions import evidence
-from tfscaling.conclusions.evidence import Study
-from tfscaling.tables.comparison import comparison_table
+from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.tables.estimates import Samples
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.table_rows import typed
 
-ROW: dict[str, Any] = {"same_work": True, "reason": "", "examples_trained": 60_000}
 DIFFERENT = "does not do the same work: its runs trained 576 to 1,024 examples"
+
+
+def row(**changes: Any) -> PointRow:
+    return PointRow(**{"same_work": True, "examples_trained": 60_000, "runs": 1, **changes})
+
+
+def why(changes: dict[str, Any], statuses: dict[str, int], examples: float = 0) -> Any:
+    found = evidence.exclusion(row(**changes), Counter(statuses), examples)
+    return found and tuple(found)
 
 
 @pytest.mark.parametrize(
     ("changes", "statuses", "reason"),
     [
-        ({}, {"ok": 6}, ""),
-        ({"examples_trained_min": 576, "examples_trained_max": 1024}, {"ok": 6}, DIFFERENT),
-        ({"examples_trained_min": pd.NA, "examples_trained_max": pd.NA}, {"ok": 6}, ""),
-        ({}, {"ok": 4, "diverged": 2}, ""),
-        ({}, {"ok": 3, "diverged": 3}, "3 of 6 runs diverged"),
-        ({}, {"ok": 2, "diverged": 2, "missing": 2}, "2 of 4 runs diverged"),
-        ({}, {"diverged": 6}, "6 of 6 runs diverged"),
-        ({}, {"ok": 1, "failed": 5}, ""),
+        ({}, {"ok": 6}, None),
+        ({"examples_trained_min": 576, "examples_trained_max": 1024}, {"ok": 6}, (DIFFERENT, True)),
+        ({}, {"ok": 4, "diverged": 2}, None),
+        ({}, {"ok": 3, "diverged": 3}, ("3 of 6 runs diverged", False)),
+        ({}, {"ok": 3, "does_not_fit": 3}, (f"{NO_MEMORY} (3 of 6 runs)", False)),
+        ({}, {"diverged": 2, "does_not_fit": 1}, (f"{NO_MEMORY} (1 of 3 runs)", False)),
+        # half of all that is planned, not of those that ended
+        ({}, {"ok": 2, "diverged": 2, "missing": 2}, None),
+        ({"runs": 0}, {"diverged": 1, "failed": 5}, ("no valid run (1 diverged, 5 failed)", True)),
+        (
+            {"runs": 0},
+            {"does_not_fit": 1, "missing": 5},
+            ("no valid run (1 not fitting in memory, 5 missing)", True),
+        ),
+        # a single run shows nothing
+        ({"runs": 0}, {"diverged": 1}, ("no valid run (1 diverged)", True)),
+        ({"runs": 0}, {"does_not_fit": 2}, (f"{NO_MEMORY} (2 of 2 runs)", False)),
+        ({}, {"diverged": 6}, ("6 of 6 runs diverged", False)),
+        ({}, {"ok": 1, "failed": 5}, None),
     ],
 )
-def test_why_a_point_takes_no_part(
-    changes: dict[str, Any], statuses: dict[str, int], reason: str
+def test_what_excludes_a_configuration_and_whether_the_answer_stays_open(
+    changes: dict[str, Any], statuses: dict[str, int], reason: tuple[str, bool] | None
 ) -> None:
-    assert evidence.why_not(ROW | changes, Counter(statuses)) == reason
+    assert why(changes, statuses) == reason
 
 
 @pytest.mark.parametrize(("trained", "is_ineligible"), [(59_904, False), (59_870, True)])
 def test_two_thousandths_are_no_other_work(trained: int, is_ineligible: bool) -> None:
-    row = ROW | {"examples_trained": trained}
-    assert bool(evidence.why_not(row, Counter(ok=6), 60_000)) is is_ineligible
+    assert bool(why({"examples_trained": trained}, {"ok": 6}, 60_000)) is is_ineligible
 
 
 def test_a_point_takes_part_whose_baseline_alone_did_other_work() -> None:
-    row = ROW | {"same_work": False}
-    assert evidence.why_not(row, Counter(ok=6), 60_000) == ""
-    different = {"examples_trained_min": 576, "examples_trained_max": 1024}
-    assert evidence.why_not(row | different, Counter(ok=6), 60_000) == DIFFERENT
+    assert why({"same_work": False}, {"ok": 6}, 60_000) is None
 
 
 def test_tables_without_these_columns_bar_nothing() -> None:
@@ -58,29 +73,14 @@ def test_tables_without_these_columns_bar_nothing() -> None:
         ],
         errors="ignore",
     )
-    samples = Samples(runs)
-    assert Study(old, runs, NOTHING_PLANNED).ineligible == []
-    rows: list[Any] = old.to_dict("records")
-    fit, unfit = evidence.split(rows, samples)
-    assert (len(fit), unfit) == (2, [])
-
-
-def test_the_counts_of_the_rows_tell_the_same_as_the_runs() -> None:
-    times = {("east", nodes): around(1.0) for nodes in (1, 2, 4)}
-    _, runs, planned = measured(times)
-    runs.loc[(runs["nodes"] == 2) & (runs["repeat"] <= 3), "status"] = "diverged"
-    runs.loc[(runs["nodes"] == 4) & (runs["repeat"] <= 2), "status"] = "diverged"
-    rows: list[Any] = comparison_table(runs, planned).to_dict("records")
-    fit, _ = evidence.split(rows, Samples(runs))
-    assert [row["nodes"] for row in fit] == [1, 4]
-    assert evidence.split(rows)[0] == fit
+    study = Study(old, runs, NOTHING_PLANNED)
+    assert study.excluded == {} and len(study.eligible) == 2
 
 
 def test_runs_that_diverged_or_failed_are_told() -> None:
     comparison, runs, _ = measured({("east", 1): around(1.0), ("east", 2): around(1.0, runs=5)})
     runs.loc[(runs["nodes"] == 1) & (runs["repeat"] <= 2), "status"] = "diverged"
     samples = Samples(runs)
-    rows: list[Any] = comparison.to_dict("records")
-    one, two = rows
-    assert evidence.remark(one, samples) == "; 2 of 6 runs diverged"
-    assert evidence.remark(two, samples) == "; 1 of 6 runs failed"
+    one, two = typed(PointRow, comparison)
+    assert evidence.remark(one, samples) == "2 of 6 runs diverged"
+    assert evidence.remark(two, samples) == "1 of 6 runs failed"

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from measured import NOTHING_PLANNED, around, measured, went_on
-from tfscaling.conclusions import clouds, findings
+from tfscaling.conclusions import findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.findings import Finding
 from tfscaling.spec.manifest import Manifest
@@ -22,7 +22,7 @@ def find(*arguments: Any, **settings: Any) -> pd.DataFrame:
 def find_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
     comparison, runs, planned = made
     study = Study(comparison, runs, planned)
-    return findings.table(study, clouds.table(study))
+    return findings.table(study)
 
 
 def one(found: pd.DataFrame, kind: str) -> Finding:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from measured import around, measured, went_on
-from tfscaling.conclusions import decision, next_steps
+from tfscaling.conclusions import next_steps
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables.comparison import comparison_table
@@ -23,7 +23,7 @@ def steps(times: Any, statuses: tuple[str, ...] = (), **platforms: Any) -> pd.Da
 
 def steps_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
     study = Study(*made)
-    return next_steps.table(study, decision.table(study))
+    return next_steps.table(study)
 
 
 def test_too_few_runs_take_so_many_repeats_more() -> None:
@@ -100,7 +100,7 @@ def test_the_page_lists_what_to_do_and_what_it_takes() -> None:
     made = measured({("east", 1): [60.0, 90.0], ("east", 2): [30.0, 30.0]})
     made[1]["wall_time_s"] = made[1]["execution_time_s"]
     study = Study(*made)
-    page = next_steps.page(next_steps.table(study, decision.table(study)), study)
+    page = next_steps.page(next_steps.table(study), study)
     assert page == (
         "# What to do next\n\n- Set `repeats: 6` in the grid to get intervals: 8 more runs, about "
         "7 minutes if run one at a time (0.15 node-hours, $0.15).\n"

@@ -67,6 +67,18 @@ def test_a_missing_file_is_named_with_the_configuration_that_names_it(tmp_path: 
     assert refused(published_results.read, path).startswith(f"{path}: ")
 
 
+def test_a_file_is_sought_in_the_current_folder_and_a_folder_is_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    missing = refused(published_results.check, "folder")
+    monkeypatch.chdir(tmp_path)
+    folder = refused(published_results.check, "folder")
+    assert str(elsewhere) in missing and str(tmp_path) not in folder
+
+
 @pytest.mark.parametrize("missing", ["nodes", "source"])
 def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     columns = tuple(name for name in published_results.COLUMNS if name != missing)

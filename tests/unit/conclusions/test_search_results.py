@@ -54,9 +54,9 @@ def test_each_search_answers_a_question_of_the_study(tmp_path: Path) -> None:
     planned = planned_of(choose=["nodes"])
     made = study_of(planned, runs_of(planned, tmp_path, lambda run: run.spec.point.nodes < 4))
     study = replace(made, question=Question(choose=("nodes",)))
-    assert study.searches.keys() == study.works.keys() and len(study.works) == 2
-    for work in study.works:  # configurations without runs, too
-        assert {row["nodes"] for row in study.named(work)} == {1, 2, 4}
+    assert len(study.searches) == len(study.tasks) == 2
+    for task in study.tasks:  # configurations without runs, too
+        assert {row.nodes for row in task.named} == {1, 2, 4}
 
 
 def test_an_undecided_one_names_what_comes_next(decided: Study) -> None:
@@ -64,7 +64,7 @@ def test_an_undecided_one_names_what_comes_next(decided: Study) -> None:
     choice = choice_of(study)
     assert choice["support"] == INCONCLUSIVE
     assert search_results.table(study)["place"].tolist()[0] == TAKEN
-    assert next_steps.table(study, decision.table(study))["runs"].tolist()[0] > 0
+    assert next_steps.table(study)["runs"].tolist()[0] > 0
 
 
 def test_points_without_runs_are_named_and_their_saving_is_a_least_one(tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:
     assert TAKEN not in table["place"].tolist() and table["measured"].isna().all()
     assert table["node_hours"].sum() < table["full_node_hours"].sum() / 6
     assert decision.table(study).empty and len(headline.table(study)) <= 1
-    assert next_steps.table(study, decision.table(study))["runs"].tolist()[0] > 0
+    assert next_steps.table(study)["runs"].tolist()[0] > 0

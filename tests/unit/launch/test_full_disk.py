@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from builders import SCRIPTS
+from program_runs import start
 from tfscaling.record import run_record
-from unit.launch.test_user_program import start
 
 #: Writes so many bytes into the file, as the programs of the workflow do.
 WRITE = """

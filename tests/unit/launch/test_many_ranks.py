@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 from builders import wait_until
+from program_runs import start
 from tfscaling.record import events
 from tfscaling.record.events import PROGRAM_STARTED, Event
-from unit.launch.test_user_program import start
 
 FEW, MANY = 6, int(os.environ.get("RANKS", "64"))
 #: Above this number strace would slow the ranks down: SAMPLE of them are traced for SAMPLED_S.

@@ -51,7 +51,9 @@ class Nvml:
         return str(UUID)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, _: int) -> int:
-        if (energy_mj := self._energies_mj.pop(0)) is None:
+        # the last value stays
+        values = self._energies_mj
+        if (energy_mj := values.pop(0) if values[1:] else values[0]) is None:
             raise NVMLError("Not Supported")
         return energy_mj
 
@@ -126,14 +128,22 @@ def test_a_gpus_energy_is_the_difference_of_its_counter(visible: str | None) -> 
 
 
 @pytest.mark.parametrize(
-    ("energies_mj", "why"), [((5000, 4000), "reset"), ((None, None), "Not Supported")]
+    ("energies_mj", "why"),
+    [
+        ((5000, 4000), "reset"),
+        ((None, None), "Not Supported"),
+        ((5000, 6000, 100, 9000), "reset"),  # it has outgrown its start since
+        ((5000, 6000, 100, 4000), "reset"),
+    ],
 )
 def test_a_counter_that_is_reset_or_missing_is_no_energy(
     energies_mj: tuple[int | None, ...], why: str
 ) -> None:
     (idle,), _ = gpus_of_rank({}, Nvml(5000, 5000))
     assert idle.end().energy_j == 0.0
-    (gpu,), _ = gpus_of_rank({}, Nvml(*energies_mj))
+    (gpu,), _ = gpus_of_rank({}, Nvml(*energies_mj, busy=(1, 1, 1)))
+    for _ in energies_mj[2:]:
+        gpu.sample()
     assert gpu.end().energy_j is None
     assert why in gpu.unknown and UUID in gpu.unknown
 
@@ -168,3 +178,18 @@ def test_the_meter_takes_the_cpu_time_of_the_work_and_tells_what_is_missing(
     assert used.memory_gb is not None and 0.01 < used.memory_gb < 1000
     assert used.cpu_s >= 0.1 and used.processors_energy_j == 2.0
     assert (used.gpus, used.unknown) == ((), ())
+
+
+@pytest.mark.parametrize(("before_uj", "after_uj"), [(900, 3), (262_000_000_000, 5), (10**9, 0)])
+def test_a_processors_counter_that_starts_again_is_no_energy(
+    tmp_path: Path, before_uj: int, after_uj: int
+) -> None:
+    """A whole range of 262 kJ within a second would be 262 kW."""
+    wraps_at = 262_143_328_850
+    zone(tmp_path, "intel-rapl:0", "package-0", before_uj, wraps_at)
+    processors = Processors({}, tmp_path)
+    zone(tmp_path, "intel-rapl:0", "package-0", after_uj, wraps_at)
+    processors.read()
+    is_wrap = wraps_at - before_uj < 10**9
+    assert (processors.energy_j is None) is not is_wrap
+    assert ("started again" in processors.unknown) is not is_wrap

@@ -19,7 +19,7 @@ from tfscaling.tables.display import Number, TextTable
 def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
     (only,) = html_page.choices(decision()).items()
     assert only[0] == "", "a single task needs no name"
-    assert [(row["title"], row["text"]) for row in only[1]] == [
+    assert [(row.title, row.text) for row in only[1]] == [
         ("Shortest time", "Too few runs."),
         ("Lowest cost", "Use 1 node."),
     ]

@@ -7,12 +7,10 @@ import gzip
 import hashlib
 import os
 import re
-import sys
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -30,7 +28,7 @@ from report_inputs import (
     results,
     study,
 )
-from tfscaling.conclusions.base import CONCLUSIONS, Conclusion
+from tfscaling.conclusions.base import CONCLUSIONS, Conclusion, Parts
 from tfscaling.page.html_page import BY_FORMULAE, Plot, render
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.metrics import METRICS, meanings
@@ -230,9 +228,8 @@ def test_a_new_conclusion_is_a_section_with_title_caption_and_table(
     def as_text(table: pd.DataFrame) -> TextTable:
         return TextTable.of("Another title", ["what"], [[text] for text in table["what"]])
 
-    module = SimpleNamespace(as_text=as_text)
-    monkeypatch.setitem(sys.modules, "tfscaling.conclusions.queues", module)
-    new = Conclusion("queues", "Queues & waits", "How long <runs> wait.")
+    parts = Parts(["what"], lambda _: pd.DataFrame(), as_text)
+    new = Conclusion("Queues & waits", "How long <runs> wait.", lambda: parts)
     monkeypatch.setitem(CONCLUSIONS, "queues", new)
     tables = {**CONCLUDED, "queues": pd.DataFrame({"what": ["an hour"]})}
     page = Page(rendered(tmp_path, conclusions=tables))

@@ -106,8 +106,11 @@ def specs(*models: str, **recipe: Any) -> list[RunSpec]:
     return [run.spec for run in manifest_of(config).runs]
 
 
-def test_models_that_would_fail_in_every_run_are_named_with_the_cause() -> None:
-    own = specs("nets:good", "nets:unbuilt", "nets:untrained", "nets:summed")
+def test_models_that_would_fail_in_every_run_are_named_with_the_cause(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ("good", "unbuilt", "untrained", "summed", "of_a_fixed_batch", "weighed")
+    own = specs(*(f"nets:{name}" for name in names))
     planned = [*own, *specs("mnist_cnn")]  # which the data does not fit
     refusal = local_checks.model_problem(planned, RESULTS)
     wrong = [line for line in refusal.splitlines() if line.startswith("  ")]
@@ -116,16 +119,20 @@ def test_models_that_would_fail_in_every_run_are_named_with_the_cause() -> None:
         "nets:unbuilt": f"nets.py:{line + 1} in unbuilt: ValueError: no such width",
         "nets:untrained": "in distance: NameError: name 'missing' is not defined",
         "nets:summed": "has the reduction sum",
+        "nets:of_a_fixed_batch": "twice",
         "mnist_cnn": "",
     }
     for text, (model, cause) in zip(wrong, causes.items(), strict=True):
         assert text.startswith(f"  {model} with recipe weak: ") and cause in text
     assert "Traceback" in (RESULTS / local_checks.LOG).read_text()
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "halves" in line]
+    assert warning.startswith("warning: nets:weighed with recipe weak: ")
 
 
 def test_models_that_can_be_trained_are_not_named() -> None:
-    """A summed loss is one where runs have a single replica."""
-    alone = [spec for spec in specs("nets:summed") if spec.replicas == 1]
+    """The losses that several replicas cannot split are fine on a single one."""
+    planned = specs("nets:summed", "nets:of_a_fixed_batch", "nets:weighed")
+    alone = [spec for spec in planned if spec.replicas == 1]
     assert alone
     assert local_checks.model_problem([*specs("nets:good"), *alone], RESULTS) == ""
 
@@ -148,16 +155,3 @@ def test_a_check_that_takes_too_long_is_said_and_holds_up_nothing(
 ) -> None:
     assert local_checks.model_problem(specs("nets:good"), RESULTS, limit_s=0.01) == ""
     assert "nets:good: not checked" in capsys.readouterr().err
-
-
-def test_a_loss_that_is_no_mean_over_examples_is_refused_or_a_warning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    planned = specs("nets:of_a_fixed_batch", "nets:weighed")
-    wrong = local_checks.model_problem(planned, RESULTS).splitlines()
-    assert [line for line in wrong if "nets:of_a_fixed_batch with" in line and "twice" in line]
-    assert not [line for line in wrong if "nets:weighed" in line]
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "halves" in line]
-    assert warning.startswith("warning: nets:weighed with recipe weak: ")
-    alone = [spec for spec in planned if spec.replicas == 1]
-    assert local_checks.model_problem(alone, RESULTS) == ""

@@ -245,3 +245,19 @@ def test_a_pattern_that_does_not_end_is_named(
     monkeypatch.setattr(observers, "_PATTERN_S", 0.2)
     with pytest.raises(ObservationError, match="loss: pattern .* takes longer"):
         read(tmp_path, "output", ["a" * 60], {"loss": r"^(?:a|a?)+(\d)$"})
+
+
+@pytest.mark.parametrize("sign", ["-", "\u2212", "\u2013"])
+def test_every_minus_sign_is_read_or_refused(tmp_path: Path, sign: str) -> None:
+    text = f"loss {sign}0.5"
+    (epoch,) = read(tmp_path, "output", [text], {"loss": r"loss (\S+)"}).epochs
+    assert epoch.metrics == {"loss": -0.5}
+    with pytest.raises(ObservationError, match="a part of a number"):
+        read(tmp_path, "output", [text], {"loss": r"([\d.]+)"})
+
+
+@pytest.mark.parametrize("separator", ["'", "\u2019", "\u02bc", "\u202f", "\u00a0", ","])
+def test_a_number_with_thousands_separators_is_not_cut(tmp_path: Path, separator: str) -> None:
+    for rest in ("234.5", "234"):
+        with pytest.raises(ObservationError, match="a part of a number"):
+            read(tmp_path, "output", [f"loss 1{separator}{rest}"], {"loss": r"loss (\d+)"})

@@ -111,6 +111,16 @@ def test_metrics_are_of_the_chief_and_examples_of_all_ranks() -> None:
     assert run_results.steps_per_epoch(reports(OBSERVED)) == 6
 
 
+@pytest.mark.parametrize(
+    ("steps", "epochs", "expected"), [(12, 2, 6), (13, 2, None), (None, 2, None), (12, 0, None)]
+)
+def test_steps_per_epoch_are_unknown_unless_all_epochs_have_as_many(
+    steps: int | None, epochs: int, expected: int | None
+) -> None:
+    seen = changed(steps=steps, epochs=OBSERVED.epochs[:epochs])
+    assert run_results.steps_per_epoch(reports(seen)) == expected
+
+
 def test_evaluations_may_be_all_that_is_told() -> None:
     found = run_results.metrics(reports(changed(epochs=())))
     assert [(epoch.epoch, epoch.test_accuracy) for epoch in found.epochs] == [(1, 0.7), (2, 0.75)]
@@ -163,7 +173,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[Observed | None], str]] = {
     "reported_epochs": (
         {}, [OBSERVED, changed(epochs=OBSERVED.epochs[:1])], "{0: 2, 1: 1}"),
     "reported_epochs, too many": (
-        {"epochs": 1}, [OBSERVED, None], "{0: 2}"),
+        {"epochs": 1}, [OBSERVED, None], "reported 2 or more"),
     "reported_examples": (
         {"train_examples": 79}, [OBSERVED, OBSERVED], "192"),
 }  # fmt: skip

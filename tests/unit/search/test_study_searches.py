@@ -145,7 +145,7 @@ def test_nothing_is_decided_against_a_point_whose_only_run_failed(
 ) -> None:
     """Two nodes are the best; no run of theirs shows how fast they are."""
     verdict = search_of(planned, of_best(runs, ending)).decision
-    assert list(verdict.failed.values()) == [Reason.DOES_NOT_RUN]
+    assert [*verdict.failed.values()] == [Reason.DOES_NOT_RUN]
     assert verdict.unresolved == tuple(verdict.failed) and not verdict.is_decided
     assert math.isinf(verdict.bound)
 

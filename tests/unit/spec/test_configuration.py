@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -254,3 +255,16 @@ def test_without_the_files_of_the_configuration_the_message_says_where_they_were
     message = error_of(raw)
     assert "platforms: missing" in message
     assert f"{tmp_path}: config/config.yaml, config/platforms.yaml" in message
+
+
+@pytest.mark.parametrize("known", range(1, 6))
+def test_an_error_names_the_last_file_that_sets_the_longest_part_of_its_key(known: int) -> None:
+    place = ["a", "b", "c", "d", "e"]
+
+    def nested(length: int) -> dict[str, Any]:
+        return functools.reduce(lambda inner, key: {key: inner}, reversed(place[:length]), {})
+
+    sources = [("first.yaml", nested(known)), ("last.yaml", nested(known - 1))]
+    for files in (sources, sources[::-1], [("other.yaml", nested(known)), *sources[::-1]]):
+        message = configuration.problem(place, 1, "allowed: none", files)
+        assert message.partition(":")[0] == "first.yaml"

@@ -146,6 +146,8 @@ def test_speedup_and_efficiency_have_the_interval_of_the_ratio(tmp_path: Path) -
     base = point(table, nodes=1)
     assert base["speedup"] == 1.0
     assert math.isnan(base["speedup_low"])  # a point compared with itself
+    # what no run has needs no reason
+    assert base["reason"] == row["reason"] == "" and math.isnan(row["share_of_peak"])
 
 
 def test_the_steady_state_has_a_speedup_of_its_own(tmp_path: Path) -> None:

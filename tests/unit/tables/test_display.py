@@ -145,3 +145,18 @@ def test_a_single_time_has_no_range_though_more_runs_count() -> None:
     assert display.cell("execution_time_s", row | ends) == "10.0"
     assert display.cell("loss", row | ends) == "0.2000 (0.1000–0.3000)"
     assert display.cell("execution_time_s", row | ends | {"runs_timed": 2}) == "10.0 (10.0–10.0)"
+
+
+@pytest.mark.parametrize("values", [1, 2, 3])
+@pytest.mark.parametrize("name", ["platform", "model", "strategy", "recipe"])
+def test_columns_that_differ_are_shown_and_the_others_are_said_once(name: str, values: int) -> None:
+    same = dict.fromkeys(("platform", "model", "strategy", "recipe"), "same")
+    rows = [
+        {**same, "tasks_per_node": "1", "gpus_per_node": 0, "devices": "cpu", "nodes": n + 1,
+         name: f"one{n % values}"}
+        for n in range(3)
+    ]  # fmt: skip
+    shown, text = display.naming(pd.DataFrame(rows))
+    assert (name in shown) == (values > 1) == ("one0" not in text)
+    assert "nodes" in shown and not {*same} - {name} & {*shown}
+    assert text.count("same") == len(same) - 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
+import special_cases
 from tfscaling.spec.config import Limit
 from tfscaling.tables import estimates
 from tfscaling.tables.estimates import estimate
@@ -117,3 +119,23 @@ def test_a_limit_is_kept_missed_or_open(
     values: list[float], at_most: float | None, at_least: float | None, keeps: bool | None
 ) -> None:
     assert estimates.keeps_limit(values, Limit(at_most=at_most, at_least=at_least), 0.01) is keeps
+
+
+@pytest.mark.parametrize(("free", "priced"), [(1, 1), (1, 4), (3, 2), (5, 5)])
+def test_costs_without_a_price_are_exactly_zero(free: int, priced: int) -> None:
+    dice = np.random.default_rng(seed := random.randrange(10**6))
+    sets = [special_cases.zero_prices(free, priced, 6, 0.05, dice) for _ in range(10)]
+    assert [(each.false, each.true) for each in sets] == [(False, True)] * 10, seed
+
+
+def test_only_where_all_runs_cost_nothing_is_zero_exact() -> None:
+    values = np.array([[0.0] * 6, [0.0] * 5 + [1.0], [2.0, 2.1, 1.9, 2.0, 2.1, 1.9], [0.0] * 6])
+    found = estimate(values, zeros_are_exact=True)
+    assert (found.variance > 0).tolist() == [False, True, True, False]
+    assert found.location[[0, 3]].tolist() == [0, 0] and found.location[1] > 0
+    assert found.may_be_worse(0.05, [0, 3, 2]).tolist() == [0, 0, math.inf]
+    values[0, 1] = math.inf  # a run that diverged
+    found = estimate(values, zeros_are_exact=True)
+    assert found.may_be_worse(0.05, [0, 3]).tolist() == [math.inf, 0]
+    alike = estimate(values[[3, 3]], zeros_are_exact=True)
+    assert alike.chance(0, 1) == 1 and alike.may_be_worse(0.05, [0, 1]).tolist() == [0, 0]

@@ -205,13 +205,14 @@ def test_the_cost_of_a_run_has_its_own_failed_attempts(tmp_path: Path) -> None:
     row = priced_with_attempts(tmp_path)
     assert (row["failed_attempts"], row["lost_time_s"], row["lost_cost_usd"]) == (3, 5400.0, 1.5)
     assert row["cost_usd"] == pytest.approx(0.01 + 0.5)
+    assert row["node_hours"] == pytest.approx(0.01 + 0.5)
 
 
 def test_training_that_a_run_resumed_is_not_lost_too(tmp_path: Path) -> None:
     row = priced_with_attempts(tmp_path, **{**RESUMED, "trained_before_s": 900.0})
     assert row["execution_time_s"] == 936.0
     assert row["lost_time_s"] == 4500.0
-    assert row["cost_usd"] == pytest.approx((936 + 900) / 3600)
+    assert row["cost_usd"] == row["node_hours"] == pytest.approx((936 + 900) / 3600)
     assert row["train_time_s"] <= row["wall_time_s"]
     assert pd.isna(row["time_with_queue_s"])
 
@@ -224,3 +225,15 @@ def test_a_failure_of_other_parameters_is_none_of_the_present_run(tmp_path: Path
         with changed(path) as report:
             report["parameters_hash"] = known
         assert runs_of(planned, tmp_path)["status"][0] == status
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_node_hours_have_failed_attempts_without_a_price(tmp_path: Path, nodes: int) -> None:
+    planned = planned_of({"nodes": nodes})
+    (run,) = planned.runs
+    with changed(write_record(tmp_path, run, 36.0)) as record:
+        record |= {"attempt": 2}
+    attempt_failed(run, tmp_path, 1)
+    (row,) = rows_of(runs_of(planned, tmp_path))
+    assert row["node_hours"] == pytest.approx(nodes * (36.0 + row["lost_time_s"]) / 3600)
+    assert row["lost_time_s"] > 0 and pd.isna(row["cost_usd"])

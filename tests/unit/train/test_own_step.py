@@ -1,4 +1,4 @@
-"""Settings of compile() that several replicas cannot follow."""
+"""Settings of compile() that several replicas cannot follow; metrics of one value."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def test_averages_that_replace_weights_while_training_need_one_replica() -> None
     OwnStep(model, BATCH, replicas=1)
     with pytest.raises(ModelError, match="ema_overwrite_frequency"):
         OwnStep(model, BATCH, replicas=2)
+
+
+def test_a_metric_of_one_class_has_one_value() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, "sigmoid")])
+    f1 = keras.metrics.F1Score(threshold=0.5, name="f1")
+    model.compile("sgd", "binary_crossentropy", metrics=[f1])
+    step = OwnStep(model, BATCH, replicas=1)
+    found = step.results([variable.numpy() for variable in step.metrics])
+    assert found.keys() == {"loss", "f1"}

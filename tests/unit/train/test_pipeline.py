@@ -176,13 +176,21 @@ def test_no_more_is_read_than_is_soon_needed() -> None:
     assert not feed._thread.is_alive()
 
 
+class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+    """What `fit` takes, too."""
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
         (numbers(4, 2), "returns .*, not"),
-        ((numbers(4, 2), None), "test data of mine:data gives None"),
+        ((numbers(4, 2), None), "test data of mine:data is a NoneType"),
+        ((Batches(), numbers(4, 2)), "train data of mine:data is a Batches; .*from_generator"),
         ((numbers(4, 2).unbatch(), numbers(4, 2)), "train data of mine:data gives .*batch"),
-        ((tf.data.Dataset.range(4).map(tf.range).ragged_batch(2), numbers(4, 2)), "Ragged"),
+        (
+            (tf.data.Dataset.range(4).map(tf.range).ragged_batch(2), numbers(4, 2)),
+            "ragged.*padded_batch",
+        ),
         (
             (numbers(4, 2), numbers(4, 2).map(lambda x, y: tf.py_function(abs, [x], tf.int32))),
             "mine:data gives .*tf.ensure_shape",

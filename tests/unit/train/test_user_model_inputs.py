@@ -17,8 +17,6 @@ from tfscaling.train import models, user_model
 from tfscaling.train.all_reduce import Trainer
 
 layers = keras.layers
-#: Of a classifier: the workflow trains it by the cross-entropy.
-RECIPE = training_spec(4).recipe
 BYTES = np.arange(48, dtype=np.uint8).reshape(4, 12)
 
 
@@ -47,7 +45,7 @@ def of_two(by_name: bool = True) -> Any:
     return keras.Model(inputs, layers.Dense(2)(whole))
 
 
-class Subclass(keras.Model):
+class Subclass(keras.Model):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.table, self.last = layers.Embedding(256, 4), layers.Dense(2)
@@ -64,6 +62,13 @@ def subclass() -> Any:
 
 def scaled(model: Any, x: Any) -> Any:
     return tf.nest.map_structure(np.asarray, user_model.scale_bytes(model, x))
+
+
+RECIPE = training_spec(4).recipe
+
+
+def warned(model: Any, x: Any) -> list[str]:
+    return user_model.byte_warnings(model, RECIPE, x)
 
 
 @pytest.mark.parametrize("dtype", [None, "float16", "uint8", "int32"])
@@ -87,7 +92,7 @@ def test_each_input_has_its_own_type() -> None:
 def test_what_a_subclass_takes_is_not_known() -> None:
     np.testing.assert_allclose(scaled(subclass(), BYTES), BYTES / 255, rtol=1e-6)
     np.testing.assert_array_equal(scaled(subclass(), BYTES / 2), BYTES / 2)
-    (warning,) = user_model.byte_warnings(subclass(), RECIPE, BYTES)
+    (warning,) = warned(subclass(), BYTES)
     assert "(Embedding)" in warning
 
 
@@ -103,10 +108,10 @@ def test_what_a_subclass_takes_is_not_known() -> None:
 def test_layers_for_bytes_after_the_scaling_are_a_warning(
     model: Callable[[], Any], layer: str
 ) -> None:
-    (warning,) = user_model.byte_warnings(model(), RECIPE, BYTES)
+    (warning,) = warned(model(), BYTES)
     assert layer in warning
     assert ";" not in warning
-    assert user_model.byte_warnings(model(), RECIPE, BYTES.astype(np.float32)) == []
+    assert warned(model(), BYTES.astype(np.float32)) == []
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,7 @@ def test_layers_for_bytes_after_the_scaling_are_a_warning(
     ],
 )
 def test_what_is_taken_as_it_is_meant_has_no_warning(model: Callable[[], Any], x: Any) -> None:
-    assert user_model.byte_warnings(model(), RECIPE, x) == []
+    assert warned(model(), x) == []
 
 
 def test_tokens_of_bytes_are_learned(tmp_path: Path) -> None:
@@ -134,3 +139,24 @@ def test_tokens_of_bytes_are_learned(tmp_path: Path) -> None:
     )
     accuracy = trainer.train(EventLog(tmp_path / "events", 0), print).epochs[-1].accuracy
     assert (accuracy or 0.0) > 0.9
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_compiled_model_gets_bytes_as_fit_gives_them(is_compiled: bool) -> None:
+    """A model may scale them by operations, which nobody finds."""
+
+    def model() -> Any:
+        made = sequential(layers.Rescaling(1 / 255))
+        if is_compiled:
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            made.compile("adam", loss)
+        return made
+
+    labels = np.arange(4) % 2
+    spec = training_spec(4, **({"loss": "model", "optimizer": "model"} if is_compiled else {}))
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    trainer = Trainer(strategy, model, Arrays(BYTES, labels, BYTES, labels), spec)
+    x, _ = trainer.some_examples()
+    np.testing.assert_allclose(x, BYTES if is_compiled else BYTES / 255, rtol=1e-6)
+    warnings = user_model.byte_warnings(trainer.model, spec.recipe, BYTES)
+    assert bool(warnings) == (not is_compiled)

@@ -238,9 +238,9 @@ class SlurmClient:
         return rows if isinstance(rows, NoAnswer) else dict(rows)
 
     def accounted_waits(self, partition: str, days: int) -> list[list[str]] | NoAnswer:
-        """Return eligible and start time (UTC), nodes, minutes and state of past jobs."""
+        """Return eligible and start time, nodes, minutes, state and end of past jobs, in UTC."""
         since = datetime.now(UTC) - timedelta(days=days)
-        fields = ("Eligible", "Start", "NNodes", "TimelimitRaw", "State")
+        fields = ("Eligible", "Start", "NNodes", "TimelimitRaw", "State", "End")
         which = (f"--partition={partition}", f"--starttime={since:%Y-%m-%dT%H:%M}", "--endtime=now")
         return self._accounted(fields, "--allusers", *which)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -15,7 +16,8 @@ from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference
-from tfscaling.tables.table_rows import Row, grouped, is_known, metric_of, point_of
+from tfscaling.tables.rows import Cells, PointRow
+from tfscaling.tables.table_rows import grouped, is_known, metric_of, point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
@@ -28,6 +30,7 @@ COLUMNS = (
 RATIO, GAP = "ratio", "difference"
 
 
+@functools.lru_cache(maxsize=1)  # findings count the same rows
 def table(study: Study) -> pd.DataFrame:
     """One row per metric of every point that two platforms of different clouds have both.
 
@@ -38,9 +41,7 @@ def table(study: Study) -> pd.DataFrame:
     `comparisons` of the table together. Points that do other work are excluded, and so are
     points with half of their runs diverged.
     """
-    out = {point_of(row) for row, _ in study.ineligible}
-    measured = [row for row in study.points if row["runs"] > 0 and point_of(row) not in out]
-    pairs, samples = _pairs(measured), study.samples
+    pairs, samples = _pairs(study.eligible), study.samples
     #: Estimated together: a metric of points of the same two platforms and of one quality, which
     #: are ordered by place: (the better point, the other).
     together: dict[tuple[str, ...], dict[int, tuple[Point, Point]]] = {}
@@ -55,7 +56,7 @@ def table(study: Study) -> pd.DataFrame:
         for (metric, *_), alike in together.items()
         for pair in alike.values()
     )
-    found: dict[tuple[int, int], Row] = {}
+    found: dict[tuple[int, int], dict[str, object]] = {}
     for (metric, *_), alike in together.items():
         differences = samples.differences(metric, [*alike.values()], max(1, comparisons))
         for place, one in zip(alike, differences, strict=True):
@@ -65,7 +66,7 @@ def table(study: Study) -> pd.DataFrame:
     return pd.DataFrame([found[order] for order in sorted(found)], columns=list(COLUMNS))
 
 
-def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
+def _pairs(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
     """Points of different clouds with the same axes otherwise, in the order of the platforms."""
     of_clouds = [row for row in points if isinstance(row["cloud"], str)]
     alike = grouped(of_clouds, lambda row: tuple(str(row[axis]) for axis in AXES))
@@ -79,7 +80,7 @@ def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
     return sorted(pairs, key=lambda pair: order.index((pair[0]["platform"], pair[1]["platform"])))
 
 
-def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
+def _ordered(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
     """(the point with the better median, the other); None where one has no value."""
     if not (is_known(a[metric]) and is_known(b[metric])):
         return None
@@ -87,7 +88,9 @@ def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
     return (a, b) if (a[metric] > b[metric]) == higher else (b, a)
 
 
-def _row(a: Row, b: Row, metric: str, found: Difference, comparisons: int) -> Row:
+def _row(
+    a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: int
+) -> dict[str, object]:
     low, high = found.interval or (None, None)
     better, _ = _ordered(a, b, metric) or (a, b)
     return {
@@ -117,7 +120,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     )
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _cells(row: Cells) -> dict[str, str]:
     digits = metrics.named(row["metric"]).digits
     margin = MISSING
     if is_known(row["margin"]):

@@ -1,9 +1,10 @@
 """Evidence for conclusions: tables, plan, and which configurations may be compared.
 
-A configuration that trained another number of examples than the others, or half of whose runs or
-more diverged, is excluded from decisions, findings, forecasts and clouds. A configuration with
-fewer diverged runs, or with failed runs, is included, and every sentence that recommends it says
-so.
+A configuration is excluded from decisions, findings, forecasts and clouds if its own runs show
+that it cannot be recommended (`run_counts.is_closed`): they diverged or ran out of memory. One that
+trained another number of examples than the others is excluded, too, and leaves an answer open. A
+configuration with fewer such runs, or with failed runs, is included, and every sentence that
+recommends it says so.
 """
 
 from __future__ import annotations
@@ -13,26 +14,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pandas as pd
 
-from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
-from tfscaling.spec.config import POINT_AXES, WORK_AXES, Limit, Published, Question
+from tfscaling.spec import platforms
+from tfscaling.spec.config import POINT_AXES, WORK_AXES, Published, Question
 from tfscaling.spec.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.platforms import device_kind
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import OTHER_WORK, SAME_WORK_TOLERANCE, is_same_work, runs_differ
-from tfscaling.tables.display import axis_text, listed, point_name, value
-from tfscaling.tables.estimates import CONFIDENCE, Samples, keeps_limit
+from tfscaling.tables.display import axis_text
+from tfscaling.tables.estimates import Samples
 from tfscaling.tables.published_results import PublishedResult
-from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import Row, columns_of, is_known, metric_of, point_of, rows_of
+from tfscaling.tables.rows import PointRow, RunRow
+from tfscaling.tables.run_counts import is_closed
+from tfscaling.tables.runs_table import NOT_RUN
+from tfscaling.tables.table_rows import columns_of, grouped, point_of
 
 #: Why a configuration is not compared whose runs ran out of memory.
 NO_MEMORY = "does not fit in memory"
@@ -40,106 +43,56 @@ NO_MEMORY = "does not fit in memory"
 ALL = "all configurations"
 
 
-def split(
-    rows: Sequence[Row], samples: Samples | None = None
-) -> tuple[list[Row], list[tuple[Row, str]]]:
-    """(points that are compared, points that are not, with the reason), of one question.
+class Exclusion(NamedTuple):
+    """Why a configuration is in no comparison; `is_open`: its runs may still change the answer."""
 
-    The runs are counted by `samples`, or else by the columns of the rows.
-    """
-    most = _examples_of_works(rows)
-    eligible: list[Row] = []
-    ineligible: list[tuple[Row, str]] = []
-    for row in rows:
-        statuses = samples.statuses(point_of(row)) if samples else _counted(row)
-        if reason := why_not(row, statuses, most.get(work_name(row), 0.0)):
-            ineligible.append((row, reason))
-        elif row["runs"] > 0:
-            eligible.append(row)
-    return eligible, ineligible
-
-
-#: States of runs that show that their configuration cannot be recommended.
-_LASTING = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
-
-
-@dataclass(frozen=True)
-class NotCovered:
-    """A planned configuration about which a statement says nothing, and why.
-
-    `is_open`: its runs may still change the answer. Not where the runs themselves show that it
-    cannot be recommended: they diverged, all of them missed the target, or they are worse.
-    `missed` are columns with a limit of the question that its runs show it to miss, `undecided`
-    those where they show nothing.
-    """
-
-    row: Row
     reason: str
-    is_open: bool = True
-    missed: tuple[str, ...] = ()
-    undecided: tuple[str, ...] = ()
+    is_open: bool
 
 
-def not_covered(rows: Sequence[Row], samples: Samples) -> list[NotCovered]:
-    """The planned configurations of one task that are in no comparison."""
-    most = _examples_of_works(rows)
-    found = []
-    for row in rows:
-        statuses = samples.statuses(point_of(row))
-        if reason := why_not(row, statuses, most.get(work_name(row), 0.0)):
-            found.append(NotCovered(row, reason, not any(statuses[each] for each in _LASTING)))
-        elif row["runs"] == 0 and row["status"] != "excluded":
-            made = ", ".join(f"{count} {status}" for status, count in statuses.items())
-            found.append(NotCovered(row, f"no valid run ({made or row['status']})"))
-    return found
+def exclusion(row: PointRow, statuses: Counter[str], examples: float = 0.0) -> Exclusion | None:
+    """Return why a configuration is excluded from comparisons, or None if it is included.
 
-
-def not_covered_text(found: Sequence[NotCovered], vary: Sequence[str] = ()) -> str:
-    """A sentence that names them and the reasons; empty if there are none."""
-    if not found:
-        return ""
-    return f"Not compared: {listed([f'{point_name(n.row, vary)}, {n.reason}' for n in found])}."
-
-
-def _examples_of_works(rows: Sequence[Row]) -> dict[str, float]:
-    """Work → its number of examples (`work_of`)."""
-    known = [row for row in rows if is_known(row.get("examples_trained"))]
-    works = table_rows.grouped(known, work_name)
-    return {work: work_of([row["examples_trained"] for row in own]) for work, own in works.items()}
-
-
-def work_name(row: Row, axes: Sequence[str] = WORK_AXES) -> str:
-    """The values of these axes, which name a work or a question."""
-    return ", ".join(axis_text(axis, row) for axis in axes if axis in row)
-
-
-def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
-    """Why the point is excluded from comparisons; "" if it is included, or was not measured.
-
-    `work` is the number of examples of the work. A point that did all of it, or more, is included,
-    even if it has no speed-up because its baseline did less. A point whose runs differ in work is
-    excluded.
+    Args:
+        row: The configuration.
+        statuses: How many of its planned runs have which status.
+        examples: Number of examples that its task trains. A configuration that trained these or
+            more is included, even if it has no speed-up because its baseline trained fewer.
     """
-    if is_known(row.get("examples_trained")):
-        trained = row["examples_trained"]
-        if work - trained > SAME_WORK_TOLERANCE * work:
-            made = f"trained {trained:,.0f} examples, another configuration {work:,.0f}"
-            return f"{OTHER_WORK}: {made}"
-    if is_known(row.get("examples_trained_min")):
-        least, most = int(row["examples_trained_min"]), int(row["examples_trained_max"])
-        if not is_same_work(least, most):
-            return runs_differ(least, most)
-    ended = sum(statuses[each] for each in RESULTS)
+    trained = row.examples_trained
+    if trained is not None and examples - trained > SAME_WORK_TOLERANCE * examples:
+        made = f"trained {trained:,.0f} examples, another configuration {examples:,.0f}"
+        return Exclusion(f"{OTHER_WORK}: {made}", True)
+    least, most = row.examples_trained_min, row.examples_trained_max
+    if least is not None and most is not None and not is_same_work(least, most):
+        return Exclusion(runs_differ(least, most), True)
+    planned = statuses.total()
     unfit, diverged = statuses[RunState.DOES_NOT_FIT], statuses[RunState.DIVERGED]
-    if unfit and 2 * (unfit + diverged) >= ended:
-        return f"{NO_MEMORY}{'' if unfit == ended else f' ({unfit} of {ended} runs)'}"
-    if diverged and 2 * diverged >= ended:
-        return f"{diverged} of {ended} runs diverged"
-    return ""
+    if is_closed(unfit + diverged, planned):
+        if unfit:
+            return Exclusion(f"{NO_MEMORY} ({unfit} of {planned} runs)", False)
+        return Exclusion(f"{diverged} of {planned} runs diverged", False)
+    if row.runs == 0 and row.status != "excluded":
+        made = ", ".join(f"{count} {words(status)}" for status, count in statuses.items() if count)
+        return Exclusion(f"no valid run ({made or row.status})", True)
+    return None
 
 
-def remark(row: Row, samples: Samples) -> str:
-    """`; 2 of 6 runs diverged, 12 of 18 attempts failed`: what a recommendation must not hide."""
+def examples_of_tasks(rows: Sequence[PointRow]) -> dict[tuple[str, str], float]:
+    """Return the number of examples of each task (model, recipe), as `work_of` defines it."""
+    known = [row for row in rows if row.examples_trained is not None]
+    return {
+        task: work_of([row.examples_trained or 0 for row in own])
+        for task, own in grouped(known, _task_of).items()
+    }
+
+
+def _task_of(row: PointRow) -> tuple[str, str]:
+    return row.model, row.recipe
+
+
+def remark(row: PointRow, samples: Samples) -> str:
+    """`2 of 6 runs diverged, 12 of 18 attempts failed`: what a recommendation must not hide."""
     statuses = samples.statuses(point_of(row))
     total = sum(statuses.values())
     counts = [
@@ -147,31 +100,43 @@ def remark(row: Row, samples: Samples) -> str:
         for status, count in sorted(statuses.items(), key=lambda item: item[0] != RunState.DIVERGED)
         if count and status != "ok"
     ]
-    if is_known(row.get("runs_at_target")) and (missed := row["runs"] - row["runs_at_target"]):
-        counts.append(f"{missed:.0f} of {row['runs']} runs missed the target")
+    if row.runs_at_target is not None and (missed := row.runs - row.runs_at_target):
+        counts.append(f"{missed:.0f} of {row.runs} runs missed the target")
     failed = samples.failed_attempts[point_of(row)]
     if failed > statuses[RunState.FAILED]:
         ended = sum(statuses[each] for each in RESULTS)
         counts.append(f"{failed} of {failed + ended} attempts failed")
-    return f"; {', '.join(counts)}" if counts else ""
+    return ", ".join(counts)
 
 
-def works_of(rows: Iterable[Row], axes: Sequence[str] = WORK_AXES) -> dict[str, list[Row]]:
-    """Values of the axes, by default model and recipe → the points that have them."""
-    return table_rows.grouped(rows, lambda row: work_name(row, axes) or ALL)
+#: Values of the axes that separate tasks.
+Key = tuple[str, ...]
 
 
-def _counted(row: Row) -> Counter[str]:
-    """How many runs of a point count and diverged."""
-    names = {RunState.OK: "runs", RunState.DIVERGED: "runs_diverged"}
-    return Counter({status: row[name] for status, name in names.items() if is_known(row.get(name))})
+def group_by_task(
+    rows: Iterable[PointRow], axes: Sequence[str] = WORK_AXES
+) -> dict[Key, list[PointRow]]:
+    """Group rows by the values of these axes, by default model and recipe."""
+    return grouped(rows, lambda row: tuple(str(row[axis]) for axis in axes))
 
 
-def _against(column: str, row: Row, limit: Limit) -> str:
-    """`cost 41.2 (39.8–43.1) US dollars, at most 40`."""
-    shown = value(column, row) if is_known(row[column]) else "not reported"
-    bound = "at least" if limit.at_most is None else "at most"
-    return f"{metric_of(column, row).title} {shown}, {bound} {limit.value:g}"
+def task_name(row: PointRow, axes: Sequence[str] = WORK_AXES) -> str:
+    """The values of these axes in words, with a platform's title."""
+    return ", ".join(axis_text(axis, row) for axis in axes) or ALL
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What one question is about: configurations among which one is chosen.
+
+    `rows` are from the comparison, without the short runs of a search. `named` has further rows
+    with nothing but axes, of configurations that the `search` has not run.
+    """
+
+    name: str
+    rows: Sequence[PointRow]
+    named: Sequence[PointRow]
+    search: StudySearch | None = None
 
 
 #: Keys of a recipe and of a platform that can change a run, with their values as JSON has them.
@@ -194,9 +159,9 @@ class Sweep:
         return table_rows.typed(RunRow, self.runs)
 
     @cached_property
-    def points(self) -> Sequence[Row]:
+    def points(self) -> Sequence[PointRow]:
         """The rows of the comparison."""
-        return rows_of(self.comparison)
+        return table_rows.typed(PointRow, self.comparison)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,82 +227,95 @@ class Study(Sweep):
     forecast_nodes: Sequence[int] = ()
     question: Question = field(default_factory=Question)
 
-    def compared(self, rows: Sequence[Row], goal: str) -> tuple[list[Row], list[NotCovered]]:
-        """(the configurations of a question that are compared, the others with their reasons).
-
-        Those that are not shown to keep the limits are others; those that report no quality cannot
-        keep its limit.
-        """
-        measured, _ = split(rows, self.samples)
-        others = not_covered(rows, self.samples)
-        error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(self.question.given))
-        kept = []
-        for row in measured:
-            limits = self.question.limits_for(goal, row.get("quality_metric"))
-            point = point_of(row)
-            missed: list[str] = []
-            undecided: list[str] = []
-            for column, limit in limits.items():
-                values = self.samples.measured(point, column)
-                scatter = self.samples.projection_error(point, column)
-                keeps = keeps_limit(values, limit, error, scatter)
-                # further runs would not report a quality either
-                if keeps is False or (column == QUALITY and not values):
-                    missed.append(column)
-                elif not keeps or self.samples.statuses(point)[RunState.DIVERGED]:
-                    undecided.append(column)
-            if missed or undecided:
-                words = "misses a limit" if missed else "is not shown to keep a limit"
-                against = [_against(name, row, limits[name]) for name in missed or undecided]
-                reason = f"{words}: {', '.join(against)}"
-                others.append(NotCovered(row, reason, not missed, (*missed,), (*undecided,)))
-            else:
-                kept.append(row)
-        return kept, others
-
     @cached_property
     def samples(self) -> Samples:
         """The values of the runs by point."""
         return Samples(self.runs)
 
     @cached_property
-    def works(self) -> dict[str, list[Row]]:
-        """The questions of the study → the points of each, without short runs of searches."""
+    def tasks(self) -> list[Task]:
+        """One task for each question, in the order of the configurations."""
         shorts = {each.short for search in self.manifest.searches for each in search.points}
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
-        return works_of(rows, self.question.separate)
+        axes = self.question.separate
+        searches = {
+            self._key(search.planned.points[0].point): search
+            for search in study_searches.of_study(self.manifest, self.runs)
+        }
+        found = group_by_task(rows, axes)
+        tasks = []
+        for key in dict.fromkeys([*found, *searches]):
+            own, search = found.get(key, []), searches.get(key)
+            named = [*own, *map(self.shown, search.points.values() if search else ())]
+            tasks.append(Task(task_name(named[0], axes), own, named, search))
+        return tasks
+
+    def _key(self, point: Point) -> Key:
+        return tuple(str(columns_of(point)[axis]) for axis in self.question.separate)
+
+    @property
+    def searches(self) -> list[tuple[Task, StudySearch]]:
+        """The tasks that have a search, each with it."""
+        return [(task, task.search) for task in self.tasks if task.search]
+
+    def _exclusion(self, row: PointRow, examples: float) -> Exclusion | None:
+        """Return why a configuration is in no comparison, or None if it is included."""
+        statuses = self.samples.statuses(point_of(row))
+        found = exclusion(row, statuses, examples)
+        if found and statuses and statuses.keys() <= {RunState.MISSING}:
+            reasons = {run.reason for run in self.runs_of[point_of(row)]}
+            why = next((each for each in reasons if each.startswith(f"{NOT_RUN}:")), "not run yet")
+            return Exclusion(why, not self._is_too_large(point_of(row).path))
+        return found
+
+    def _is_too_large(self, folder: str) -> bool:
+        """Return whether all runs of a smaller batch, two or more, ran out of memory."""
+        smaller = {run.spec.point.path: run.smaller for run in self.manifest.runs if run.smaller}
+        statuses = {run.spec.point.path: run.spec.point for run in self.manifest.runs}
+        while folder := smaller.get(folder) or "":
+            counts = self.samples.statuses(statuses[folder])
+            if counts.keys() != {RunState.MISSING}:
+                return counts.keys() == {RunState.DOES_NOT_FIT} and is_closed(*[counts.total()] * 2)
+        return False
 
     @cached_property
-    def ineligible(self) -> list[tuple[Row, str]]:
-        """(point, reason) of every point that is excluded from comparisons."""
-        return [pair for rows in self.works.values() for pair in split(rows, self.samples)[1]]
+    def excluded(self) -> dict[Point, Exclusion]:
+        """Configurations that are in no comparison, with the reason."""
+        groups = [task.rows for task in self.tasks]
+        of_tasks = {point_of(row) for rows in groups for row in rows}
+        groups.append([row for row in self.points if point_of(row) not in of_tasks])
+        found = {}
+        for rows in groups:
+            examples = examples_of_tasks(rows)
+            for row in rows:
+                if why := self._exclusion(row, examples.get(_task_of(row), 0.0)):
+                    found[point_of(row)] = why
+        return found
+
+    @cached_property
+    def runs_of(self) -> Mapping[Point, Sequence[RunRow]]:
+        """The rows of the runs of each configuration."""
+        return table_rows.by_point(self.run_rows)
+
+    @cached_property
+    def eligible(self) -> list[PointRow]:
+        """The measured configurations that are included in comparisons."""
+        return [row for row in self.points if row.runs > 0 and point_of(row) not in self.excluded]
 
     @cached_property
     def prices(self) -> dict[Point, float | None]:
         """Point → US dollars per node and hour."""
         return {run.spec.point: run.usd_per_node_hour for run in self.manifest.runs}
 
-    @cached_property
-    def searches(self) -> dict[str, StudySearch]:
-        """Question → the search for its answer."""
-        found = {}
-        for search in study_searches.of_study(self.manifest, self.runs):
-            row = self.shown(point := search.planned.points[0].point)
-            row["platform_title"] = self.manifest.platforms[point.platform].title or point.platform
-            found[work_name(row, self.question.separate) or ALL] = search
-        return found
-
-    def named(self, work: str) -> list[Row]:
-        """Rows with the axes of a question's points, also of those that a search has not run."""
-        search = self.searches.get(work)
-        return [*self.works[work], *map(self.shown, search.points.values() if search else ())]
-
-    def shown(self, point: Point) -> Row:
-        """What names a point, whether it was run or not."""
-        devices = self.manifest.platforms[point.platform].devices
-        return columns_of(point) | {"devices": device_kind(point.gpus_per_node, devices)}
+    def shown(self, point: Point) -> PointRow:
+        """Return a row with what names a configuration, whether it was run or not."""
+        named = self.manifest.platforms
+        devices = platforms.device_kind(point.gpus_per_node, named[point.platform].devices)
+        title = platforms.titles(named)[point.platform]
+        axes = columns_of(point)
+        return PointRow(**axes, devices=devices, platform_title=title)  # type: ignore[arg-type]
 
     @cached_property
     def searched(self) -> set[Point]:
-        """The points of all searches, also of short runs."""
-        return {point for search in self.searches.values() for point in search.all_points.values()}
+        """The configurations of all searches, also of short runs."""
+        return {point for _, search in self.searches for point in search.all_points.values()}

@@ -16,15 +16,15 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import what_holds_back
-from tfscaling.conclusions.evidence import NotCovered, Study, not_covered_text, remark, split
-from tfscaling.conclusions.shown import render, sentences
+from tfscaling.conclusions import clouds, what_holds_back
+from tfscaling.conclusions.evidence import Exclusion, Study, remark
+from tfscaling.conclusions.shown import render, sentence
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables import table_rows
-from tfscaling.tables.display import axis_text, point_name, varying
+from tfscaling.tables.display import axis_text, listed, point_name, varying
 from tfscaling.tables.estimates import (
     CONFIDENCE,
     INCONCLUSIVE,
@@ -36,8 +36,8 @@ from tfscaling.tables.estimates import (
     Samples,
     weakest,
 )
-from tfscaling.tables.rows import columns
-from tfscaling.tables.table_rows import Row, frame, is_known, metric_of, point_of, typed
+from tfscaling.tables.rows import PointRow, columns
+from tfscaling.tables.table_rows import frame, is_known, metric_of, point_of, typed
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "stragglers", "clouds")
@@ -71,11 +71,11 @@ class Line:
     """Points that differ in the number of nodes only, fewest first; `ineligible` are excluded."""
 
     subject: str
-    points: tuple[Row, ...]
-    ineligible: tuple[tuple[Row, str], ...]
+    points: tuple[PointRow, ...]
+    ineligible: tuple[tuple[PointRow, Exclusion], ...]
     study: Study
 
-    def having(self, metric: str) -> list[Row]:
+    def having(self, metric: str) -> list[PointRow]:
         """Its points that have the metric."""
         return [row for row in self.points if is_known(row[metric])]
 
@@ -85,13 +85,13 @@ class Line:
         support: str,
         comparisons: int = 0,
         topic: str = "scaling",
-        rows: Sequence[Row] = (),
+        rows: Sequence[PointRow] = (),
         found: Difference | None = None,
         **values: Any,
     ) -> Finding:
         """A finding about `rows`; the first one is `row` in the sentence."""
         low, high = (found and found.interval) or (NAN, NAN)
-        text = sentences(
+        text = sentence(
             "finding",
             self.study.points,
             self.study.samples,
@@ -116,16 +116,16 @@ class Line:
 
 
 #: For each line the points after its first, and how much longer they take than the first.
-Against = list[list[tuple[Row, Difference]]]
+Against = list[list[tuple[PointRow, Difference]]]
 
 
-def table(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
-    """One `Finding` per row. Which point to take: `decision`."""
+def table(study: Study) -> pd.DataFrame:
+    """Return one `Finding` per row. Which configuration to take: `decision`."""
     lines = list(_lines(study))
     points = {point_of(row) for line in lines for row in line.points}
     found = [*_scaling(lines, study), *_quality(lines, study.samples)]
     found += _stragglers(study, points)
-    found += [] if clouds is None else _clouds(clouds, study)
+    found += _clouds(clouds.table(study), study)
     return frame(Finding, found)
 
 
@@ -141,8 +141,10 @@ def _lines(study: Study) -> Iterator[Line]:
     vary = [axis for axis in LINE_AXES if len({str(row[axis]) for row in study.points}) > 1]
     for rows in table_rows.grouped(study.points, table_rows.line_of).values():
         subject = ", ".join(axis_text(axis, rows[0]) for axis in vary or ("platform",))
-        fit, ineligible = split(rows, study.samples)
-        points = sorted(fit, key=lambda row: row["nodes"])
+        out = study.excluded
+        ineligible = [(row, out[point_of(row)]) for row in rows if point_of(row) in out]
+        fit = [row for row in rows if row.runs > 0 and point_of(row) not in out]
+        points = sorted(fit, key=lambda row: row.nodes)
         yield Line(subject, tuple(points), tuple(ineligible), study)
 
 
@@ -164,10 +166,13 @@ def _scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:
     together = sum(len(rows) for rows in enough if len(rows) > 1)
     for line, own, rows in zip(lines, against, enough, strict=True):
         yield from _slower(line, own, comparisons)
-        if len(line.having(TIME)) > 1:
+        # what a search decides by few runs, medians alone must not seem to leave open
+        is_searched = len(rows) < 2 and any(point_of(row) in study.searched for row in line.points)
+        if len(line.having(TIME)) > 1 and not is_searched:
             yield _last_that_pays(line, own, rows, together)
         if line.ineligible:
-            text = not_covered_text([NotCovered(*pair) for pair in line.ineligible])
+            names = [f"{point_name(row)}, {why.reason}" for row, why in line.ineligible]
+            text = f"Not compared: {listed(names)}."
             yield Finding("scaling", line.subject, text, NOT_COMPARED, kind=NOT_COMPARED)
 
 
@@ -188,7 +193,7 @@ def _against_first(lines: Sequence[Line], samples: Samples, metric: str) -> tupl
 
 
 def _slower(
-    line: Line, against: Sequence[tuple[Row, Difference]], comparisons: int
+    line: Line, against: Sequence[tuple[PointRow, Difference]], comparisons: int
 ) -> Iterator[Finding]:
     """The numbers of nodes that take longer than the fewest: shown, and by their medians only."""
     worse = [(row, found) for row, found in against if found.is_worse]
@@ -206,7 +211,10 @@ def _slower(
 
 
 def _last_that_pays(
-    line: Line, against: Sequence[tuple[Row, Difference]], rows: Sequence[Row], comparisons: int
+    line: Line,
+    against: Sequence[tuple[PointRow, Difference]],
+    rows: Sequence[PointRow],
+    comparisons: int,
 ) -> Finding:
     """The fewest nodes beyond which no measured number of nodes is faster.
 
@@ -233,8 +241,8 @@ def _last_that_pays(
 
 
 def _by_estimates(
-    line: Line, rows: Sequence[Row], comparisons: int
-) -> tuple[str, str, Row, float | None]:
+    line: Line, rows: Sequence[PointRow], comparisons: int
+) -> tuple[str, str, PointRow, float | None]:
     """(kind, support, the point, by what fraction more nodes may be faster)."""
     together = line.study.samples.estimates(TIME, [point_of(row) for row in rows])
     tail = (1 - CONFIDENCE) / comparisons
@@ -289,10 +297,10 @@ def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
                 )
 
 
-def _clouds(clouds: pd.DataFrame, study: Study) -> Iterator[Finding]:
+def _clouds(between: pd.DataFrame, study: Study) -> Iterator[Finding]:
     """For two platforms of two clouds: who wins how many points by what."""
-    comparisons = int((clouds["verdict"] != TOO_FEW).sum())
-    pairs = clouds.groupby(["platform_a", "platform_b", "metric"], sort=False)
+    comparisons = int((between["verdict"] != TOO_FEW).sum())
+    pairs = between.groupby(["platform_a", "platform_b", "metric"], sort=False)
     for (first, second, metric), group in pairs:
         margins = group.groupby("winner")["margin"]
         yield Line(f"{first} against {second}", (), (), study).finding(

@@ -26,7 +26,8 @@ from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
 from tfscaling.tables.estimates import CONFIDENCE, Array
-from tfscaling.tables.table_rows import Row, grouped, is_known, line_of, point_of, rows_of
+from tfscaling.tables.rows import Cells, PointRow
+from tfscaling.tables.table_rows import grouped, is_known, line_of, point_of, rows_of
 
 #: A model forecasts nothing if the root mean square of its errors on points left out is larger.
 LEFT_OUT_ERROR_MAX = 0.15
@@ -53,7 +54,7 @@ class Line:
     is_weak: bool = True
 
     @classmethod
-    def of(cls, points: Sequence[Row]) -> Line:
+    def of(cls, points: Sequence[PointRow]) -> Line:
         """The line of these points: all have a number of trained examples, or none has."""
         n, batch, whole, seconds = (
             np.array([row[name] for row in points], float)
@@ -153,9 +154,8 @@ def table(study: Study) -> pd.DataFrame:
     over the largest that was measured, above 1 outside the measured range. `left_out_error` is
     `error`, a fraction. The interval holds for a line that continues as measured: `interval`.
     """
-    out = {point_of(row) for row, _ in study.ineligible}
-    timed = [row for row in study.points if row["runs_timed"] > 0 and point_of(row) not in out]
-    rows: list[Row] = []
+    timed = [row for row in study.eligible if row.runs_timed > 0]
+    rows: list[dict[str, object]] = []
     for points in grouped(timed, line_of).values() if study.forecast_nodes else ():
         # points without a number of examples are left out where others of the line have one
         telling = [row for row in points if is_known(row["examples_trained"])]
@@ -164,10 +164,10 @@ def table(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _of_line(points: Sequence[Row], study: Study) -> Iterator[Row]:
+def _of_line(points: Sequence[PointRow], study: Study) -> Iterator[dict[str, object]]:
     line, last = Line.of(points), points[-1]
     measured = {row["nodes"] for row in points}
-    row: Row = {name: last[name] for name in (*LINE_AXES, "devices", "batch_scaling")}
+    row: dict[str, object] = {name: last[name] for name in (*LINE_AXES, "devices", "batch_scaling")}
     row |= {"nodes_measured_max": last["nodes"], "points": len(points)}
     row |= {"status": REFUSED, "reason": refusal(line)}
     best = None if row["reason"] else best_model(line)
@@ -180,9 +180,9 @@ def _of_line(points: Sequence[Row], study: Study) -> Iterator[Row]:
     for number in study.forecast_nodes:
         if number in measured:
             continue
-        replicas = last["replicas"] * number / last["nodes"]
+        replicas = (last.replicas or 0) * number / last.nodes
         own = row | {"nodes": number, "replicas": round(replicas)}
-        own["times_beyond"] = number / last["nodes"]
+        own["times_beyond"] = number / last.nodes
         if best is not None and row["status"] == FORECAST:
             time_s = line.predict(best[0], replicas)
             low_s, high_s = interval(best[0], line, replicas, best[1])
@@ -197,7 +197,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
     lines = grouped(rows_of(found), line_of)
     has_reasons = (found["status"] == REFUSED).any()
 
-    def cells(row: Row) -> dict[str, str]:
+    def cells(row: Cells) -> dict[str, str]:
         by_nodes = {each["nodes"]: each for each in lines[line_of(row)]}
         missed = row["left_out_error"]
         return {
@@ -220,7 +220,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
     )
 
 
-def _time(row: Row | None) -> str:
+def _time(row: Cells | None) -> str:
     if row is None:
         return MISSING
     if row["status"] == REFUSED:

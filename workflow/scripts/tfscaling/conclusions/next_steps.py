@@ -5,23 +5,26 @@ A run is taken to last as long as the median of its point's valid runs, as in th
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions.decision import DecisionRow
-from tfscaling.conclusions.evidence import Study, split
-from tfscaling.conclusions.shown import sentences
+from tfscaling.conclusions.answer import Answer, State, answer
+from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.shown import sentence
 from tfscaling.record.metrics import NAN, number
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.spec import platforms
+from tfscaling.spec.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
-from tfscaling.tables.estimates import INCONCLUSIVE, RUNS_FOR_INTERVAL, TOO_FEW
+from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.rows import columns
+from tfscaling.tables.runs_table import NOT_RUN
 from tfscaling.tables.table_rows import by_point, frame, is_known, is_projected, point_of, typed
 
 #: Statuses of runs that another start of the sweep makes.
@@ -46,22 +49,30 @@ COLUMNS = tuple(columns(Step))
 Found = tuple[Step, dict[str, Any]]
 
 
-def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
-    """One `Step` per row, what helps most first; `decision` is the table of that name."""
-    found = [*_unfinished(study), *_searches(study), *_not_compared(study)]
-    found += [*_repeats(study, typed(DecisionRow, decision)), *_prices(study)]
+def table(study: Study) -> pd.DataFrame:
+    """Return one `Step` per row, what helps most first."""
+    found = [*_unfinished(study), *_searches(study), *_open(study), *_not_compared(study)]
+    found += [*_repeats(study), *_startup(study), *_prices(study)]
+    if not found and any(each.support != SUPPORTED and _has_choice(each) for each in answer(study)):
+        found = [(Step("none"), {})]
     for step, named in found:
         values = msgspec.structs.asdict(step) | named
-        step.text = sentences("next_step", study.points, study.samples, **values)
+        step.text = sentence("next_step", study.points, **values)
     return frame(Step, [step for step, _ in found])
+
+
+def _has_choice(asked: Answer) -> bool:
+    """Whether the question has several configurations."""
+    return len(asked.candidates) > 1
 
 
 def _unfinished(study: Study) -> Iterator[Found]:
     """Runs that another start makes, those made with other parameters, and those given up."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched]
+    ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
     counts = Counter(run.status for run in study.run_rows)
-    counts.subtract(run.status for run in given_up)
+    counts.subtract(run.status for run in (*given_up, *ruled_out))
     to_make = {status: counts[status] for status in _TO_MAKE if counts[status]}
     if to_make:
         yield Step("unfinished", runs=sum(to_make.values())), {"counts": to_make}
@@ -76,58 +87,99 @@ def _unfinished(study: Study) -> Iterator[Found]:
 def _searches(study: Study) -> Iterator[Found]:
     """Searches that need more runs, and what may decide one that ended undecided."""
     extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
-    for work, search in study.searches.items():
+    for asked in answer(study):
+        if (search := asked.search) is None:
+            continue
         wanted = list(search.wanted())
         if not extra.isdisjoint(wanted):
             yield Step("search", runs=len(wanted)), {"due": len(search.decision.wanted)}
         if search.decision.has_ended and not search.decision.is_decided:
-            named = {"work": work, "is_named": len(study.searches) > 1}
-            yield Step("undecided search"), named
+            bound = search.decision.bound
+            enough = math.ceil(100 * bound) / 100 if math.isfinite(bound) and bound < 1 else None
+            named = {"work": asked.work, "is_named": len(study.searches) > 1, "enough": enough}
+            if enough is not None:
+                yield Step("undecided search"), named
+
+
+def _open(study: Study) -> Iterator[Found]:
+    """Configurations that keep the answer open, and that no other step concerns."""
+    made_again = {
+        point_of(run)
+        for run in study.run_rows
+        if run.status in (*_TO_MAKE, RunState.STALE) and not run.reason.startswith(f"{NOT_RUN}:")
+    }
+    for asked in answer(study):
+        others = [
+            each
+            for each in asked.not_covered
+            if each.is_open
+            and each.state != State.UNDECIDED
+            and each.point not in made_again
+            and not each.reason.startswith((OTHER_WORK, "no price", "no time that counts"))
+        ]
+        if others and asked.support != SUPPORTED:
+            texts = [f"{each.name}: {each.reason}" for each in others]
+            yield Step("open"), {"open": texts, "several": len(others) > 1}
 
 
 def _not_compared(study: Study) -> Iterator[Found]:
     """Configurations that trained different numbers of examples, and resumed runs."""
-    others = [row for row, why in study.ineligible if why.startswith(OTHER_WORK)]
+    others = [
+        row
+        for row in study.points
+        if (why := study.excluded.get(point_of(row))) and why.reason.startswith(OTHER_WORK)
+    ]
     if others:
         yield Step("work"), {"points": others}
-    resumed = sum(row["runs"] - row["runs_timed"] for row in study.points)
+    resumed = sum(row.runs - row.runs_timed for row in study.points)
     if resumed:
         yield Step("resumed"), {"resumed": resumed}
 
 
-def _repeats(study: Study, decision: Sequence[DecisionRow]) -> Iterator[Found]:
-    """Repeats for intervals, or twice as many where the intervals leave the answer open.
+def _repeats(study: Study) -> Iterator[Found]:
+    """Repeats that may settle what is open, by the goal that is asked.
 
     Where some times are projected from short runs, these alone are repeated.
     """
     planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
-    # a run that resumed from a checkpoint has the wall time of its last attempt: it is left out
-    valid = (run for run in study.run_rows if run.status == RunState.OK)
-    timed = by_point(run for run in valid if is_known(run.wall_time_s + run.execution_time_s))
-    durations_s = {point: median(run.wall_time_s for run in runs) for point, runs in timed.items()}
+    durations_s = _durations_s(study)
     is_short = any(map(is_projected, study.points))
-    too_few = {row.work for row in decision if row.support == TOO_FEW}
-    undecided = {row.work for row in decision if row.support == INCONCLUSIVE and not row.is_decided}
-    for works, few in ((too_few, True), (undecided - too_few, False)):
-        points = [
-            point
-            for work, rows in study.works.items()
-            if work in works
-            for row in split(rows, study.samples)[0]
-            if (point := point_of(row)) in durations_s
-            and point in planned
-            and point not in study.searched
-            and (is_projected(row) or not is_short)
-        ]
-        most = max((planned[point] for point in points), default=0)
-        wanted = RUNS_FOR_INTERVAL if few else 2 * most
-        if more := {point: wanted - planned[point] for point in points if planned[point] < wanted}:
+    wanted: dict[int, list[Point]] = {}
+    for asked in answer(study):
+        if asked.repeats is not None:
+            wanted.setdefault(asked.repeats, []).extend(_repeated(asked, is_short))
+    for repeats, points in sorted(wanted.items()):
+        more = {
+            point: repeats - planned[point]
+            for point in points
+            if point in durations_s and 0 < planned[point] < repeats and point not in study.searched
+        }
+        if more:
             all_s = {point: number_of * durations_s[point] for point, number_of in more.items()}
             costs = (platforms.run_cost_usd(study.prices[p], p.nodes, s) for p, s in all_s.items())
             hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in more.items())
             usd, total_s = sum(map(number, costs)), sum(all_s.values())
-            named = {"repeats": wanted, "few": few, "duration": _about(total_s)}
+            named = {"repeats": repeats, "duration": _about(total_s)}
             yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named
+
+
+def _durations_s(study: Study) -> dict[Point, float]:
+    """The median wall time of the valid runs of each configuration.
+
+    A run that resumed from a checkpoint has the wall time of its last attempt: it is left out.
+    """
+    valid = (run for run in study.run_rows if run.status == RunState.OK)
+    timed = by_point(run for run in valid if is_known(run.wall_time_s + run.execution_time_s))
+    return {point: median(run.wall_time_s for run in runs) for point, runs in timed.items()}
+
+
+def _repeated(asked: Answer, is_short: bool) -> Iterator[Point]:
+    """The configurations whose further runs may settle what is open."""
+    for each in asked.candidates:
+        if (each.has_value or each.state == State.UNDECIDED) and (
+            is_projected(each.row) or not is_short
+        ):
+            yield each.point
 
 
 def _about(seconds: float) -> str:
@@ -137,15 +189,22 @@ def _about(seconds: float) -> str:
     return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
 
 
+def _startup(study: Study) -> Iterator[Found]:
+    """How to ask about longer trainings, where start-up is most of the time."""
+    for asked in answer(study):
+        if asked.startup is not None:
+            yield Step("startup"), {"share": asked.startup.share, "work": asked.work}
+
+
 def _prices(study: Study) -> Iterator[Found]:
     unpriced = {run.spec.point for run in study.manifest.runs if run.usd_per_node_hour is None}
-    measured = [row for row in study.points if row["runs"] > 0]
-    names = dict.fromkeys(f"`{row['platform']}`" for row in measured if point_of(row) in unpriced)
+    measured = [row for row in study.points if row.runs > 0]
+    names = dict.fromkeys(f"`{row.platform}`" for row in measured if point_of(row) in unpriced)
     if names:
         yield Step("price"), {"platforms": list(names)}
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
-    """The page next_steps.md."""
+    """Return the page next_steps.md."""
     steps = [f"- {step.text}" for step in typed(Step, table)]
     return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])

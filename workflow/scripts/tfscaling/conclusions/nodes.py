@@ -8,7 +8,8 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.display import Number, TextTable
 from tfscaling.tables.node_effects import of_platforms
-from tfscaling.tables.table_rows import Row, rows_of
+from tfscaling.tables.rows import Cells
+from tfscaling.tables.table_rows import rows_of
 
 COLUMNS = ("platform", "node", "runs", "factor", "factor_low", "factor_high", "is_slow")
 
@@ -29,7 +30,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
     return TextTable("Nodes", pd.DataFrame(rows, dtype=object), shown.notes("nodes"))
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _cells(row: Cells) -> dict[str, str]:
     return {
         "platform": row["platform"],
         "node": row["node"],

@@ -25,8 +25,8 @@ from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import Row, by_point, is_known, is_projected, point_of
+from tfscaling.tables.rows import Cells, RunRow
+from tfscaling.tables.table_rows import by_point, is_known, is_projected, point_of
 
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
 #: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.
@@ -107,7 +107,7 @@ def table(study: Study) -> pd.DataFrame:
         if not is_projected(each) or not runs:
             continue
         found = _of_runs(runs)
-        row: Row = {name: each[name] for name in COLUMNS if name in each}
+        row: dict[str, object] = {name: each[name] for name in COLUMNS if name in each}
         row["runs"] = len(runs)
         row["startup_s"] = median(run.execution_time_s - run.train_time_s for run in runs)
         row["evaluation_time_s"] = median(run.evaluation_time_s for run in runs)
@@ -137,20 +137,20 @@ def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFram
     return made
 
 
-def _check(found: Interval | None, runs: Sequence[RunRow]) -> Row:
+def _check(found: Interval | None, runs: Sequence[RunRow]) -> dict[str, object]:
     """The columns by the runs of the whole."""
     if not runs:
         return {"whole_runs": 0, "check": NOT_CHECKED}
     times_s = [float(run.execution_time_s) for run in runs]
-    row: Row = {
+    row: dict[str, object] = {
         "whole_runs": len(runs),
         "whole_execution_time_s": median(times_s),
         "whole_evaluation_time_s": median(run.evaluation_time_s for run in runs),
         "check": NO_INTERVAL,
     }
     if found is not None:
-        row["runs_within"] = sum(map(found.holds, times_s))
-        row["check"] = WITHIN if row["runs_within"] == len(runs) else OUTSIDE
+        row["runs_within"] = within = sum(map(found.holds, times_s))
+        row["check"] = WITHIN if within == len(runs) else OUTSIDE
     return row
 
 
@@ -158,9 +158,10 @@ def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people."""
     has_costs, is_checked = found["cost_usd"].notna().any(), (found["whole_runs"] > 0).any()
 
-    def cells(row: Row) -> dict[str, str]:
+    def cells(row: Cells) -> dict[str, str]:
         def with_ends(name: str) -> str:
-            return rounded(row[name], None, row.get(f"{name}_low"), row.get(f"{name}_high"))
+            low, high = f"{name}_low", f"{name}_high"
+            return rounded(row[name], None, *((row[low], row[high]) if low in row else ()))
 
         texts = {
             "short runs": Number(str(row["runs"]), row["runs"]),

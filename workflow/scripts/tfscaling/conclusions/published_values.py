@@ -25,8 +25,8 @@ from tfscaling.tables.published_results import (
     Training,
     same_training,
 )
-from tfscaling.tables.rows import PointRow, RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, point_of, typed
+from tfscaling.tables.rows import Cells, PointRow, RunRow
+from tfscaling.tables.table_rows import NOT_MEASURED, point_of
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
@@ -66,7 +66,7 @@ def table(study: Study) -> pd.DataFrame:
             trained.setdefault(key, (spec, []))[1].append(done)
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
     measured_at: dict[PublishedPoint, list[tuple[RunSpec, PointRow]]] = {}
-    for row in typed(PointRow, study.comparison):
+    for row in study.points:
         if row.status != "excluded":
             spec = spec_at[point_of(row)]
             point = PublishedPoint.of(spec.point, manifest.platforms)
@@ -115,10 +115,16 @@ def as_text(table: pd.DataFrame) -> TextTable:
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
     names += ["remark"] * bool((table["remark"] != "").any())
 
-    def cells(row: Row) -> dict[str, str]:
+    def cells(row: Cells) -> dict[str, str]:
         # loss and accuracy are over all runs of the same training
-        of_training = row | {"runs": row["training_runs"]}
-        of_training |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
+        of_training: dict[str, object] = {"runs": row["training_runs"]}
+        for metric in ("loss", "accuracy"):
+            of_training[metric] = row[f"{metric}_median"]
+            of_training |= {
+                name: row[name]
+                for end in ("min", "max", "low", "high")
+                if (name := f"{metric}_{end}") in row
+            }
         return {
             name: cell(name, of_training if name in ("loss", "accuracy") else row) for name in names
         }

@@ -32,11 +32,11 @@ from tfscaling.tables.display import (
     three_digits,
     varying,
 )
-from tfscaling.tables.rows import columns
+from tfscaling.tables.rows import Cells, columns
 from tfscaling.tables.run_counts import KEPT_RUNS
 from tfscaling.tables.table_rows import (
-    Row,
     by_point,
+    columns_of,
     frame,
     grouped,
     is_known,
@@ -169,11 +169,11 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
 
 def table(study: Study) -> pd.DataFrame:
     """One `SearchRow` for each point of each search, the answer first."""
-    rows = [row for search in study.searches.values() for row in _rows(study, search)]
+    rows = [row for task, search in study.searches for row in _rows(study, task.name, search)]
     return frame(SearchRow, rows)
 
 
-def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
+def _rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
     costs_of = spent(study, search)
     shorts = {each.point: each.short for each in search.planned.points if each.short}
     made = Counter(point_of(run) for run in study.run_rows if is_known(run.wall_time_s))
@@ -189,9 +189,10 @@ def _rows(study: Study, search: StudySearch) -> Iterator[SearchRow]:
     for name in [*order, *(point.path for point in search.other_work)]:
         had, full = costs_of[points[name]]
         row = SearchRow(
-            search.planned.work,
+            work,
             search.planned.goal,
-            **shown[points[name]],
+            **columns_of(points[name]),  # type: ignore[arg-type]
+            devices=shown[points[name]].devices,
             place=TAKEN if name == decision.best else IN,
             **had._asdict(),
             **{f"full_{what}": value for what, value in full._asdict().items()},
@@ -264,6 +265,7 @@ def verdict_text(search: StudySearch) -> str:
         infinite=math.inf,
         indifference=search.planned.indifference,
         kept_runs=_kept(search),
+        among=len(search.points) if search.other_work else 0,
         is_limited=bool(search.planned.limits),
         unit="cheaper" if search.planned.goal.startswith("cost_") else "faster",
     )
@@ -309,7 +311,7 @@ def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
         yield line("search", part="promise", indifference=indifference, limit=kept, **about)
 
 
-def _cell(name: str, row: Row) -> str:
+def _cell(name: str, row: Cells) -> str:
     if not is_known(row[name]):
         return ""
     if name in ("behind", "chance"):

@@ -29,7 +29,9 @@ from tfscaling.tables.display import (
     worse,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, Samples
-from tfscaling.tables.table_rows import Row, is_known, rows_of
+from tfscaling.tables.rows import Cells, PointRow
+from tfscaling.tables.run_counts import RULE
+from tfscaling.tables.table_rows import is_known, rows_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -48,21 +50,23 @@ def line(template: str, **values: Any) -> str:
     return " ".join(render(template, **values).split())
 
 
-def sentences(template: str, rows: Sequence[Row], samples: Samples, **values: Any) -> str:
-    """The text of a template about points, as one line.
+def sentence(
+    template: str, rows: Sequence[PointRow], samples: Samples | None = None, **values: Any
+) -> str:
+    """Return the text of a template about configurations, as one line.
 
-    In the template `name(row)` and `names(rows)` name points of `rows` by what differs between
-    them, and `remark(row)` is `evidence.remark`.
+    In the template `names(few)` names some of `rows` by what differs between them, and
+    `remark(row)` is `evidence.remark` in brackets.
     """
-    vary = functools.cache(lambda: varying(rows))
 
-    def name(row: Row, with_remark: bool = False) -> str:
-        return point_name(row, vary()) + (remark(row, samples) if with_remark else "")
+    def names(few: Sequence[PointRow]) -> str:
+        return listed([point_name(row, varying(rows)) for row in few])
 
-    def names(few: Sequence[Row], with_remarks: bool = False) -> str:
-        return listed([name(row, with_remarks) for row in few])
+    def remarked(row: PointRow) -> str:
+        text = remark(row, samples) if samples else ""
+        return f" ({text})" if text else ""
 
-    return line(template, name=name, names=names, remark=lambda row: remark(row, samples), **values)
+    return line(template, names=names, remark=remarked, **values)
 
 
 @functools.cache
@@ -73,6 +77,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "confidence": f"{CONFIDENCE:.0%}",
         "runs_for_interval": RUNS_FOR_INTERVAL,
+        "rule": RULE,
         "plural": lambda number, noun: noun if number == 1 else f"{noun}s",
     }
     return environment
@@ -86,7 +91,7 @@ def notes(name: str, **values: object) -> tuple[str, ...]:
 def text_table(
     title: str,
     table: pd.DataFrame,
-    cells: Callable[[Row], dict[str, str]],
+    cells: Callable[[Cells], dict[str, str]],
     notes: Sequence[str],
     if_empty: str,
     *,
@@ -106,6 +111,6 @@ def text_table(
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 
-def with_spread(row: Row, name: str, digits: int | None) -> str:
+def with_spread(row: Cells, name: str, digits: int | None) -> str:
     """The value of a column, rounded, with its interval in brackets."""
     return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])

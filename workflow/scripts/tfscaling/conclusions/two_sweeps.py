@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import shown
-from tfscaling.conclusions.evidence import Parameters, Study, Sweep, why_not
+from tfscaling.conclusions.evidence import Parameters, Study, Sweep, exclusion
 from tfscaling.conclusions.shown import with_spread
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec import run_spec
@@ -31,9 +31,9 @@ from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, count, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
-from tfscaling.tables.rows import RunRow
+from tfscaling.tables.rows import Cells, PointRow, RunRow
 from tfscaling.tables.run_counts import SWEEP_RUNS
-from tfscaling.tables.table_rows import Row, by_point, is_known, point_of
+from tfscaling.tables.table_rows import by_point, is_known, point_of
 
 TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
@@ -111,7 +111,7 @@ def holm(chance: Array) -> Array:
 class Side:
     """A point in one of the two studies: its row of the comparison, and the rows of its runs."""
 
-    def __init__(self, row: Row, runs: Sequence[RunRow]) -> None:
+    def __init__(self, row: PointRow, runs: Sequence[RunRow]) -> None:
         self.row = row
         self.statuses = Counter[str](run.status for run in runs)
         self.valid = [run for run in runs if run.status == RunState.OK]
@@ -177,10 +177,7 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
 
     The verdict is empty if the times are compared; `reason` then counts failed and diverged runs.
     """
-    not_here, not_there = (
-        why_not(side.row, side.statuses) if side.valid else "no run counts"
-        for side in (here, there)
-    )
+    not_here, not_there = map(_why_not, (here, there))
     if not_there:
         return NOT_COMPARED, f"in the reference: {not_there}"
     if not_here:
@@ -208,6 +205,14 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
         reason = f"{needed}: {runs[0]} here, {runs[1]} there"
         return OPEN if min(runs) else NOT_COMPARED, "; ".join(filter(None, (reason, ended_badly)))
     return "", ended_badly
+
+
+def _why_not(side: Side) -> str:
+    """Why the times of a side are not compared, or an empty text."""
+    if not side.valid:
+        return "no run counts"
+    why = exclusion(side.row, side.statuses)
+    return why.reason if why else ""
 
 
 def is_failing(bad: int, ended: int, bad_there: int, ended_there: int) -> bool:
@@ -261,7 +266,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
     optional = ["reason"] if found["reason"].fillna("").any() else []
     optional += ["differs"] if len(causes) > 1 else []
 
-    def cells(row: Row) -> dict[str, str]:
+    def cells(row: Cells) -> dict[str, str]:
         return {
             "verdict": row["verdict"],
             **{name: rounded(row[name], 0) for name in ("reference_runs", "runs")},

@@ -26,8 +26,8 @@ from tfscaling.tables.estimates import (
     median_interval,
     median_rank,
 )
-from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import Row, by_point, is_known, point_of
+from tfscaling.tables.rows import Cells, RunRow
+from tfscaling.tables.table_rows import by_point, is_known, point_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
@@ -65,10 +65,10 @@ def _parts(run: RunRow) -> dict[str, float]:
     return dict(zip(PARTS, times_s, strict=True))
 
 
-def _row(of_runs: Sequence[dict[str, float]]) -> Row:
+def _row(of_runs: Sequence[dict[str, float]]) -> dict[str, object]:
     """The columns of the parts of a step."""
     leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
-    row: Row = {f"{part}_largest": leads[part] for part in PARTS}
+    row: dict[str, object] = {f"{part}_largest": leads[part] for part in PARTS}
     row["step_time_s"] = median(sum(parts.values()) for parts in of_runs)
     for part in of_runs[0]:
         own = [parts[part] / sum(parts.values()) for parts in of_runs]
@@ -97,7 +97,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     return shown.text_table("Bottleneck analysis", table, _cells, notes, none)
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _cells(row: Cells) -> dict[str, str]:
     cells = {"runs": str(row["runs"]), "step_time_s": f"{row['step_time_s']:.5f}"}
     for part in PARTS:
         value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)

@@ -204,7 +204,10 @@ def _check(arrays: Mapping[str, np.ndarray]) -> None:
     first = next(iter(arrays))
     for name, array in arrays.items():
         if array.dtype.kind not in "uifb":
-            raise ValueError(f"{name} has the type {array.dtype}, not of numbers")
+            raise ValueError(
+                f"{name} has the type {array.dtype}, not of numbers. For texts give the function "
+                "the argument `context`, return tf.data.Datasets, and turn words into numbers there"
+            )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"{name} has values that are NaN or infinite")
         if not array.size or len(array) != len(arrays[first]):

@@ -45,12 +45,21 @@ _MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_fa
 _OF_SLURM = re.compile(r"(?:srun|slurmstepd|slurmd)\S*: (?:error|fatal): ")
 #: Words of Slurm about a step whose memory is limited by cgroups or watched.
 _NO_MEMORY = re.compile(r"out of memory|oom.kill|exceeded (?:job |step )?memory limit", re.I)
-#: Words of PyTorch, CUDA, TensorFlow and XLA about a device whose memory does not suffice.
+#: Words of PyTorch, CUDA, HIP, SYCL, Metal, TensorFlow and XLA about a device's memory.
 _NO_DEVICE_MEMORY = re.compile(
-    r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|OOM when allocating"
-    r"|ResourceExhaustedError: .*failed to allocate memory"
-    r"|RESOURCE_EXHAUSTED: .*out of memory",
+    r"(?:CUDA|HIP|XPU|NPU|HPU|MUSA|MPS backend|device)(?: error:)? out of memory"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|HIP_ERROR_OutOfMemory"
+    r"|OUT_OF_(?:DEVICE|HOST)_MEMORY|(?:CUBLAS|CUDNN|HIPBLAS|ROCBLAS|MIOPEN)_STATUS_ALLOC_FAILED"
+    r"|\bOutOfMemoryError\b|Cuda failure \d* ?'out of memory'|HIP failure \d* ?'out of memory'"
+    r"|OOM when allocating|ResourceExhaustedError: .*failed to allocate memory"
+    r"|RESOURCE_EXHAUSTED: .*(?:out of memory|failed to allocate|ran out of memory)",
     re.I,
+)
+#: Words of Python, NumPy, PyTorch, C++ and the system about a host's memory.
+_NO_HOST_MEMORY = re.compile(
+    r"\b_?(?:Array)?MemoryError\b|Unable to allocate [\d.]+ (?:[KMGTPE]i)?B for an array"
+    r"|DefaultCPUAllocator: (?:can't allocate|not enough) memory|std::bad_alloc"
+    r"|\[Errno 12\]|Cannot allocate memory|paging file is too small"
 )
 
 #: The error of a rank that has other GPUs than the run requests.
@@ -66,6 +75,12 @@ _WITH_GPUS = {"imported", PROGRAM_STARTED}
 
 #: The error of a program that was given up; its message is the line of user code, if known.
 HUNG = "Hung"
+#: Why programs that serve others never end, and what helps.
+_OTHERS_ENDED = (
+    "though all other ranks have ended well: a server that only joins its threads runs for ever. "
+    "Let the other ranks end it when they are done, by a queue or a file (docs/programs.md, "
+    "Parameter servers), or use `strategy: parameter_server` with a model instead of a program"
+)
 #: At most this many places are named.
 _PLACES_MAX = 4
 
@@ -166,6 +181,8 @@ def stalled(
         return of_rank(folder, "stalled", rank, f"{message}; {text}")
     unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
+    if len(unfinished) < len(seen) and any(e["event"] == PROGRAM_STARTED for e in seen[rank]):
+        message = f"{message}; {_named(unfinished)} did not end, {_OTHERS_ENDED}"
     return of_rank(folder, "stalled", rank, message)
 
 
@@ -279,7 +296,8 @@ def without_memory(
     `of_rank` are the events of the rank, `slurms_words` lines that Slurm has written about ranks.
     """
     has_failed = cause.kind in ("rank_failed", "program_failed")
-    if has_failed and _NO_DEVICE_MEMORY.search(cause.message):
+    words = f"{cause.error or ''}: {cause.message}"
+    if has_failed and (_NO_DEVICE_MEMORY.search(words) or _NO_HOST_MEMORY.search(words)):
         return replace(cause, kind="out_of_memory")
     killed = signal.SIGKILL.name in (cause.error or "")  # of a program
     if cause.kind != "rank_died" and not (cause.kind == "program_failed" and killed):

@@ -25,6 +25,8 @@ from tfscaling.record.rank_report import GpuUse, ResourceUse
 INTERVAL_S = 1.0
 #: The last readings of a driver that answers take less.
 _ANSWER_S = 10.0
+#: More than a socket with its memory, or a GPU, can take: such a counter started again.
+POWER_MAX_W = 3000.0
 _POWERCAP = Path("/sys/class/powercap")
 
 
@@ -42,6 +44,7 @@ class Processors:
             shared = f"the job has {given} of the node's {online} CPUs"
             self.unknown = f"{shared} (platform key `exclusive`)"
         self._total_uj = 0
+        self._read_s = time.monotonic()
         self._last_uj: dict[Path, int] = {}
         self._wraps_at_uj: dict[Path, int] = {}
         for zone in sorted(powercap.glob("intel-rapl:*")):  # AMD's processors have this name, too
@@ -53,15 +56,24 @@ class Processors:
         self.read()
 
     def read(self) -> None:
-        """Add what the counters counted since they were read; they may wrap around once between."""
+        """Add what the counters counted since they were read; they may wrap around once between.
+
+        A counter that started again counted a power that no socket can take: then the energy is
+        unknown.
+        """
+        before_s, self._read_s = self._read_s, time.monotonic()
+        most_uj = POWER_MAX_W * max(self._read_s - before_s, INTERVAL_S) * 1e6
         for zone, wraps_at_uj in self._wraps_at_uj.items():
             try:
                 value_uj = int((zone / "energy_uj").read_text())
             except (OSError, ValueError) as error:
                 self.unknown = f"{zone}/energy_uj cannot be read: {error}"
                 return
-            counted_uj = value_uj - self._last_uj.get(zone, value_uj)
-            self._total_uj += counted_uj % (wraps_at_uj + 1)
+            counted_uj = (value_uj - self._last_uj.get(zone, value_uj)) % (wraps_at_uj + 1)
+            if counted_uj > most_uj:
+                self.unknown = f"{zone}/energy_uj started again from zero"
+                return
+            self._total_uj += counted_uj
             self._last_uj[zone] = value_uj
 
     @property
@@ -79,7 +91,7 @@ class Gpu:
         self._busy: list[float] = []
         self._memory_bytes = 0
         self.unknown = ""
-        self._first_mj = self._energy_mj()
+        self._first_mj = self._last_mj = self._energy_mj()
 
     def _energy_mj(self) -> int | None:
         try:
@@ -94,21 +106,32 @@ class Gpu:
         return float(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).total / 1e9)
 
     def sample(self) -> None:
-        """Read current utilisation and memory; what the GPU does not support stays unknown."""
+        """Read current utilisation, memory and the energy counter.
+
+        What the GPU does not support stays unknown.
+        """
+        self._read_energy()
         with contextlib.suppress(self._nvml.NVMLError):
             self._busy.append(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
         with contextlib.suppress(self._nvml.NVMLError):
             used = self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used
             self._memory_bytes = max(self._memory_bytes, used)
 
+    def _read_energy(self) -> None:
+        """Read the counter; it only grows unless the driver resets it."""
+        if self._first_mj is None or self._last_mj is None:
+            return
+        before_mj, self._last_mj = self._last_mj, self._energy_mj()
+        if self._last_mj is not None and self._last_mj < before_mj:
+            self.unknown = f"energy of {self.uuid}: the driver's counter was reset"
+            self._last_mj = None
+
     def end(self) -> GpuUse:
-        """What the GPU used since the start."""
-        last_mj, energy_j = self._energy_mj(), None
-        if self._first_mj is not None and last_mj is not None:
-            if last_mj < self._first_mj:
-                self.unknown = f"energy of {self.uuid}: the driver's counter was reset"
-            else:
-                energy_j = (last_mj - self._first_mj) / 1000
+        """Return what the GPU used since the start."""
+        self._read_energy()
+        energy_j = None
+        if self._first_mj is not None and self._last_mj is not None:
+            energy_j = (self._last_mj - self._first_mj) / 1000
         return GpuUse(
             uuid=self.uuid,
             energy_j=energy_j,

@@ -28,7 +28,12 @@ from tfscaling.launch.launchers import ending_with_parent
 from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell
 from tfscaling.record import attempts, crashes, prepared_data
 from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, WORKING, EventLog
-from tfscaling.record.observers import OBSERVERS, ObservationError
+from tfscaling.record.observers import (
+    OBSERVERS,
+    ObservationError,
+    epochs_so_far,
+    too_many_epochs,
+)
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
 from tfscaling.spec import recipes, user_code
 from tfscaling.spec.run_spec import RunSpec
@@ -47,6 +52,8 @@ OBSERVE_FIT = OBSERVE / "site"
 _TAIL_LINES = 500
 #: Processes that the program left behind may keep its output open: it is read for this long.
 _DRAIN_S = 2.0
+#: First and longest interval between two looks at the number of its epochs.
+_EPOCHS_INTERVAL_S = 2.0, 60.0
 #: Interval between events of a program that does something.
 _SIGNS_INTERVAL_S = 30.0
 #: For the environment's Python, 3.8 or later: prints versions of Python and of its arguments.
@@ -76,6 +83,8 @@ class UserProgram:
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._report: Path | None = None
         self._hung = False
+        #: Why the program was ended: it reported more epochs than requested.
+        self._excess = ""
 
     def usage(self) -> Usage:
         """CPU time and bytes of the program and all that it started."""
@@ -111,14 +120,23 @@ class UserProgram:
         signs = threading.Thread(target=self._tell_signs, args=(events, done), daemon=True)
         for thread in (reader, signs):
             thread.start()
-        code = child.wait()
+        code = self._wait(child)
         ended_s = events.add(PROGRAM_ENDED, exit_code=code)
         done.set()
         reader.join(_DRAIN_S)
         sys.stdout.flush()
         log = rank_files.rank_log(context.folder, rank)
+        if self._excess:
+            raise WorkFailedError("ObservationError", f"{self._excess}; log: {log}", 1)
         if code:
             raise self._failure(code, log)
+        if blamed := crashes.ending_traceback(self._lines(), Path.cwd()):
+            text = (
+                f"the program ended with exit code 0, but its output ends with an exception, "
+                f"{blamed.place}: {blamed.error}; a shell returns the status of its last command: "
+                f"write `set -euo pipefail` at the top of the script; log: {log}"
+            )
+            raise WorkFailedError(blamed.name, text, 1)
         observed = self._observed(rank, log)
         return ProgramReport(
             **asdict(self._place(context)),
@@ -126,6 +144,28 @@ class UserProgram:
             program_time_s=ended_s - started_s,
             observed=observed,
         )
+
+    def _wait(self, child: subprocess.Popen[bytes]) -> int:
+        """Wait for the program's end, and return its exit code.
+
+        A program that has reported more epochs than requested is ended: its training does not
+        count.
+        """
+        recipe, pause_s = self._spec.recipe, _EPOCHS_INTERVAL_S[0]
+        while True:
+            try:
+                return child.wait(pause_s if self._report else None)
+            except subprocess.TimeoutExpired:
+                pause_s = min(1.5 * pause_s, _EPOCHS_INTERVAL_S[1])
+            assert self._report is not None
+            counts = epochs_so_far(recipe.observe, self._report, recipe.patterns)
+            if max(counts.values(), default=0) > recipe.epochs and not self._excess:
+                self._excess = too_many_epochs(
+                    recipe.observe, recipe.patterns, recipe.epochs, counts
+                )
+                self._signal(signal.SIGTERM)
+            elif self._excess:
+                self._signal(signal.SIGKILL)
 
     def _pass_on(self, number: int, _: object) -> None:
         if self._child is not None:
@@ -180,10 +220,15 @@ class UserProgram:
         """End the program, which hangs: Python reports first where it is."""
         if self._child is not None:
             self._hung = True
-            child, *others = heartbeat.tree(self._child.pid)
-            for pid in (*reversed(others), child):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGABRT)
+            self._signal(signal.SIGABRT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of the program, the first one last."""
+        assert self._child is not None
+        child, *others = heartbeat.tree(self._child.pid)
+        for pid in (*reversed(others), child):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _observed(self, rank: int, log: Path) -> Observed | None:
         """What the program reported. Raises WorkFailedError if that is missing or broken.
@@ -202,8 +247,12 @@ class UserProgram:
             text = f"the program ended without the report of `observe: {recipe.observe}`: {error}"
             raise WorkFailedError("ObservationError", f"{text}; log: {log}", 1) from error
 
+    def _lines(self) -> list[str]:
+        """Return the end of the output."""
+        return [line.decode(errors="replace").rstrip() for line in self._tail]
+
     def _failure(self, code: int, log: Path) -> WorkFailedError:
-        lines = [line.decode(errors="replace").rstrip() for line in self._tail]
+        lines = self._lines()
         ended = failures.exit_text(code)
         text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
         name, blamed = ended, crashes.last_traceback(lines, Path.cwd())

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape as escaped
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import hostlist  # type: ignore[import-untyped, unused-ignore]
@@ -28,6 +28,9 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from tfscaling.conclusions.base import CONCLUSIONS
+from tfscaling.conclusions.decision import DecisionRow
+from tfscaling.conclusions.findings import Finding
+from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, meanings, of_quality
 from tfscaling.record.run_states import RESULTS, words
@@ -50,7 +53,8 @@ from tfscaling.tables.display import (
 )
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, grouped, qualities_in, rows_of, typed
+from tfscaling.tables.run_counts import RULE
+from tfscaling.tables.table_rows import NOT_MEASURED, grouped, qualities_in, typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -138,7 +142,9 @@ def _record(row: RunRow, folder: Path) -> str:
 _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 #: The words of the page; `make schemas` writes them to docs/glossary.md, too.
 GLOSSARY: Mapping[str, str] = {
-    word: text.format(confidence=CONFIDENCE, error=1 - CONFIDENCE, runs=RUNS_FOR_INTERVAL)
+    word: text.format(
+        confidence=CONFIDENCE, error=1 - CONFIDENCE, runs=RUNS_FOR_INTERVAL, rule=RULE
+    )
     for word, text in _WORDS["glossary"].items()
 }
 #: Topic of findings → its heading; the name of the quality follows what ends so.
@@ -151,6 +157,12 @@ TONES = {word: tone for tone, words in _WORDS["tones"].items() for word in words
 _UNKNOWN = "unknown"
 
 
+def commit_name(commit: str) -> str:
+    """Return a commit in ten digits, with the note that files were changed after it."""
+    number, _, changed = commit.partition("-")
+    return f"{number[:10]} with uncommitted changes" if changed else number[:10]
+
+
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
     points = comparison[comparison["status"] != "excluded"]
     valid = runs[runs["status"] == "ok"]
@@ -158,7 +170,7 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
     titles = ", ".join(str(platforms[name].title) for name in names)
     days = sorted(str(started)[:10] for started in valid["started"].dropna())
     dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
-    commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
+    commits = [commit_name(str(commit)) for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
     counts = runs["status"].value_counts()
     lost = [each for each in RESULTS[1:] if each in counts]
@@ -179,31 +191,52 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
     ]
 
 
-def headlines(table: pd.DataFrame) -> list[Row]:
-    """The rows of the headline; `badge` also says how sure it is, "too few runs" in other words."""
-    rows = rows_of(table.astype(object).fillna("").assign(support=table["badge"]))
-    for row in rows:
-        if sure := str(row["sure"]).removesuffix("."):
-            is_few = row["support"] == TOO_FEW
-            row["badge"] = sure if is_few else f"{row['support']}: {sure[0].lower()}{sure[1:]}"
-    return rows
+class ShownHeadline(NamedTuple):
+    """A headline of the page; `badge` also says how sure it is, "too few runs" in other words."""
+
+    work: str
+    text: str
+    support: str
+    badge: str
 
 
-def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[Row]]:
-    """Question → the choice for each goal that was measured; a single question has no name.
+def headlines(table: pd.DataFrame) -> list[ShownHeadline]:
+    """Return the headlines of the page."""
+    found = []
+    for row in typed(HeadlineRow, table):
+        badge = row.badge
+        if sure := row.sure.removesuffix("."):
+            badge = sure if row.badge == TOO_FEW else f"{row.badge}: {sure[0].lower()}{sure[1:]}"
+        found.append(ShownHeadline(row.work, row.text, row.badge, badge))
+    return found
 
-    `is_other`: it is not for the goal that was `asked`, whose choice is shown in any case.
+
+class ShownChoice(NamedTuple):
+    """An answer on the page; `is_other`: it is not by the goal of the question."""
+
+    title: str
+    text: str
+    support: str
+    is_other: bool
+
+
+def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[ShownChoice]]:
+    """Question → the answer by each goal that was measured; a single question has no name.
+
+    The answer by the goal that was `asked` is shown in any case.
     """
-    is_asked = decision["goal"] == asked
-    marked = decision.assign(is_other=~is_asked & (asked is not None))
-    measured = rows_of(marked[is_asked | (decision["support"] != NOT_MEASURED)])
-    works = grouped(measured, lambda row: str(row["work"]))
+    works: dict[str, list[ShownChoice]] = {}
+    for row in typed(DecisionRow, decision):
+        if row.goal == asked or row.support != NOT_MEASURED:
+            is_other = asked is not None and row.goal != asked
+            shown = ShownChoice(row.title, row.text, row.support, is_other)
+            works.setdefault(row.work, []).append(shown)
     return {"": next(iter(works.values()))} if len(works) == 1 else works
 
 
-def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Row]]:
+def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Finding]]:
     """Heading of a topic → its findings; `quality` is what the points are compared by, in words."""
-    found = grouped(rows_of(findings), lambda row: row["topic"])
+    found = grouped(typed(Finding, findings), lambda row: row.topic)
     return {
         title + quality * (topic == QUALITY): found[topic]
         for topic, title in TOPICS.items()
@@ -359,6 +392,7 @@ def render(
         "statuses": statuses(runs, comparison),
         "metrics": metrics_table(qualities_in(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
+        "rule": RULE,
         "confidence": f"{CONFIDENCE:.0%}",
         "resamples": RESAMPLES,
         "environment": environment(results.manifest.platforms, runs, folder),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions.evidence import split, works_of
+from tfscaling.conclusions.evidence import examples_of_tasks, exclusion, group_by_task
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
@@ -18,7 +19,8 @@ from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
 from tfscaling.tables.display import with_unit
 from tfscaling.tables.estimates import pareto_set
-from tfscaling.tables.table_rows import point_of, points_of, qualities_in, rows_of
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.table_rows import point_of, points_of, qualities_in, typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,10 +116,8 @@ def _pareto_lines(
     """A line through the Pareto set of each work, whose points have labels."""
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
     # of each work the points that no other beats, among those that may be compared
-    works = [
-        [row for row in split(rows)[0] if point_of(row) in drawn]
-        for rows in works_of(rows_of(panel.table)).values()
-    ]
+    tasks = group_by_task(typed(PointRow, panel.table))
+    works = [[row for row in _eligible(rows) if point_of(row) in drawn] for rows in tasks.values()]
     sets = [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
     noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
@@ -130,6 +130,17 @@ def _pareto_lines(
             at: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
             more = f"×{row['gpus_per_node']}" * (gpus and row["gpus_per_node"] > 0)
             axes.annotate(f"{row['nodes']}{more}", (time, other), fontsize=FONT_SIZE, **at)
+
+
+def _eligible(rows: Sequence[PointRow]) -> Iterator[PointRow]:
+    """Yield the configurations of one task that are compared."""
+    examples = max(examples_of_tasks(rows).values(), default=0.0)
+    for row in rows:
+        diverged = row.runs_diverged or 0
+        others = max(0, (row.runs_asked or 0) - row.runs - diverged)
+        counts = {RunState.OK: row.runs, RunState.DIVERGED: diverged, RunState.FAILED: others}
+        if row.runs > 0 and exclusion(row, Counter(counts), examples) is None:
+            yield row
 
 
 _PUBLISHED: Style = {

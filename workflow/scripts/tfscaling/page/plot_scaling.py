@@ -69,7 +69,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
     axes.set_yscale("log")
     for line, rows in lines:
         if len(rows) > 1:
-            ideal = values(rows, time)[0] * values(rows, "replicas")[0] / values(rows, "replicas")
+            ideal = _ideal_s(rows)
             style = {**_THIN, "color": line.style["color"], "alpha": 0.5}
             with plot_figure.drawn(axes, line):
                 axes.plot(rows["nodes"], ideal, **style)
@@ -81,7 +81,13 @@ def execution_time(tables: Tables, title: str) -> Figure:
             with plot_figure.drawn(axes, line):
                 axes.plot(known["nodes"], known[f"published_{time}"], **{**line.style, **hollow})
     if any(len(rows) > 1 for _, rows in lines):
-        axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured configuration")
+        axes.plot(
+            [],
+            [],
+            **_THIN,
+            color="0.5",
+            label="ideal: start-up of the first measured configuration, training divided",
+        )
     if any_published:
         axes.plot([], [], color="0.3", marker="o", label="published", **hollow)
     if lines or any_published:
@@ -92,6 +98,14 @@ def execution_time(tables: Tables, title: str) -> Figure:
     if any_published and not lines:
         notes = [_why_no_times(table)]
     return plot_figure.finish(figure, axes, tables, notes)
+
+
+def _ideal_s(rows: pd.DataFrame) -> np.ndarray:
+    """Seconds from the first configuration if more replicas divide the training, not its start."""
+    whole_s, training_s = values(rows, "execution_time_s")[0], values(rows, "train_time_s")[0]
+    divided_s = training_s if 0 < training_s <= whole_s else whole_s
+    replicas = values(rows, "replicas")
+    return np.asarray(whole_s - divided_s + divided_s * replicas[0] / replicas)
 
 
 def over_nodes(tables: Tables, title: str, name: str) -> Figure:

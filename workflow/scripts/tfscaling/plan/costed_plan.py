@@ -122,10 +122,11 @@ class Plan:
     """`rows`: the runs still to do, extra repeats included, and then the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    Runs that a search no longer needs are no rows of the plan. `stale` runs of other code or data
-    are rerun only with `rerun: stale`. `spent` is what was paid for so far, failed attempts at any
-    of the runs included. `startup_s` is the shortest time from start to training that runs with the
-    platforms, strategies and recipes of the runs still to do took; 0 if one has no valid run.
+    Runs that a search no longer needs, or that a smaller batch rules out, are no rows of the plan.
+    `stale` runs of other code or data are rerun only with `rerun: stale`. `spent` is what was paid
+    for so far, failed attempts at any of the runs included. `startup_s` is the shortest time from
+    start to training that runs with the platforms, strategies and recipes of the runs still to do
+    took; 0 if one has no valid run.
     """
 
     rows: list[PlanRow]
@@ -193,6 +194,9 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             kept += 1
             continue
         point = run.spec.point
+        if status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
+            unneeded += 1  # a smaller batch did not fit
+            continue
         if point in searched and not searched[point].may_be_wanted(point):
             unneeded += 1
             continue

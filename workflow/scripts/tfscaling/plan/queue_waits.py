@@ -3,7 +3,10 @@
 QBETS (Nurmi, Brevik and Wolski, 2007) takes an order statistic of the waits of similar jobs. Waits
 of the same hours resemble each other, so such a bound alone holds too seldom. Here it comes from
 the most recent jobs, and is multiplied by the factor with which it would have held for 95 % of the
-past jobs. Jobs that still wait are included with their wait so far (Kaplan and Meier, 1958).
+past jobs. Jobs that still wait, or were cancelled while they waited, are included with their wait
+so far (Kaplan and Meier, 1958). A group of jobs that were submitted together a minute ago shows
+nothing yet, and a partition that starts no job for hours shows it by the jobs that wait. So the
+bound is the larger one of two: by the last jobs, and by as many as include enough started ones.
 docs/method.md has the simulated rates.
 """
 
@@ -37,11 +40,12 @@ TIMES_NODES, TIMES_LIMIT = 2.0, 4.0
 
 
 def history(partition: str | None) -> Array:
-    """The past jobs of a partition, by the time from which Slurm could start them: shape (jobs, 4).
+    """Return a partition's past jobs by the time from which Slurm could start them: (jobs, 5).
 
-    The columns are this time and the start in seconds, nodes, and the time limit in minutes. The
-    start of a job that waits is infinite. No partition is the default one. Without accounting, or
-    if sacct fails, there are no jobs.
+    The columns are this time and the start in seconds, nodes, the time limit in minutes, and the
+    time at which a job was cancelled that had not started. The start of a job that waits or was
+    cancelled is infinite, as is the last column of all others. No partition is the default one.
+    Without accounting, or if sacct fails, the result is empty.
     """
     if partition is None:
         defaults = (p for p in preflight.partitions() if p.get("Default") == "YES")
@@ -51,15 +55,18 @@ def history(partition: str | None) -> Array:
 
 
 def read(rows: Iterable[Sequence[str]]) -> Array:
-    """`history` from the rows of sacct, without jobs that were held or cancelled in the queue."""
+    """Return `history` from the rows of sacct, without jobs that were held."""
     jobs = []
-    for eligible, start, nodes, limit_min, state in rows:
+    for eligible, start, nodes, limit_min, state, end in rows:
+        has_started = state != "PENDING" and start not in ("None", "Unknown")
         try:
-            times = [_seconds(eligible), np.inf if state == "PENDING" else _seconds(start)]
+            times_s = [_seconds(eligible), _seconds(start) if has_started else np.inf]
+            left_s = np.inf if has_started or state == "PENDING" else _seconds(end)
         except ValueError:
             continue
-        jobs.append((*times, float(nodes), float(limit_min) if limit_min.isdecimal() else np.inf))
-    return np.array(sorted(jobs)).reshape(-1, 4)
+        limit = float(limit_min) if limit_min.isdecimal() else np.inf
+        jobs.append((*times_s, float(nodes), limit, left_s))
+    return np.array(sorted(jobs)).reshape(-1, 5)
 
 
 def _seconds(time_utc: str) -> float:
@@ -78,23 +85,33 @@ def similar(jobs: Array, nodes: int, limit_min: float) -> Array:
 
 
 def bound_s(jobs: Array, now_s: float) -> float | None:
-    """The bound of the wait in seconds from now on of a job like `jobs`; None if too few."""
+    """Return the bound of the wait of a job like `jobs`, in seconds from now on.
+
+    None if too few of them could start by now: jobs that may begin later show no wait.
+    """
+    jobs = jobs[jobs[:, 0] <= now_s]
     if len(jobs) < JOBS_MIN:
         return None
-    eligible, start = jobs[:, 0], jobs[:, 1]
+    eligible, start, left = jobs[:, 0], jobs[:, 1], jobs[:, 4]
 
-    def waits(now_s: float, eligible: Array, start: Array) -> tuple[Array, Array]:
-        return np.minimum(start, now_s) - eligible + WAIT_MIN_S, start <= now_s
+    def quantile(begin: int, number: int, now_s: float) -> float:
+        """Return RECENT_QUANTILE of the waits of these jobs as they were known at this time."""
+        own = slice(begin, number)
+        waits = np.minimum(np.minimum(start[own], left[own]), now_s) - eligible[own] + WAIT_MIN_S
+        return _quantile(waits, start[own] <= now_s, RECENT_QUANTILE)
 
     def recent(number: int, now_s: float) -> float:
-        """What was known of the jobs before this one when it came."""
-        chosen = slice(max(0, number - RECENT), number)
-        return _quantile(*waits(now_s, eligible[chosen], start[chosen]), RECENT_QUANTILE)
+        """Return the larger quantile by the jobs before this one, as known when it came."""
+        begin = max(0, number - RECENT)
+        (started,) = np.nonzero(start[:number] <= now_s)
+        further = int(started[-RECENT:][0]) if len(started) else begin
+        own = quantile(begin, number, now_s)
+        return own if further >= begin else max(own, quantile(further, number, now_s))
 
     numbers = range(RECENT, len(jobs))
     expected = np.array([recent(n, eligible[n]) for n in numbers])
-    waited, has_started = waits(now_s, eligible[RECENT:], start[RECENT:])
-    factor = _quantile(waited / expected, has_started, CONFIDENCE)
+    waited = np.minimum(np.minimum(start, left), now_s)[RECENT:] - eligible[RECENT:] + WAIT_MIN_S
+    factor = _quantile(waited / expected, start[RECENT:] <= now_s, CONFIDENCE)
     return max(0.0, recent(len(jobs), now_s) * factor - WAIT_MIN_S)
 
 

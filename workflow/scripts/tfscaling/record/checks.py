@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from tfscaling.record import run_results
+from tfscaling.record import observers, run_results
 from tfscaling.record.rank_report import (
     ProgramReport,
     Rank,
@@ -276,8 +276,12 @@ def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | N
     epochs = {rank: len(found) for rank, found in _observed(reports, "epochs").items()}
     if wrong := _disagreement("their epochs", epochs):
         return wrong
-    many = {rank: count for rank, count in epochs.items() if count > spec.recipe.epochs}
-    return f"requested {spec.recipe.epochs} epochs, reported {many}" if many else None
+    recipe = spec.recipe
+    if max(epochs.values(), default=0) <= recipe.epochs:
+        return None
+    names = [*next(r for r in reports if r.seen.epochs).seen.epochs[0].metrics]
+    counts = dict.fromkeys(names or ["events"], max(epochs.values()))
+    return observers.too_many_epochs(recipe.observe, recipe.patterns, recipe.epochs, counts)
 
 
 def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:

@@ -23,6 +23,13 @@ _FATAL = "Fatal Python error: "
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?(?:  \*)?$'
 )
+#: Lines before tracebacks of errors after which Python itself ends with 0.
+_IGNORED = (
+    *("Exception ignored ", "Exception in thread ", "Error in atexit", "--- Logging error ---"),
+    *("Error in sys.excepthook", "Exception in callback "),
+)
+#: Lines that faulthandler writes after its frames.
+_AFTER_FATAL = ("Thread 0x", "Current thread ", "Extension modules: ", "<")
 #: What torch and others put before each line.
 _PREFIX = re.compile(r"^\[rank\d+\]: ?")
 _INSTALLED = ("site-packages", "dist-packages")
@@ -97,6 +104,30 @@ def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     name = error.removeprefix(_FATAL).partition(":")[0].rpartition(".")[2]
     place = _place(_of_user(inner_first, folder) or inner_first[0], folder)
     return Blame(name.strip(), error[:500], place)
+
+
+def ending_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
+    """Return the traceback with which the output ends; None if the program continued after it.
+
+    Python itself does not end with an error after exceptions in destructors, threads and functions
+    called at its exit: these are no end.
+    """
+    plain = [_PREFIX.sub("", line).rstrip() for line in lines]
+    while plain and not plain[-1]:
+        plain.pop()
+    begins = [n for n, line in enumerate(plain) if _BEGIN in line or line.startswith(_FATAL)]
+    if not begins:
+        return None
+    # the words may follow others without a line's end, and have the object in the next line
+    before = " ".join(plain[max(0, begins[-1] - 2) : begins[-1]])
+    block = plain[begins[-1] :]
+    frames = [n for n, line in enumerate(block) if _FRAME.search(line)]
+    after = [line for line in block[frames[-1] + 1 if frames else 1 :] if line[:1].strip()]
+    if block[0].startswith(_FATAL):
+        is_end = all(line.startswith(_AFTER_FATAL) for line in after)
+    else:
+        is_end = len(after) == 1 and not any(words in before for words in _IGNORED)
+    return last_traceback(plain, folder) if is_end else None
 
 
 def of_exception(error: BaseException, folder: Path) -> Blame | None:

@@ -157,7 +157,7 @@ class PointMetrics(RunMetrics):
     """nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / 3600:
     prorated by the second, without minimum charges, queue or boot."""
     node_hours: Annotated[Amount, Metric("node-hours", "h", "lower", 4, ends=_RANGE)] = NAN
-    """nodes × execution_time_s / 3600."""
+    """nodes × (execution_time_s + failed attempts at the run) / 3600."""
     energy_usd: Annotated[Amount, Metric("cost of energy", "US dollars", "lower", 5)] = NAN
     """energy_kwh × usd_per_kwh of the platform."""
     energy_kg_co2: Annotated[Amount, Metric("CO2", "kg", "lower", 5)] = NAN
@@ -171,8 +171,9 @@ class PointMetrics(RunMetrics):
     cost_to_target_usd: Annotated[
         Amount, Metric("cost to target", "US dollars", "lower", 4, ends=_RANGE)
     ] = NAN
-    """nodes × price of a node and hour × time_to_target_s / 3600: initialisation and evaluations
-    are paid for; a configuration has a value only if all its valid runs reached the target."""
+    """nodes × price of a node and hour × (time_to_target_s + failed attempts at the run) / 3600:
+    initialisation and evaluations are paid for; a configuration has a value only if all its valid
+    runs reached the target."""
     published_execution_time_s: Annotated[
         Amount, Metric("published execution time", "s", "lower", 3)
     ] = NAN
@@ -255,10 +256,7 @@ def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
     if metric in OF_CLASSIFIERS:
         value = getattr(epoch, metric)
         return None if value is UNSET else value
-    if metric.startswith(HELD_OUT):
-        name = metric.removeprefix(HELD_OUT)
-        return epoch.test_metrics.get(name, epoch.metrics.get(metric))
-    return epoch.metrics.get(metric)
+    return _as_reported(epoch, metric)
 
 
 def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
@@ -276,10 +274,21 @@ def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
         if (value := quality_of_epoch(last, metric)) is not None:
             return QualityFound(value)
     if measured:
+        value = _as_reported(measured[-1], metric)
+        if value is not None:  # an accuracy in percent: another warning has the way out
+            return QualityFound(None, f"{metric} {value:g} is no fraction from 0 to 1")
         return QualityFound(None, f"{metric} is not finite")
     known = dict.fromkeys(name for epoch in epochs for name in _names(epoch))
     only = f", only {', '.join(known)}" if known else ""
     return QualityFound(None, f"the run measured no {metric}{only}")
+
+
+def _as_reported(epoch: Epoch, metric: str) -> float | None:
+    """Return the value that a program reported by this name; None if it was not finite."""
+    if metric.startswith(HELD_OUT):
+        name = metric.removeprefix(HELD_OUT)
+        return epoch.test_metrics.get(name, epoch.metrics.get(metric))
+    return epoch.metrics.get(metric)
 
 
 def _names(epoch: Epoch) -> list[str]:

@@ -5,6 +5,7 @@ docs/programs.md has the ways and their formats.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import signal
@@ -91,6 +92,7 @@ class _Evaluation(_Event, frozen=True, kw_only=True, tag="evaluation"):
     begin_s: Amount | UnsetType = UNSET
 
 
+_EPOCH_EVENT = re.compile(rb'"event":\s*"epoch"')
 _EVENTS = msgspec.json.Decoder(_Imported | _Steps | _Epoch | _Evaluation)
 
 
@@ -166,7 +168,11 @@ class _Events:
 
     def observed(self, warnings: tuple[str, ...]) -> Observed:
         if not self._windows:
-            raise ValueError("no step has ended: expected an event `steps` with steps above 0")
+            raise ValueError(
+                "no step has ended: expected an event `steps` with steps above 0; `observe: fit` "
+                "sees calls of Model.fit only, so observe train_on_batch and other loops by "
+                "`observe: events`"
+            )
         last = self._windows[-1]
         # the last step has ended for sure once the values of its epoch were fetched
         ends_s = [e.time_s for e in self._epochs if e.steps == last.steps]
@@ -191,13 +197,15 @@ class _Events:
 _PATTERN_S = 60.0
 #: What a program prints for a value that is not finite.
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
+#: Minus signs: of keyboards, of Unicode, and a dash, which some libraries print for it.
+_SIGNS = "\u2212\u2013-"
 #: Text right after or before a group that belongs to its number; the second only after whole
 #: numbers: thousands separators, an ordinary space only if a fraction follows.
 _REST = re.compile(r"\.?\d|_\d|[eEdD][-+]?\d|[kKMGT]\b")
 _REST_OF_WHOLE = re.compile(
-    r",\d{3}(?!\d)|,\d+(?![\d.])|[\u00a0\u2009\u202f]\d{3}(?!\d)| \d{3}[.,]\d"
+    r",\d{3}(?!\d)|,\d+(?![\d.])|[\u00a0\u2009\u202f'\u2019\u02bc\u066c]\d{3}(?!\d)| \d{3}[.,]\d"
 )
-_BEFORE = re.compile(r"\d\.?$|(?<![\w)-])-$")
+_BEFORE = re.compile(rf"\d\.?$|(?<![\w){_SIGNS}])[{_SIGNS}]$")
 
 
 class _Match(NamedTuple):
@@ -302,7 +310,7 @@ def _value(line: str, match: re.Match[str]) -> float:
         return math.nan
     text = match[1]
     try:
-        value = float(text)
+        value = float(re.sub(rf"^\s*[{_SIGNS}]", "-", text))
     except (ValueError, TypeError):
         raise ValueError(f"{text!r}, expected a number") from None
     has_rest = _REST.match(line, end) or (text.isdecimal() and _REST_OF_WHOLE.match(line, end))
@@ -343,6 +351,42 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
         metrics = {name: match.value for name, match in of_n.items()}
         together.append(_Together(min(match.line for match in of_n.values()), metrics))
     return together
+
+
+def too_many_epochs(
+    way: str, patterns: Mapping[str, str], requested: int, counts: Mapping[str, int]
+) -> str:
+    """Return why a program reported more epochs than requested, with what helps.
+
+    `counts` are the epochs by what reported them: the name of each pattern, or anything else.
+    """
+    name, count = max(counts.items(), key=lambda each: each[1])
+    text = f"requested {requested} epochs, reported {count} or more"
+    if way == "output":
+        return (
+            f"{text}: the pattern of `{name}`, {patterns[name]!r}, matched {count} times, and each "
+            "match is an epoch; let it match one line of each epoch, no progress lines"
+        )
+    calls = "all calls of `fit`" if way == "fit" else "all calls of observe.epoch"
+    return f"{text}: `epochs` of the recipe is the total of {calls}"
+
+
+def epochs_so_far(way: str, path: Path, patterns: Mapping[str, str]) -> dict[str, int]:
+    """Return how many epochs a program that still runs has reported: by pattern, or `events`.
+
+    Empty before its first report.
+    """
+    if not path.exists():
+        return {}
+    if OBSERVERS[way].source == "events":
+        return {"events": len(_EPOCH_EVENT.findall(path.read_bytes()))}
+    lines = path.read_text(errors="replace").splitlines()
+    counts = {}
+    for name, pattern in patterns.items():
+        if held_out_name(name) is None and name not in ("steps", "examples"):
+            with contextlib.suppress(ValueError):  # it never matched, or gives no number
+                counts[name] = len(_matches(path, lines, name, pattern))
+    return counts
 
 
 #: Every way to observe a program, by its name in a recipe; `nothing` has no observer.

@@ -586,8 +586,13 @@ def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]
     values = [each.metrics for each in seen.epochs]
     values += [each.metrics for each in seen.evaluations]
     shares = [_accuracy(each) for each in values]
-    if any(share is not None and not 0.0 <= share <= 1.0 for share in shares):
-        found.append("The program's accuracy is no fraction from 0 to 1: no column has it.")
+    beyond = [share for share in shares if share is not None and not 0.0 <= share <= 1.0]
+    if beyond:
+        found.append(
+            f"The program's accuracy {beyond[-1]:g} is no fraction from 0 to 1: no column has it. "
+            "Report an accuracy in percent by another name, such as test_acc1, and compare it by "
+            "`quality: {metric: test_acc1, direction: higher, best: 100}`."
+        )
     return found
 
 

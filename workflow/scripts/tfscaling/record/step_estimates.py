@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-import scipy
 
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Execution, TrainingReport
@@ -33,8 +31,6 @@ BLOCKS_MAX = 20
 CHANGE_MIN = 0.02
 #: A change in standard errors from which on it is no scatter: without a change 1 % exceed it.
 CHANGE_ERRORS_MIN = 5.0
-#: The chance that the epochs of runs seem to change where they only scatter.
-CHANGE_CHANCE = 0.01
 #: Blocks before and after a change, at least.
 _BLOCKS_MIN = 3
 #: Steps are enough that took this long, with this standard error of the mean as a fraction: half of
@@ -143,29 +139,6 @@ def as_short(record: RunRecord, epochs: int) -> RunRecord:
         ),
     )
     return msgspec.structs.replace(record, short_run=short)
-
-
-def steady_place(runs: Sequence[Sequence[StepBlock]]) -> int:
-    """Return the first block from which on the blocks of these runs take as long as their last.
-
-    The runs are of one configuration, with one block for each epoch after the first. A block
-    differs from the last by more than CHANGE_MIN, and by more than the same blocks scatter between
-    the runs: the pace of a run is taken off. The result is the last block's place if the block
-    before differs from it: the epochs still change. It is 0 for a single run, and where the runs
-    have different numbers of blocks.
-    """
-    count = len(runs[0]) if len({len(steady) for steady in runs}) == 1 else 0
-    if len(runs) < 2 or count < 2:
-        return 0
-    logs = np.log([[max(b.duration_s / b.steps, 1e-9) for b in steady] for steady in runs])
-    profile = logs.mean(axis=0)
-    residuals = logs - profile - logs.mean(axis=1, keepdims=True) + profile.mean()
-    freedom = (len(runs) - 1) * (count - 1)
-    error = math.sqrt(2 / len(runs) * (residuals**2).sum() / freedom)
-    quantile = scipy.special.stdtrit(freedom, 1 - CHANGE_CHANCE / 2 / (count - 1))
-    distance = abs(profile[:-1] - profile[-1])
-    (differing,) = np.nonzero(distance > max(math.log1p(CHANGE_MIN), quantile * error))
-    return int(differing[-1]) + 1 if len(differing) else 0
 
 
 def projected(record: RunRecord, steady_from: int = 0) -> Projected | None:

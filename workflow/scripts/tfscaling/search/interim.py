@@ -37,8 +37,8 @@ class Candidate:
     `failed_blocks`, from 0, are those whose run failed too often to be tried again, or ran out of
     memory, as `unfit_blocks` did. Later blocks replace `skipped_blocks`, up to `blocks_max`.
     Candidates on the same `line` differ only in their nodes. `short` has the same training's short
-    runs, whose values are projected; their PROJECTION_ERROR is its standard error as a fraction,
-    by the steps within the run.
+    runs, whose values are projected; their PROJECTION_ERROR is its standard error as a fraction, by
+    the steps within the run.
     """
 
     name: str
@@ -337,7 +337,7 @@ class _Search:
             self.within[n] += [run.get(PROJECTION_ERROR, 0.0)] * is_short
         elif is_short:
             self.is_projected[n] = False
-        # a single run shows nothing: a candidate without a second run runs once more
+        # a single run shows nothing: a candidate without other runs gets a second
         if self.missed[n] and self.missed[n] + self.seen[n] >= CLOSED_RUNS:
             has_target = self.goal in OF_ALL_RUNS
             self.gone[n] = Reason.NOT_REACHED if has_target else Reason.DIVERGED

@@ -6,6 +6,7 @@ import datetime
 import functools
 import inspect
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -149,6 +150,15 @@ DeviceKind = Literal["CPU", "GPU", "logical"]
 CPU: DeviceKind = "CPU"
 GPU: DeviceKind = "GPU"
 LOGICAL: DeviceKind = "logical"
+
+
+def titles(named: Mapping[str, Platform]) -> dict[str, str]:
+    """Return what each platform is called: its title, with its name if another has the same."""
+    found = {name: platform.title or name for name, platform in named.items()}
+    counts = Counter(found.values())
+    return {
+        name: title if counts[title] == 1 else f"{title} ({name})" for name, title in found.items()
+    }
 
 
 def device_kind(gpus_per_node: int, devices: str) -> DeviceKind:

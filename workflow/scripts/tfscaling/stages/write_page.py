@@ -11,9 +11,8 @@ import shutil
 from collections.abc import Sequence
 from itertools import chain
 
-from tfscaling.conclusions import projection
+from tfscaling.conclusions.answer import answer
 from tfscaling.conclusions.base import CONCLUSIONS
-from tfscaling.conclusions.decision import ranked
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
@@ -25,14 +24,14 @@ from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import data_warnings
 from tfscaling.tables.data_warnings import DataWarning
-from tfscaling.tables.table_rows import is_known, line_of, point_of, rows_of
+from tfscaling.tables.table_rows import line_of, point_of
 
 
 def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
     """The plots of the configuration that show anything."""
     comparison = study.read("comparison")
     tables = Tables(
-        projection.with_intervals(comparison, study.read("projection")),
+        comparison,
         study.read("epochs"),
         study.read("published"),
         data_warnings.footnotes(warnings),
@@ -49,16 +48,13 @@ def lines_first(study: StudyFolder) -> list[Point]:
     """Points whose lines plots show first: recommended, next best and baseline, then by rank."""
     if len(study.read("comparison")) <= plot_figure.LINES_MAX:
         return []
-    evidence, goal = write_tables.evidence_of(study), study.config.question.goal
-    chosen = [row for row in rows_of(study.read("decision")) if row["goal"] == goal]
-    taken = [point_of(row) for row in chosen if is_known(row["platform"])]
-    by_rank = [
-        [point_of(row) for row in ranked(goal, evidence.compared(rows, goal)[0])]
-        for rows in evidence.works.values()
-    ]
+    evidence = write_tables.evidence_of(study)
+    answers = answer(evidence)
+    taken = [found.point for found in answers if found.point]
+    by_rank = [[each.point for each in found.compared] for found in answers]
     lines = {line_of(point.axes) for point in taken}
     next_best = (next((p for p in own if line_of(p.axes) not in lines), None) for own in by_rank)
-    baselines = (point_of(row) for row in evidence.points if row["speedup"] == 1)
+    baselines = (point_of(row) for row in evidence.points if row.speedup == 1)
     return [*taken, *filter(None, next_best), *baselines, *chain(*by_rank)]
 
 

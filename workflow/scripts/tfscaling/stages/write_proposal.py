@@ -1,6 +1,6 @@
 """Scaling evidence for an application for compute time.
 
-INPUTS   config.json, manifest.json, the tables and the decision
+INPUTS   config.json, manifest.json, the tables
 OUTPUTS  proposal/proposal.md with its plots as PNG; with pandoc also proposal.tex and proposal.docx
 """
 
@@ -12,22 +12,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 
 from tfscaling.conclusions import shown
-from tfscaling.conclusions.decision import DecisionRow
-from tfscaling.conclusions.evidence import work_name, works_of
+from tfscaling.conclusions.answer import answer
+from tfscaling.conclusions.evidence import Study, group_by_task, task_name
+from tfscaling.conclusions.headline import WORDS
 from tfscaling.files import atomic
 from tfscaling.page.plot_figure import Tables, lines_hidden
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.spec.config import POINT_AXES, Config
+from tfscaling.record.run_states import RunState
+from tfscaling.spec.config import WORK_AXES, Config
 from tfscaling.spec.run_spec import Point
+from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import display
-from tfscaling.tables.display import TextTable, cell, point_name, rounded
+from tfscaling.tables.display import TextTable, cell, count, point_name, rounded, varying
 from tfscaling.tables.estimates import SUPPORTED
-from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of, typed
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.table_rows import is_known, is_projected, point_of
 
 #: Columns of the table, each with its heading.
 COLUMNS = {
@@ -54,10 +59,14 @@ FACTS = {
 
 @dataclass(frozen=True)
 class Request:
-    """The node-hours for one training task, at the configuration that the runs recommend."""
+    """The node-hours for one training task, at the configuration that its answer names.
+
+    `so_far` is what it is best for, where the runs do not decide it. `time_s` is the wall time of a
+    run without its end, with evaluations and checkpoints.
+    """
 
     name: str
-    is_supported: bool
+    so_far: str
     time_s: float
     is_projected: bool
     nodes: int
@@ -67,17 +76,20 @@ class Request:
 
     @property
     def node_hours_each(self) -> float:
+        """Node-hours of one training."""
         return self.nodes * self.time_s / 3600
 
     @property
     def node_hours(self) -> float:
+        """Node-hours of all trainings, with the margin."""
         return self.node_hours_each * self.trainings * (1 + self.margin)
 
 
 def run(study: StudyFolder) -> None:
     """Write the proposal. Raises SystemExit if nothing was measured."""
     comparison, folder = study.read("comparison"), study.folder / "proposal"
-    measured = [row for row in rows_of(comparison) if is_known(row["execution_time_s"])]
+    evidence = write_tables.evidence_of(study)
+    measured = [row for row in evidence.points if is_known(row.execution_time_s)]
     if not measured:
         raise SystemExit("no run has a time yet: there is no scaling to report")
     folder.mkdir(exist_ok=True)
@@ -90,13 +102,15 @@ def run(study: StudyFolder) -> None:
         with atomic.whole(folder / f"{name}.png") as temporary:
             # both plots side by side
             figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (360, 360)})
-    chosen = typed(DecisionRow, study.read("decision"))
     text = shown.render(
         "proposal",
         title=study.config.comparison.title,
         series=list(_series(measured)),
-        left_out=sorted({row["status"] for row in rows_of(comparison)} - {"ok"}),
-        requests=list(_requests(measured, chosen, study.config)),
+        left_out=sorted({row.status for row in evidence.points} - {"ok"}),
+        times=_times(measured),
+        baseline=study.config.comparison.baseline.axes,
+        has_projected=any(map(is_projected, measured)),
+        requests=list(requests(evidence, study.config)),
         facts=dict(_facts(study.read("runs"))),
         plots={name: PLOTS[name].title for name in plots},
     )
@@ -107,14 +121,24 @@ def run(study: StudyFolder) -> None:
         print(path)
 
 
-def _series(rows: Sequence[Row]) -> Iterator[str]:
+def _times(rows: Sequence[PointRow]) -> str:
+    """How often each configuration was trained: `once`, `6 times` or `3 to 6 times`."""
+    least, most = (end(row.runs for row in rows) for end in (min, max))
+    if most == 1:
+        return "once"
+    return count(most, "time") if least == most else f"{least} to {most} times"
+
+
+def _series(rows: Sequence[PointRow]) -> Iterator[str]:
     """The configurations of each platform and training, by their number of nodes, as a table."""
-    for title, points in works_of(rows, ("platform", "model", "strategy", "recipe")).items():
-        ordered = sorted(points, key=lambda row: (row["gpus_per_node"], row["nodes"]))
+    axes = ("platform", "model", "strategy", "recipe")
+    for points in group_by_task(rows, axes).values():
+        title = task_name(points[0], axes)
+        ordered = sorted(points, key=lambda row: (row.gpus_per_node, row.nodes))
         cells = [
             [
                 *(cell(name, row) for name in COLUMNS),
-                rounded(row["nodes"] * row["execution_time_s"] / 3600, None),
+                rounded(row.nodes * row.execution_time_s / 3600, None),
                 _link(point_of(row)),
             ]
             for row in ordered
@@ -127,27 +151,41 @@ def _link(point: Point) -> str:
     return f"[records](../../runs/{point.path})"
 
 
-def _requests(
-    rows: Sequence[Row], chosen: Sequence[DecisionRow], config: Config
-) -> Iterator[Request]:
-    """One request per question: for the choice by its goal, or else the fastest so far."""
-    for work, points in works_of(rows, config.question.separate).items():
-        asked = (each for each in chosen if (each.work, each.goal) == (work, config.question.goal))
-        choice = next((each for each in asked if each.platform), None)
-        best = min(points, key=lambda row: row["execution_time_s"])
-        if choice is not None:
-            axes = [getattr(choice, axis) for axis in POINT_AXES]
-            best = next((row for row in points if axes == [row[n] for n in POINT_AXES]), best)
+def requests(study: Study, config: Config) -> Iterator[Request]:
+    """Yield one request per question: for what its answer names, if it names anything."""
+    vary = [axis for axis in varying(study.points) if axis not in WORK_AXES]
+    for found in answer(study):
+        if found.leader is None:
+            continue
+        row, goal = found.leader.row, found.goal
+        best = WORDS.get(
+            "cost_usd" if goal.startswith("cost_") else goal, WORDS["execution_time_s"]
+        )
+        is_sure = found.support == SUPPORTED
         yield Request(
-            f"{work_name(best)} on {point_name(best)}",
-            choice is not None and choice.support == SUPPORTED,
-            best["execution_time_s"],
-            is_known(best["projected_from_steps"]),
-            best["nodes"],
+            f"{row.model}, {row.recipe} on {point_name(row, vary)}",
+            "" if is_sure else f"{best.get('best', found.title).lower()} so far",
+            _wall_time_s(study, row),
+            is_projected(row),
+            row.nodes,
             config.proposal.trainings,
             config.proposal.margin,
-            _link(point_of(best)),
+            _link(point_of(row)),
         )
+
+
+def _wall_time_s(study: Study, row: PointRow) -> float:
+    """The time that a training takes its nodes, with evaluations and checkpoints, in seconds."""
+    runs = [run for run in study.runs_of[point_of(row)] if run.status == RunState.OK]
+    times_s = [
+        run.wall_time_s - (run.teardown_time_s if is_known(run.teardown_time_s) else 0.0)
+        for run in runs
+        if is_known(run.execution_time_s) and is_known(run.wall_time_s)
+    ]
+    if times_s and not is_projected(row):
+        return median(times_s)
+    evaluation_s = row.evaluation_time_s if is_known(row.evaluation_time_s) else 0.0
+    return row.execution_time_s + evaluation_s
 
 
 def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tfscaling.conclusions import two_sweeps
+from tfscaling.conclusions import projection, two_sweeps
 from tfscaling.conclusions.base import CONCLUSIONS, tables
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.console import text_lines
@@ -73,6 +73,9 @@ def compare(study: StudyFolder) -> None:
     shown, runs = study.config.comparison, study.read("runs")
     published = published_results.read(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
+    # projected values have one interval everywhere
+    found = projection.table(Study(table, runs, study.manifest))
+    table = projection.with_intervals(table, found) if len(found) else table
     table_rows.write_csv(table, study.table("comparison"))
     cpus = {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
     warnings = data_warnings.find(table, runs, cpus)

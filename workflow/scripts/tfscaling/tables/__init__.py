@@ -12,6 +12,7 @@ __all__ = [
     "node_effects",
     "published_results",
     "rows",
+    "run_counts",
     "runs_table",
     "table_rows",
 ]

@@ -70,9 +70,10 @@ def comparison_table(
     points = table_rows.by_point(table_rows.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
+    titles = platforms.titles(manifest.platforms)
     for row in (*rows, *excluded):
         platform = manifest.platforms[row.platform]
-        row.platform_title, row.cloud = platform.title or row.platform, platform.cloud
+        row.platform_title, row.cloud = titles[row.platform], platform.cloud
         row.devices = platforms.device_kind(row.gpus_per_node, platform.devices)
     _add_speedup(rows, points, baseline or {})
     rows += excluded

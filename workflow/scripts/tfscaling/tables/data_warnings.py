@@ -58,6 +58,12 @@ CLOCK_ERROR_MAX = 0.01
 SCATTER_MAX = 0.2
 
 
+#: Runs of a program that reports nothing and took less than this share of another run are named.
+SHORT_SHARE = 0.2
+#: Caches explain a scaling efficiency above 1, but none above this.
+BEYOND_LINEAR = 2.0
+
+
 class Found(NamedTuple):
     """The points that a warning concerns, its number of runs, and what its sentences name."""
 
@@ -137,6 +143,13 @@ def _logical_devices(tables: Tables) -> Found:
 
 def _diverged(tables: Tables) -> Found:
     runs = [run for run in tables.all_runs if run.status == RunState.DIVERGED]
+    return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
+
+
+def _out_of_memory(tables: Tables) -> Found:
+    """Runs out of memory of configurations that fit in other runs."""
+    unfit = [run for run in tables.all_runs if run.status == RunState.DOES_NOT_FIT]
+    runs = [run for run in unfit if point_of(run) in tables.measured]
     return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
 
 
@@ -232,6 +245,17 @@ def _wide_scatter(tables: Tables) -> Found:
     return tables.about(points, number, most=f"{SCATTER_MAX:.0%}")
 
 
+def _nothing_trained(tables: Tables) -> Found:
+    """Runs of programs that report no training and took far less than a different run."""
+    silent = (r for r in tables.valid if not is_known(r.train_time_s) and not is_known(r.loss))
+    timed = by_point(run for run in silent if is_known(run.execution_time_s))
+    short = []
+    for runs in timed.values():
+        longest_s = max(run.execution_time_s for run in runs)
+        short += [run for run in runs if run.execution_time_s < SHORT_SHARE * longest_s]
+    return tables.about_runs(short, tables.valid, least=f"{SHORT_SHARE:.0%}")
+
+
 def _slow_nodes(tables: Tables) -> Iterator[Found]:
     vary = varying([*tables.points.values()])
     for platform, effects in of_platforms(tables.valid).items():
@@ -280,9 +304,14 @@ def _uncertain_clocks(tables: Tables) -> Found:
     return tables.about_runs(runs, tables.valid, most=f"{CLOCK_ERROR_MAX:.0%}")
 
 
-def _points(is_concerned: Callable[[PointRow], bool]) -> Callable[[Tables], Found]:
-    """A rule about the measured points for which this is true."""
-    return lambda tables: tables.about(p for p, row in tables.measured.items() if is_concerned(row))
+def _points(is_concerned: Callable[[PointRow], bool], **named: object) -> Callable[[Tables], Found]:
+    """Return a rule about the measured points for which this is true."""
+
+    def find(tables: Tables) -> Found:
+        own = (point for point, row in tables.measured.items() if is_concerned(row))
+        return tables.about(own, None, **named)
+
+    return find
 
 
 #: Every kind of warning, in the order in which they are given: severity and rule.
@@ -292,11 +321,17 @@ RULES: dict[str, tuple[str, Callable[[Tables], Found | Iterable[Found]]]] = {
     "one_machine": (SERIOUS, _one_machine),
     "shared_machine": (SERIOUS, lambda t: t.about_runs([r for r in t.ended if r.shared_with])),
     "diverged": (SERIOUS, _diverged),
+    "out_of_memory": (SERIOUS, _out_of_memory),
     "missed_targets": (SERIOUS, _missed_targets),
     "other_work": (SERIOUS, _points(lambda row: row.same_work is False)),
     "other_data": (SERIOUS, _other_data),
     "failed_attempts": (SERIOUS, _failed_attempts),
     "wide_scatter": (SERIOUS, _wide_scatter),
+    "nothing_trained": (SERIOUS, _nothing_trained),
+    "beyond_linear": (
+        SERIOUS,
+        _points(lambda row: row.scaling_efficiency > BEYOND_LINEAR, times=BEYOND_LINEAR),
+    ),
     "slow_nodes": (SERIOUS, _slow_nodes),
     "ordered_starts": (SERIOUS, _ordered_starts),
     "uncertain_clocks": (LIMITED, _uncertain_clocks),

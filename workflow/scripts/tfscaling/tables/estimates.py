@@ -19,6 +19,9 @@ Clipping is for isolated slow runs. A run that is far on the fast side, or MODE_
 is a second mode: the point counts with its plain mean and, where that is larger, its own variance
 with its own degrees of freedom. Up to RANGE_RUNS runs such a point counts as their range.
 
+A cost whose price is zero is exactly zero: it has no scatter, no block changes it, and it beats all
+other costs.
+
 A run that did not reach its end has no value: it can only be worse than those that did. A point
 with such a run is estimated by its other runs, and is never shown to be as good as another point.
 
@@ -47,7 +50,7 @@ import pandas as pd
 import scipy
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
-from tfscaling.record.run_states import FINISHED, RunState
+from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.spec.config import Limit
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.rows import Cells
@@ -176,6 +179,8 @@ MODE_SHARE = 0.25
 RANGE_RUNS = 4
 #: Runs are never taken to scatter less than this: a fraction of the value.
 SCATTER_MIN = 0.005
+#: Metrics with a price as a factor, which may be zero.
+COSTS_BY_PRICE = {"cost_usd", "cost_to_target_usd", "energy_usd", "energy_kg_co2"}
 #: The effect of a block is known if at least this many points ran in it.
 BLOCK_POINTS_MIN = 4
 
@@ -186,7 +191,7 @@ class Estimates:
 
     Locations are logarithms if `is_log`, else values over `unit`. The smaller the better. `low` and
     `high` are the range that each counts as, its location where that is known; `high` is infinite
-    where a run did not reach its end.
+    where a run did not reach its end. Only costs that are exactly zero have no variance.
     """
 
     location: Array
@@ -214,13 +219,17 @@ class Estimates:
         error, freedom = self._error(first, other)
         ahead = np.maximum(self.low[other] - self.high[first], self.low[first] - self.high[other])
         distance = np.maximum(ahead, 0.0)
-        return np.asarray(2 * scipy.special.stdtr(freedom, -distance / error))
+        # two exact values that are equal differ by no more than chance
+        ratio = np.where(distance > 0, distance / np.maximum(error, 1e-300), 0.0)
+        return np.asarray(2 * scipy.special.stdtr(freedom, -ratio))
 
     def _error(self, first: Places, other: Places) -> tuple[Array, Array]:
         """(standard error of the difference of two locations, its degrees of freedom)."""
         a, b = self.variance[first], self.variance[other]
         both = a + b
-        freedom = both**2 / (a**2 / self.freedom[first] + b**2 / self.freedom[other])
+        parts = a**2 / self.freedom[first] + b**2 / self.freedom[other]
+        # two exact values do not differ by chance
+        freedom = np.where(parts > 0, both**2 / np.where(parts > 0, parts, 1.0), self.freedom_max)
         return np.sqrt(both), np.minimum(freedom, self.freedom_max)
 
     @property
@@ -234,6 +243,9 @@ class Estimates:
         """
         found = []
         for point in points:
+            if self.variance[point] == 0:  # exactly zero: nothing is better
+                found.append(self.high[point])
+                continue
             others = np.delete(np.arange(len(self.location)), point)
             ahead = self.high[point] - self.low[others] + self.half_width(point, others, tail)
             found.append(ahead.max(initial=0.0))
@@ -256,14 +268,37 @@ class Estimates:
         return np.asarray(distance > self.half_width(slice(None), than, tail))
 
 
-def estimate(values: Array) -> Estimates:
-    """Estimates of values by point and block: (points, blocks), NaN where there was no run.
+def estimate(values: Array, zeros_are_exact: bool = False) -> Estimates:
+    """Return estimates of values by point and block: (points, blocks), NaN where there was no run.
 
-    Infinite: a run that did not reach its end. Each point needs a run that did.
+    Infinite: a run that did not reach its end. Each point needs a run that did. With
+    `zeros_are_exact`, a point whose values are all zero has this value without an error.
     """
+    is_exact = np.full(len(values), False)
+    if zeros_are_exact:
+        is_exact = ((values == 0) | ~np.isfinite(values)).all(axis=1)
+    if not is_exact.any():
+        return _estimate(values, bool((values[np.isfinite(values)] > 0).all()))
+    high = np.where(np.isinf(values).any(axis=1), np.inf, 0.0)
+    zeros = np.zeros(len(values))
+    if is_exact.all():
+        return Estimates(zeros, zeros, zeros + 1, 1.0, False, 1.0, zeros, high)
+    found = _estimate(values[~is_exact], is_log=False)
+    places = np.cumsum(~is_exact) - 1
+    return replace(
+        found,
+        location=np.where(is_exact, 0.0, found.location[places]),
+        variance=np.where(is_exact, 0.0, found.variance[places]),
+        freedom=np.where(is_exact, 1.0, found.freedom[places]),
+        low=np.where(is_exact, 0.0, found.low[places]),
+        high=np.where(is_exact, high, found.high[places]),
+    )
+
+
+def _estimate(values: Array, is_log: bool) -> Estimates:
+    """Return estimates without exact values, of logarithms if `is_log`."""
     known = np.isfinite(values)
-    finite = values[known]
-    is_log, unit = bool((finite > 0).all()), 1.0
+    finite, unit = values[known], 1.0
     if not is_log:
         unit = float(np.median(np.abs(finite[finite != 0]))) if finite.any() else 1.0
     y = np.where(known, values, 1.0)
@@ -408,7 +443,7 @@ class Samples:
     """The values of every metric of the runs that count, by point."""
 
     def __init__(self, runs: pd.DataFrame) -> None:
-        counted = runs[runs["status"].isin([*FINISHED])]
+        counted = runs[runs["status"].isin([*RESULTS])]
         names = [name for name in (*METRICS, *QUALITY_COLUMNS) if name in counted]
         self._counted = counted[names]
         self._errors = np.zeros(len(counted))
@@ -416,7 +451,8 @@ class Samples:
             errors = counted["projection_error_s"] / counted["execution_time_s"]
             self._errors = np.nan_to_num(errors.to_numpy(float, na_value=math.nan))
         self._costs: dict[str, list[float]] = {}
-        self._has_diverged = (counted["status"] == RunState.DIVERGED).to_numpy()
+        #: Runs that diverged or ran out of memory: they never get to their end.
+        self._is_endless = (counted["status"] != RunState.OK).to_numpy()
         numbers, self._repeats = pd.factorize(counted["repeat"], sort=True)
         self._blocks = numbers.tolist()
         points = points_of(counted)
@@ -441,11 +477,11 @@ class Samples:
     def measured(self, point: Point, metric: str) -> list[float]:
         """The metric's values of the runs that count, as they were measured."""
         values = self._counted[metric].to_numpy(float, na_value=math.nan)
-        places = [p for p in self._places.get(point, ()) if not self._has_diverged[p]]
+        places = [p for p in self._places.get(point, ()) if not self._is_endless[p]]
         return [float(values[p]) for p in places if not math.isnan(values[p])]
 
     def _known(self, point: Point, metric: str) -> list[tuple[int, float]]:
-        """(block, value) of each run; infinite for a run that diverged: it never got there."""
+        """(block, value) of each run; infinite for one that diverged or did not fit in memory."""
         if metric not in self._costs:
             values = self._counted[metric].to_numpy(float, na_value=math.nan)
             if metric == QUALITY:  # each by its metric
@@ -456,7 +492,7 @@ class Samples:
                     values[own] = as_costs(measured[own], of_quality)
             else:
                 values = as_costs(values, METRICS[metric])
-            self._costs[metric] = np.where(self._has_diverged, math.inf, values).tolist()
+            self._costs[metric] = np.where(self._is_endless, math.inf, values).tolist()
         costs, blocks = self._costs[metric], self._blocks
         places = self._places.get(point, ())
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
@@ -472,7 +508,7 @@ class Samples:
         return float(np.sqrt(np.mean(errors**2))) if is_projected else 0.0
 
     def has_enough(self, metric: str, point: Point) -> bool:
-        """Whether there are runs enough for an interval; those that diverged are runs too."""
+        """Whether there are runs enough for an interval; those that never ended are runs too."""
         known = self._known(point, metric)
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
 
@@ -483,7 +519,8 @@ class Samples:
         for number, own in enumerate(known):
             for block, value in own:
                 values[number, block] = value
-        found = estimate(values[:, ~np.isnan(values).all(axis=0)])
+        zeros_are_exact = metric in COSTS_BY_PRICE
+        found = estimate(values[:, ~np.isnan(values).all(axis=0)], zeros_are_exact)
         # what the steps of short runs do not show, no number of such runs shows either
         errors = np.array([self.projection_error(point, metric) for point in points])
         return replace(found, variance=found.variance + errors**2 * found.is_log)

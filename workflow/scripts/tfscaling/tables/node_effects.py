@@ -1,7 +1,8 @@
 """How much longer runs take on a node than on the others, from runs on different sets of nodes.
 
 A synchronous run is as slow as its slowest node. The logarithm of a run's time is a level of its
-configuration, plus the effect of the slowest of the slow nodes among its nodes, plus scatter.
+configuration, plus an effect of its repeat (the load changes), plus the effect of the slowest of
+the slow nodes among its nodes, plus scatter.
 Slow nodes are found one by one, or two at once, by t-tests whose error CONFIDENCE leaves holds for
 all nodes together; the other nodes are alike. Simulated: benchmarks/node_effects.py.
 """
@@ -21,6 +22,10 @@ from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import is_known, point_of
 
+#: With fewer repeats too little is known of the scatter to name a node.
+REPEATS_MIN = 4
+#: The same for degrees of freedom: with five a healthy node was named in 5.5 % of sweeps.
+FREEDOM_MIN = 6
 #: With more nodes than this, two slow nodes that hide each other are not looked for.
 PAIRS_MAX = 24
 
@@ -40,14 +45,25 @@ class NodeEffect(NamedTuple):
 
 
 def node_effects(
-    configurations: Sequence[Hashable], parts: Sequence[Collection[str]], times_s: Sequence[float]
+    configurations: Sequence[Hashable],
+    repeats: Sequence[int],
+    parts: Sequence[Collection[str]],
+    times_s: Sequence[float],
 ) -> list[NodeEffect]:
-    """The effect of each node that can be told from the configurations, in the nodes' order.
+    """Return the effect of each node that the runs determine, in the nodes' order.
 
-    Run by run: its configuration, its nodes, its time. A node that served all runs of each
-    configuration in which it is cannot be told.
+    A node has no effect in the result if it served all runs of its configurations, or all runs of
+    its repeats. The result is empty below REPEATS_MIN repeats.
+
+    Args:
+        configurations: The configuration of each run.
+        repeats: The repeat of each run. What all runs of a repeat share is no effect of a node.
+        parts: The nodes of each run.
+        times_s: The time of each run in seconds.
     """
-    fit = _Fit(configurations, parts, times_s)
+    if len(set(repeats)) < REPEATS_MIN:
+        return []
+    fit = _Fit(configurations, repeats, parts, times_s)
     found = []
     for place, node in enumerate(fit.nodes):
         others = [each for each in fit.slow if each != place]
@@ -62,10 +78,10 @@ def node_effects(
 
 def of_platforms(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
     """Platform → the effects of its nodes, from the execution times of valid runs."""
-    found: dict[str, list[tuple[Point, list[str], float]]] = {}
+    found: dict[str, list[tuple[Point, int, list[str], float]]] = {}
     for run in runs:
         if run.status == RunState.OK and run.hosts and is_known(run.execution_time_s):
-            row = (point_of(run), run.hosts.split(), float(run.execution_time_s))
+            row = (point_of(run), run.repeat, run.hosts.split(), float(run.execution_time_s))
             found.setdefault(run.platform, []).append(row)
     return {name: node_effects(*zip(*rows, strict=True)) for name, rows in found.items()}
 
@@ -79,6 +95,12 @@ def without_slow_nodes(
         time_s / max((factors.get(node, 1.0) for node in part), default=1.0)
         for part, time_s in zip(parts, times_s, strict=True)
     ]
+
+
+def _indicators(values: Sequence[Hashable]) -> Array:
+    """Return which of the distinct values each one is: (values, distinct values)."""
+    distinct = [*dict.fromkeys(values)]
+    return np.array([[value == each for each in distinct] for value in values], float)
 
 
 class _Estimate(NamedTuple):
@@ -99,14 +121,16 @@ class _Fit:
     def __init__(
         self,
         configurations: Sequence[Hashable],
+        repeats: Sequence[int],
         parts: Sequence[Collection[str]],
         times_s: Sequence[float],
     ) -> None:
         self.nodes = sorted(set(chain.from_iterable(parts)))
         self.has = np.array([[node in part for node in self.nodes] for part in parts], bool)
-        places = {level: place for place, level in enumerate(dict.fromkeys(configurations))}
-        self._level = np.array([places[level] for level in configurations])
-        self._counts = np.bincount(self._level)
+        levels = np.column_stack([_indicators(configurations), _indicators(repeats)])
+        left, sizes, _ = np.linalg.svd(levels, full_matrices=False)
+        #: Orthonormal columns that span the levels of configurations and the effects of repeats.
+        self._levels = left[:, sizes > 1e-9 * sizes[0]]
         self._logs = self._centred(np.log(np.asarray(times_s, float)))
         self.slow: list[int] = []
         while found := self._next():
@@ -118,25 +142,25 @@ class _Fit:
         return float(scipy.special.stdtrit(freedom, 1 - tail))
 
     def _centred(self, values: Array) -> Array:
-        """The values of runs without the means of their configurations."""
-        return values - (np.bincount(self._level, values) / self._counts)[self._level]
+        """Return the values of runs without levels of configurations and effects of repeats."""
+        return values - self._levels @ (self._levels.T @ values)
 
     def _mean(self, place: int) -> float:
-        """The mean of runs with a node, less the mean of their configurations."""
+        """Return the mean of runs with a node, less levels of configurations and repeats."""
         return float(self._logs[self.has[:, place]].mean())
 
     def last(self, places: Sequence[int]) -> _Estimate | None:
         """The effect of the last node, if a run is as slow as the first of these that it has.
 
-        None if the runs do not tell it, or have fewer than two degrees of freedom.
+        None if the runs do not determine it, or have fewer than FREEDOM_MIN degrees of freedom.
         """
         left, columns = np.ones(len(self._logs), bool), []
         for place in places:
             columns.append(self._centred((left & self.has[:, place]).astype(float)))
             left &= ~self.has[:, place]
         design = np.column_stack(columns)
-        freedom = len(self._logs) - len(self._counts) - len(places)
-        if freedom < 2 or np.linalg.matrix_rank(design, tol=1e-9) < len(places):
+        freedom = len(self._logs) - self._levels.shape[1] - len(places)
+        if freedom < FREEDOM_MIN or np.linalg.matrix_rank(design, tol=1e-9) < len(places):
             return None
         solution, *_ = np.linalg.lstsq(design, self._logs, rcond=None)
         variance = ((self._logs - design @ solution) ** 2).sum() / freedom

@@ -37,6 +37,7 @@ from tfscaling.spec.config import Quality
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.tables import table_rows
 from tfscaling.tables.rows import EpochRow, RunRow, columns
+from tfscaling.tables.steady_epochs import steady_place
 from tfscaling.tables.table_rows import is_known
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
@@ -92,7 +93,7 @@ def run_tables(
             key = planned[n].spec.point.path, len(each.steady)
             numbers_of.setdefault(key, []).append(n)
     for numbers in numbers_of.values():
-        if place := step_estimates.steady_place([read[n].steady for n in numbers]):
+        if place := steady_place([read[n].steady for n in numbers]):
             for n in numbers:
                 read[n] = _read_run(planned[n], runs_dir, targets, place)
     other_data = run_states.other_data(
@@ -144,8 +145,9 @@ def _add_reasons_of_size(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) 
 def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s: float) -> None:
     """Add the time and cost of the failed attempts at the run, whatever their parameters were.
 
-    Without the `before_s` seconds of them that the run continues: these are in its own times. The
-    cost of a measured run has the attempts with its own parameters that nobody cancelled.
+    Without the `before_s` seconds of them that the run continues: these are in its own times. Cost
+    and node-hours of a measured run include the attempts with its own parameters that nobody
+    cancelled.
     """
     failed = attempts.FailedAttempts(0, 0.0)
     if row.attempt != 1:
@@ -155,10 +157,13 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
     lost_s = max(0.0, failed.wall_time_s - before_s)
     row.failed_attempts, row.lost_time_s = failed.number, lost_s
     row.lost_cost_usd = number(platforms.run_cost_usd(price, nodes, lost_s))
-    own = platforms.run_cost_usd(price, nodes, max(0.0, failed.own_time_s - before_s))
-    if own and row.projected_from_steps is None:
-        row.cost_usd += own  # an unknown cost stays unknown
-        row.cost_to_target_usd += own
+    own_s = max(0.0, failed.own_time_s - before_s)
+    if own_s and row.projected_from_steps is None:
+        # what is unknown stays unknown
+        own_usd = number(platforms.run_cost_usd(price, nodes, own_s))
+        row.cost_usd += own_usd
+        row.cost_to_target_usd += own_usd
+        row.node_hours += nodes * own_s / 3600
 
 
 def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:

@@ -31,8 +31,6 @@ _T = TypeVar("_T")
 _Cells = TypeVar("_Cells", bound=Cells)
 _Key = TypeVar("_Key", bound=Hashable)
 
-#: One row of a table: column → cell, a text, a number, a truth value, or None or NaN for none.
-Row = dict[str, Any]
 #: Status of a point, or support of a statement about it, where the point has no valid run.
 NOT_MEASURED = "not measured"
 #: What of short runs is projected to the whole training, besides what is made of these.
@@ -45,7 +43,7 @@ QUALITY_TEXTS = ("quality_metric", "quality_direction", "quality_unit")
 QUALITY_COLUMNS = (*QUALITY_TEXTS, "quality_best")
 
 
-def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[Row]:
+def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
     """The rows with these columns, or with all: as `to_dict("records")`, in a tenth of the time."""
     names = list(table.columns if columns is None else columns)
     values = zip(*(table[name].tolist() for name in names), strict=True)
@@ -126,6 +124,16 @@ def grouped(rows: Iterable[_T], key: Callable[[_T], _Key]) -> dict[_Key, list[_T
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
+
+
+def lacking_energy_parts(row: Cells, rows: Iterable[Cells]) -> str:
+    """Return the parts, such as `GPUs`, whose energy other rows include and this row lacks."""
+
+    def parts(each: Cells) -> list[str]:
+        return str(each["energy_of"]).split(" and ") if is_known(each["energy_of"]) else []
+
+    every = dict.fromkeys(part for each in rows for part in parts(each))
+    return " and ".join(part for part in every if part not in parts(row))
 
 
 def columns_of(point: Point) -> dict[str, str | int]:

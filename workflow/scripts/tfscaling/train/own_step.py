@@ -14,8 +14,11 @@ examples only, by the methods that Keras documents: `compute_loss`, `compute_met
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tfscaling.train import keras_internals, optimizers, strategies
 from tfscaling.train.user_model import ModelError, has_own
@@ -104,9 +107,9 @@ class OwnStep:
             if "loss" not in found:
                 raise ModelError("the model's own metrics have none called loss")
             return {
-                name: float(value)
+                name: float(np.ravel(value)[0])
                 for name, value in found.items()
-                if len(getattr(value, "shape", ())) == 0
+                if math.prod(getattr(value, "shape", ())) == 1
             }
 
     def _loss_and_metrics(self, batch: tuple[Any, ...], training: bool) -> Any:

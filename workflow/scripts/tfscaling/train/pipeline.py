@@ -197,13 +197,23 @@ def datasets_of(name: str, returned: Any) -> Datasets:
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise PipelineError(f"{name} returns {type(returned).__name__}, not (train, test)")
     for part, dataset in zip(Datasets._fields, returned, strict=True):
-        found = getattr(dataset, "element_spec", dataset)
-        parts = tf.nest.flatten(found)
+        if not isinstance(dataset, tf.data.Dataset):
+            raise PipelineError(
+                f"the {part} data of {name} is a {type(dataset).__name__}; allowed: a "
+                "tf.data.Dataset. Of a generator or a keras.utils.PyDataset, "
+                "tf.data.Dataset.from_generator makes one, with an output_signature"
+            )
+        parts = tf.nest.flatten(dataset.element_spec)
+        if any(isinstance(spec, tf.RaggedTensorSpec) for spec in parts):
+            raise PipelineError(
+                f"the {part} data of {name} has ragged tensors; end it with "
+                "padded_batch(context.per_worker_batch_size), or use to_tensor()"
+            )
         # a tensor without a rank comes from tf.py_function, one of rank 0 is not batched
         if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in parts):
             raise PipelineError(
-                f"the {part} data of {name} gives {found}; allowed: a tf.data.Dataset of batches "
-                "of tensors of known rank. End it with batch(context.per_worker_batch_size), and "
+                f"the {part} data of {name} gives {dataset.element_spec}; allowed: batches of "
+                "tensors of known rank. End it with batch(context.per_worker_batch_size), and "
                 "give shapes by tf.ensure_shape(x, [None, ...])"
             )
     return Datasets(*returned)

@@ -253,7 +253,7 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
     """Warnings of a model that trained itself in this many steps."""
     if not trains_itself(model, recipe):
         return
-    if wide := [name for name, value in model.get_metrics_result().items() if np.ndim(value)]:
+    if wide := [name for name, value in model.get_metrics_result().items() if np.size(value) != 1]:
         yield f"metrics with several values are not recorded: {_joined(wide)}"
     if names := _not_additive(model):
         yield (

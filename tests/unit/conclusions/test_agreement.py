@@ -1,0 +1,211 @@
+"""Headline, decision, next steps, console, page, proposal and plan of random studies agree."""
+
+from __future__ import annotations
+
+import html
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import DIVERGENCE, manifest_of, raw_config, study_folder, write_failure, write_record
+from measured import PRICE
+from tfscaling.conclusions.answer import Answer, State, answer
+from tfscaling.conclusions.base import CONCLUSIONS
+from tfscaling.conclusions.decision import DecisionRow
+from tfscaling.conclusions.headline import HeadlineRow
+from tfscaling.conclusions.next_steps import Step
+from tfscaling.console.sweep_outcome import SweepOutcome
+from tfscaling.page import html_page
+from tfscaling.plan import costed_plan
+from tfscaling.plan.retries import SlurmSweep
+from tfscaling.spec import configuration
+from tfscaling.spec.config import Config
+from tfscaling.spec.manifest import Manifest, PlannedRun
+from tfscaling.stages import write_tables
+from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.stages.write_proposal import requests
+from tfscaling.tables import data_warnings
+from tfscaling.tables.estimates import SUPPORTED
+from tfscaling.tables.table_rows import columns_of, is_known, typed
+
+TITLES = (None, "A100 nodes", "A100 nodes", "<b>|é")
+ENDINGS = ("ok", "ok", "ok", "ok", "diverged", "failed", "does_not_fit", "missing", "unfinished")
+
+
+def drawn(dice: random.Random) -> Config:
+    """A configuration with one or two platforms, some nodes, a question, perhaps a search."""
+    names = dice.sample(["near", "far"], dice.choice([1, 2]))
+    shape = {"launcher": "srun", "nodes_max": 8, "cpus_per_node": 2}
+    platforms: dict[str, Any] = {}
+    for name in names:
+        price = dice.choice([None, 1.0, 2.5])
+        priced = {**PRICE, "usd_per_node_hour": price} if price else {}
+        title = dice.choice(TITLES)
+        platforms[name] = {**shape, **priced, **({"title": title} if title else {})}
+    recipes = dice.sample(["weak", "strong"], dice.choice([1, 1, 2]))
+    nodes = sorted(dice.sample([1, 2, 3, 4], dice.randint(1, 3)))
+    block = {"platform": names, "model": "mnist_cnn", "recipe": recipes,
+             "nodes": nodes,
+             "repeats": dice.choice([1, 3, 6, 8, 12])}  # fmt: skip
+    goal = dice.choice(["execution_time_s", "execution_time_s", "cost_usd", "node_hours"])
+    limits = dice.choice(
+        [{}, {}, {"test_accuracy": {"at_least": 0.7}}, {"execution_time_s": {"at_most": 90}}]
+    )
+    question: dict[str, Any] = {"goal": goal, "limits": limits}
+    if dice.random() < 0.3:
+        question["choose"] = ["nodes"]
+    if any(each.get("usd_per_node_hour") is None for each in platforms.values()):
+        question["goal"] = "execution_time_s"
+    raw = raw_config((("grid",), [block]), (("platforms",), platforms), (("question",), question))
+    raw["recipes"]["strong"] = {"global_batch_size": 192, "learning_rate": 0.1, "epochs": 2}
+    if dice.random() < 0.25 and len(nodes) > 1 and question["goal"] == "execution_time_s":
+        raw["search"] = {}
+    return configuration.validate(raw)
+
+
+def make_runs(planned: Manifest, folder: Path, dice: random.Random) -> None:
+    """Write what each run left: most are valid, some configurations end otherwise."""
+    unit = 10 ** dice.uniform(-2, 3)
+    start = dice.choice([0.05, 0.05, 0.7])
+    points = {run.spec.point: dice.choice([0.0, 0.0, 0.3, 1.0]) for run in planned.runs}
+    endings = {point: dice.choice(ENDINGS) for point in points}
+    for run in planned.runs:
+        point = run.spec.point
+        if run.spec.repeat > 4 and run.extra_repeat:
+            continue
+        ending = endings[point] if dice.random() < points[point] else "ok"
+        make_run(run, folder, ending, unit * dice.uniform(0.95, 1.05) / point.nodes**0.7, start)
+
+
+def make_run(run: PlannedRun, folder: Path, ending: str, time_s: float, start: float) -> None:
+    """Write the files of a run that ended in this way."""
+    output = folder / run.spec.path / "run.json"
+    if ending in ("ok", "diverged"):
+        write_record(folder, run, time_s, DIVERGENCE * (ending == "diverged"))
+    elif ending == "failed":
+        write_failure(folder, run)
+    elif ending == "does_not_fit":
+        SlurmSweep({str(output): run.spec}).failed(output, "7", "OUT_OF_MEMORY")
+    elif ending == "unfinished":
+        (output.parent / "attempt=1").mkdir(parents=True)
+
+
+def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
+    """The rows of a conclusion's file."""
+    table = study.read(name)
+    return typed(kind, table) if len(table) else []
+
+
+def check(study: StudyFolder) -> set[str]:
+    """Compare all views of the study's answers; return the supports that it has."""
+    evidence = write_tables.evidence_of(study)
+    found, config = answer(evidence), study.config
+    headlines = {row.work: row for row in read(study, "headline", HeadlineRow)}
+    decisions = {(row.work, row.goal): row for row in read(study, "decision", DecisionRow)}
+    steps = read(study, "next_steps", Step)
+    asked = list(requests(evidence, config))
+    console = "".join("".join(line.split()) for line in SweepOutcome(study.folder).lines())
+    page = html.unescape((study.folder / "report.html").read_text())
+    assert len({each.work for each in found}) == len(found)
+    for own in found:
+        row = headlines.get(own.work) or headlines.get("")
+        if row and len(own.candidates) > 1 and (own.work in headlines or len(found) == 1):
+            assert row.badge == own.support
+            for text in (row.text, row.sure[1:].removesuffix(".")):
+                assert text in page
+                is_printed = "".join(text.split()) in console
+                assert is_printed or "No valid run" in row.text or "Stopped" in console
+            if own.leader:
+                assert own.leader.name in row.text
+        if own.is_measured:
+            is_shown = own.work in headlines or len(found) == 1
+            check_decision(own, decisions[own.work, own.goal], page if is_shown else "")
+    supports = {own.support for own in found}
+    measured = [own for own in found if own.leader is not None]
+    assert len(asked) == len(measured)
+    for own in measured:
+        check_request(own, asked)
+    if any(own.support != SUPPORTED and len(own.candidates) > 1 for own in found):
+        assert steps, "what is not supported has a next step"
+    wanted = {own.repeats for own in found if own.repeats and own.search is None}
+    said = {step.text for step in steps if step.kind == "repeats"}
+    assert all(any(f"repeats: {n}`" in text for n in wanted) for text in said)
+    if not evidence.searches:
+        plan = costed_plan.make(config, study.manifest, study.runs_dir)
+        to_do = sum(row.runs or 0 for row in plan.runs)
+        assert to_do == sum(step.runs for step in steps if step.kind == "unfinished")
+    return supports
+
+
+def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
+    """The row of the table has what the answer has."""
+    assert (row.support, row.title, row.is_best) == (own.support, own.title, own.is_best)
+    assert row.is_decided == own.is_decided and row.alike == len(own.alike)
+    taken = own.point
+    assert (row.platform is None) == (taken is None)
+    if taken:
+        axes = columns_of(taken)
+        assert {axis: getattr(row, axis) for axis in axes} == axes
+    assert row.text.startswith("Use ") == (own.support == SUPPORTED)
+    if own.support != "not measured" and page:
+        assert row.text in page
+    assert own.support != SUPPORTED or not own.is_open
+    for each in own.candidates:
+        assert each.has_value or each.reason
+        if each.state == State.EXCLUDED and own.search is None and each.row.status != "excluded":
+            words = ("diverged", "memory", "is worse", "did not fit")
+            assert any(word in each.reason for word in words), each.reason
+
+
+def check_request(own: Answer, asked: list[Any]) -> None:
+    """A request is for what the answer names, by its goal."""
+    assert own.leader is not None
+    alike = [
+        each for each in asked if f"[records](../../runs/{own.leader.point.path})" == each.record
+    ]
+    assert len(alike) == 1
+    (request,) = alike
+    assert request.nodes == own.leader.row.nodes
+    assert bool(request.so_far) == (own.support != SUPPORTED)
+    assert not is_known(own.leader.row.execution_time_s) or request.time_s > 0
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_all_views_of_a_random_study_agree(first: int, tmp_path: Path) -> None:
+    agree(range(first, first + 10), tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", range(1000, 1500, 50))
+def test_all_views_of_many_random_studies_agree(first: int, tmp_path: Path) -> None:
+    agree(range(first, first + 50), tmp_path)
+
+
+def agree(seeds: range, folder: Path) -> None:
+    """Make these studies and compare their views."""
+    for seed in seeds:
+        dice = random.Random(seed)
+        config = drawn(dice)
+        planned = manifest_of(config)
+        home = folder / str(seed)
+        make_runs(planned, home / "runs", dice)
+        study = study_folder(home / "study", config, planned)
+        write_tables.collect(study)
+        write_tables.compare(study)
+        write_tables.analyse(study)
+        results = html_page.Results(
+            planned,
+            study.read("runs"),
+            study.read("comparison"),
+            data_warnings.read(study.details / "warnings.json"),
+            {name: study.read(name) for name in CONCLUSIONS},
+            (),
+            config.question.goal,
+        )
+        page = html_page.render(results, "T", config.comparison.columns, study.folder)
+        (study.folder / "report.html").write_text(page)
+        try:
+            check(study)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error

@@ -1,0 +1,135 @@
+"""Which of several configurations to take by a goal, as far as their runs show it.
+
+Configurations that are shown to be within an indifference of the best are equally good: the
+cheapest of them is taken, never one whose difference is only not significant. How often this is
+right, with six runs of each configuration: benchmarks/race.py, "full grid".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tfscaling.record.metrics import QUALITY
+from tfscaling.spec.run_spec import Point
+from tfscaling.tables.estimates import CONFIDENCE, SUPPORTED, Difference, Samples
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.table_rows import is_known, metric_of, point_of
+
+#: Metric → the cost that decides between configurations that are equally good by it.
+COSTS = {
+    "execution_time_s": "cost_usd",
+    "time_with_queue_s": "cost_usd",
+    QUALITY: "cost_usd",
+    "time_to_target_s": "cost_to_target_usd",
+}
+_FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per node"}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What the runs of several configurations show by a goal.
+
+    `taken` is chosen, by `how`, from itself and the `equals`: all are shown to be within the
+    indifference of the best. `bound` is by what fraction it may be worse than the best,
+    None where the best may be zero. `is_best`: every other one is shown to be worse, which takes
+    more than a bound of 0, as two may be equally good. `against` is how much worse each other one
+    is; all intervals hold together, and `bound` and `is_best` follow them, with CONFIDENCE for that
+    many `comparisons`. `order` has the others by their estimates, the best first.
+    """
+
+    taken: PointRow
+    how: str = ""
+    equals: tuple[PointRow, ...] = ()
+    bound: float | None = 0.0
+    is_best: bool = False
+    comparisons: int = 0
+    against: Mapping[Point, Difference] | None = None
+    order: tuple[PointRow, ...] = ()
+
+
+def contest(
+    goal: str,
+    rows: Sequence[PointRow],
+    samples: Samples,
+    indifference: float,
+    undecided: int = 0,
+) -> Contest:
+    """Return what the runs show of configurations that all have enough runs of the goal.
+
+    Args:
+        goal: The metric.
+        rows: The configurations, one or more.
+        samples: The values of their runs.
+        indifference: Fraction below which a difference does not matter.
+        undecided: Further configurations, with which the error is shared.
+    """
+    points, rivals = [point_of(row) for row in rows], len(rows) - 1 + undecided
+    if not rows[1:]:
+        return Contest(rows[0])
+    found = samples.estimates(goal, points)
+
+    def against(taken: int) -> dict[int, Difference]:
+        others = [n for n in range(len(rows)) if n != taken]
+        pairs = [(points[taken], points[n]) for n in others]
+        judged = samples.judged(goal, found, points, pairs, rivals)
+        return dict(zip(others, judged, strict=True))
+
+    best, tail = found.best, (1 - CONFIDENCE) / 2 / rivals
+    of_best = against(best)
+    places = [best, *(n for n in found.near(indifference) if n != best)]
+    bounds = dict(zip(places, found.may_be_worse(tail, places).tolist(), strict=True))
+    bounds[best] = max(bounds[best], _bound(of_best.values()))
+    near = [n for n in places if bounds[n] <= indifference]
+    taken, how = best, ""
+    if near:
+        row, how = preferred(goal, [rows[n] for n in near])
+        taken = next(n for n in near if rows[n] is row)
+    of_taken = of_best if taken == best else against(taken)
+    bound = max(bounds[taken], _bound(of_taken.values()))
+    order = [int(n) for n in found.location.argsort(kind="stable") if n != taken]
+    return Contest(
+        rows[taken],
+        how,
+        tuple(rows[n] for n in near if n != taken),
+        bound if math.isfinite(bound) else None,
+        all(map(is_worse, of_taken.values())),
+        rivals,
+        {points[n]: each for n, each in of_taken.items()},
+        tuple(rows[n] for n in order),
+    )
+
+
+def is_worse(found: Difference) -> bool:
+    """Return whether the difference shows that the other configuration is worse."""
+    return found.support == SUPPORTED and found.is_worse
+
+
+def _bound(found: Iterable[Difference]) -> float:
+    """Return the fraction by which the taken configuration may be worse, by the intervals."""
+    lows = [each.interval[0] for each in found if each.interval and each.ratio is not None]
+    return max([0.0, *(1 / low - 1 if low > 0 else math.inf for low in lows)])
+
+
+def preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str]:
+    """Return the configuration to take of those that are near enough to the best, and why."""
+    left, cost = list(near), COSTS.get(goal)
+    if cost and all(is_known(row[cost]) for row in near):
+        least = min(row[cost] for row in near)
+        left = [row for row in near if row[cost] == least]
+        if len(left) == 1:
+            return left[0], "the lowest cost"
+    for axis, words in _FEWEST.items():
+        fewest = min(row[axis] for row in left)
+        left = [row for row in left if row[axis] == fewest]
+        if len(left) == 1:
+            return left[0], words
+    return left[0], "the best estimate, as they have the same nodes and devices"
+
+
+def ranked(goal: str, rows: Sequence[PointRow]) -> list[PointRow]:
+    """Sort the rows that have the metric, the best median first; equal ones by fewest nodes."""
+    known = [row for row in rows if is_known(row[goal])]
+    sign = -1 if known and metric_of(goal, known[0]).is_higher_better else 1
+    return sorted(known, key=lambda row: (sign * row[goal], row.nodes))
