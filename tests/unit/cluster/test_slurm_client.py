@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
 import pytest
 import snakemake_executor_plugin_slurm_sweep.slurm_client as of_plugin
+from builders import REPOSITORY, SCRIPTS
 from fake_programs import program
 from tfscaling.cluster import slurm_client
 from tfscaling.cluster.slurm_client import (
@@ -207,6 +209,24 @@ def test_a_controller_without_its_backup_answers(folder: Path) -> None:
             f"echo 'Slurmctld(primary) at a is DOWN'; echo 'Slurmctld(backup) at b is {backup}'",
         )  # fmt: skip
         assert (SlurmClient().ping() is not None) == is_silent
+
+
+def test_nothing_else_calls_slurms_programs() -> None:
+    names, found = {"sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel"}, set()
+    files = [*SCRIPTS.rglob("*.py"), *(REPOSITORY / "plugins").rglob("*.py")]
+    for path in files:
+        tree = ast.parse(path.read_text())
+        compared = {id(n) for node in ast.walk(tree) if isinstance(node, ast.Compare)
+                    for n in ast.walk(node)}  # fmt: skip
+        constants = (n for n in ast.walk(tree) if isinstance(n, ast.Constant))
+        found |= {
+            (path.stem if path.stem != "__init__" else path.parent.name, constant.value)
+            for constant in constants
+            if constant.value in names and id(constant) not in compared
+        }
+    # those are lines for `submit` and `test`, and whether this machine has sbatch
+    lines = {("preflight", "sbatch"), ("snakemake_executor_plugin_slurm_allocation", "sbatch")}
+    assert found == lines | {("slurm_client", name) for name in names}
 
 
 def test_the_plugins_have_the_same_client() -> None:

@@ -186,6 +186,11 @@ class SlurmClient:
         answer = self._answer("scancel", *by_name, *numbers)
         return answer if isinstance(answer, NoAnswer) else None
 
+    def signal(self, numbers: Iterable[str], name: str) -> NoAnswer | None:
+        """Send a signal such as TERM to the processes of jobs or steps."""
+        answer = self._answer("scancel", f"--signal={name}", *numbers)
+        return answer if isinstance(answer, NoAnswer) else None
+
     def requeue(self, number: str) -> NoAnswer | None:
         """Have Slurm start a running job again."""
         answer = self._answer("scontrol", "requeue", number)
