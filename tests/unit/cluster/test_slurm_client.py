@@ -185,8 +185,9 @@ def test_a_refusal_has_its_kind_and_slurms_words(
     assert SlurmClient().test(["sbatch"]) == answer
 
 
-def test_a_silent_sbatch_may_have_submitted(folder: Path) -> None:
-    program(folder, "sbatch", "exec sleep 60")
+@pytest.mark.parametrize("script", ["exec sleep 60", "kill -INT $$", "kill -KILL $$"])
+def test_an_sbatch_that_did_not_end_by_itself_may_have_submitted(script: str, folder: Path) -> None:
+    program(folder, "sbatch", script)
     answer = SlurmClient(timeout_s=0.2).submit("sbatch")
     assert isinstance(answer, Refusal) and answer.kind is RefusalKind.FOR_NOW
 

@@ -87,6 +87,7 @@ _FOR_NOW = re.compile(
             "Interrupted system call",
             "Broken pipe",
             "did not answer for",
+            "was ended by signal",
         ]
     ),
     re.IGNORECASE,
@@ -349,7 +350,10 @@ def words_of(done: subprocess.CompletedProcess[str], program: str | None = None)
     lines = [line.strip() for line in (done.stderr or done.stdout or "").splitlines()]
     prefix = re.compile(r"^(?:sbatch|squeue|sacct|scontrol|sinfo|scancel): (?:error: |fatal: )?")
     said = [prefix.sub("", line) for line in lines if line and not line.startswith("Try ")]
-    return "; ".join(said) or f"{program or done.args[0]} ended with exit status {done.returncode}"
+    program = program or done.args[0]
+    if done.returncode < 0:  # as by Ctrl-C: Slurm may have the request
+        said.append(f"{program} was ended by signal {-done.returncode}")
+    return "; ".join(said) or f"{program} ended with exit status {done.returncode}"
 
 
 def job_number(printed: str) -> str | None:
