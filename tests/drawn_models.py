@@ -142,14 +142,10 @@ class Draw:
         return given, layers.Flatten()(layers.MaxPooling2D(4)(images))
 
 
-#: Of so many random models in `make test` one has four replicas, which cost most, the others two.
-ONE_OF = 10
-
-
-def cases(seed: int, first: int, last: int, are_few: int = 0) -> Iterator[tuple[str, Case]]:
-    """Random trainings; with `are_few` on one number of replicas each."""
+def cases(seed: int, first: int, last: int, replicas: int = 0) -> Iterator[tuple[str, Case]]:
+    """Yield random trainings, with `replicas` on this number of replicas only."""
     for number in range(first, last):
         case = Draw(seed, number).case()
-        if are_few:
-            case = replace(case, replicas=(2 if number % ONE_OF else 4,))
+        if replicas:
+            case = replace(case, replicas=(replicas,))
         yield f"seed {seed}, model {number}", case

@@ -443,6 +443,41 @@ PUBLIC: dict[str, Case] = {
 }
 
 
+def three_layers() -> Any:
+    """Return a network whose gradients begin at multiples of 64 bytes in what ranks sum.
+
+    TensorFlow takes memory as it is from there, and writes results into it.
+    """
+    import keras
+
+    dense = keras.layers.Dense
+    return keras.Sequential(
+        [
+            keras.Input((16, 16, 3)),
+            keras.layers.Flatten(),
+            dense(64, "relu"),
+            dense(64, "relu"),
+            dense(16),
+        ]
+    )
+
+
+def images_of_16_classes() -> Arrays:
+    dice = np.random.default_rng(4)
+    x = dice.random((EXAMPLES, 16, 16, 3), np.float32)
+    return split(EXAMPLES - 1, x, dice.integers(0, 16, EXAMPLES).astype(np.int32))
+
+
+#: Ordinary networks on two replicas, of `make test`.
+ORDINARY: dict[str, Case] = {
+    f"three layers, {name}": Case(
+        compiled(three_layers, optimizer(name, rate)), images_of_16_classes(), batch=32, epochs=2,
+        replicas=(2,), is_evaluated=False,
+    )
+    for name, rate in [("SGD", 0.1), ("Adam", 0.01), ("RMSprop", 0.003)]
+}  # fmt: skip
+
+
 def features() -> dict[str, Case]:
     """All that depends on precision, on how a batch is split, and on the recipe."""
     found = {}
@@ -470,6 +505,10 @@ def features() -> dict[str, Case]:
     # statistics of a complete batch
     found["collectives"] = Case(collectives, numbers("value", WHOLE))
     return found
+
+
+def ordinary(first: int, last: int) -> Iterator[tuple[str, Case]]:
+    return iter([*ORDINARY.items()][first:last])
 
 
 def public(first: int, last: int) -> Iterator[tuple[str, Case]]:

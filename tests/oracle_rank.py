@@ -1,7 +1,7 @@
 """A rank that trains cases by each strategy, many of them in one process.
 
-Usage: oracle_rank.py CASES DEVICES OUTPUT. With TF_CONFIG of a job of four ranks as train.py sets
-it: four workers, or a coordinator with a parameter server and two workers. Without TF_CONFIG on
+Usage: oracle_rank.py CASES DEVICES OUTPUT. With TF_CONFIG of a job as train.py sets it: two
+or four workers, or a coordinator with a parameter server and two workers. Without TF_CONFIG on
 DEVICES of one process; where these are two, Keras's own `fit` trains the cases, too. CASES names a
 module and its function with arguments, as "drawn_models:cases:1:0:10". The result is a list with an
 entry for each case and way of training.
@@ -39,7 +39,7 @@ from tfscaling.train.optimizers import make_optimizer
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.strategies import STRATEGIES, hiding_replicas
 
-SEED, RANKS = 3, 4
+SEED = 3
 #: Those of a model that trains itself; a case's own recipe changes them.
 SETTINGS = {"seed": SEED, "evaluation_interval_epochs": None, "steps_per_execution": 1,
             "momentum": None}  # fmt: skip
@@ -70,7 +70,7 @@ def ways_alone(count: int) -> Iterator[Way]:
     yield Way("mirrored", count, STRATEGIES["mirrored"].build(names, "ring"))
 
 
-def ways_of_job(own: int) -> Iterator[Way]:
+def ways_of_job(own: int, ranks: int) -> Iterator[Way]:
     # a process of TensorFlow can be in one group of workers: two have a device each, two have two
     count = 1 + own // 2
     names = strategies.configure(count, "logical", 1)
@@ -80,13 +80,15 @@ def ways_of_job(own: int) -> Iterator[Way]:
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
     built = STRATEGIES["multi_worker_mirrored"].build(names, "ring")
     yield Way("multi_worker_mirrored", 2 * count, built)
-    world = mpi.communicator(own, RANKS)
+    world = mpi.communicator(own, ranks)
     of_node = mpi.of_node
 
     def by_mpi(ranks: Any) -> Any:
         return hiding_replicas(mpi_strategy.strategy(names[0], ranks))()
 
-    yield Way("mpi_all_reduce", 4, by_mpi(world))
+    yield Way("mpi_all_reduce", ranks, by_mpi(world))
+    if ranks < 4:
+        return
     # the first two share memory with each other, and the last two: two nodes
     mpi.of_node = lambda world: world.Split(own // 2)
     yield Way("mpi_all_reduce of two nodes", 4, by_mpi(world))
@@ -315,8 +317,9 @@ def main() -> None:
     own = resolver.resolve(os.environ, gpus=None)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if "ps" not in own.jobs:
-        output.write_text(json.dumps([*entries(words, [*ways_of_job(own.rank)], False)]))
-        wait_for([output.with_name(f"{rank}.json") for rank in range(RANKS)])
+        ranks = len(own.jobs["worker"])
+        output.write_text(json.dumps([*entries(words, [*ways_of_job(own.rank, ranks)], False)]))
+        wait_for([output.with_name(f"{rank}.json") for rank in range(ranks)])
     elif own.is_chief:
         output.write_text(json.dumps([*entries(words, [*ways_of_coordinator()], False)]))
     else:

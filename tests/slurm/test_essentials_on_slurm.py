@@ -139,7 +139,7 @@ def test_a_failure_has_its_rank_host_and_cause_and_is_not_repeated(
     assert cause["host"].startswith("cpu")
     assert any("no data here" in line for line in cause["last_lines"])
     said = " ".join(output.split())
-    assert said.count(" FAILED cpu ") == 1
+    assert said.count(" FAILED cpu ") == 1, output
     assert cause["host"] in said
     assert "page: results/main/partial/report.html" in output.splitlines()
     for guess in ("account", "memory", "might or might not"):  # lines of Snakemake's plugin

@@ -6,7 +6,8 @@ that a layer adds is a mean over its part, and padding takes part in these (it w
 all else). There the measure is plain Keras with copies of the model, one per replica, written
 without any strategy; and one replica with whole batches is still compared with `fit`.
 
-`make fuzz-models N=200 SEED=1` trains as many random models; `make test` ten.
+`make fuzz-models N=200 SEED=1` trains as many random models in all ways, `make test-full` five,
+and `make test` five others on two replicas.
 """
 
 from __future__ import annotations
@@ -25,24 +26,28 @@ from oracle_rank import SERVERS
 from ranks import Found, ranks_of
 from tfscaling.spec.geometry import Geometry
 
-SEED, NUMBER = int(os.environ.get("SEED", "1")), int(os.environ.get("N", "0"))
+SEED = int(os.environ.get("SEED", "1"))
+#: Random models of `make test`; the next ones, or those of `make fuzz-models`, in all ways.
+ON_TWO_REPLICAS = range(5)
+IN_ALL_WAYS = range(int(os.environ["N"])) if "N" in os.environ else range(5, 10)
 #: A deadlock is a failure, also of many trainings.
 LIMIT_S = 7200.0
 #: Case → way of training → what each rank found.
 Trained = dict[str, dict[str, list[Found]]]
 
 
-def trained(folder: Path, words: str, with_servers: bool = False) -> Trained:
-    """Train the cases of these words, see oracle_rank.py, in all ways at once."""
+def trained(folder: Path, words: str, replicas: int = 4, with_servers: bool = False) -> Trained:
+    """Train the cases of these words, see oracle_rank.py, at once on up to `replicas` replicas."""
     with ranks_of(oracle_rank) as ranks:
-        ranks.start(folder / "two.json", words, "2")
-        ranks.start(folder / "four.json", words, "4")
-        jobs = {"workers": {"worker": 4}}
+        for devices in range(2, replicas + 1, 2):
+            ranks.start(folder / f"{devices}.json", words, str(devices))
+        jobs = {"workers": {"worker": replicas}}
         if with_servers:
             jobs["servers"] = {"chief": 1, "ps": 1, "worker": 2}
         for name, job in jobs.items():
             (folder / name).mkdir()
-            ranks.start_job(folder / name, Geometry(4, 1, 0), job, words, "1")
+            geometry = Geometry(sum(job.values()), 1, 0)
+            ranks.start_job(folder / name, geometry, job, words, "1")
         entries: list[Any] = [entry for of_rank in ranks.found(LIMIT_S) for entry in of_rank]
     found: Trained = {}
     for entry in entries:
@@ -89,32 +94,51 @@ def check(name: str, case: Case, ways: dict[str, list[Found]]) -> float:
     return largest
 
 
-WAYS_OF_WORKERS = {
-    *("mirrored 2", "mirrored 4", "multi_worker_mirrored 2", "multi_worker_mirrored 4"),
-    *("mpi_all_reduce 2", "mpi_all_reduce 4", "mpi_all_reduce of two nodes 4"),
-}
+ON_TWO = {"mirrored 2", "multi_worker_mirrored 2", "mpi_all_reduce 2"}
+ON_FOUR = {"mirrored 4", "multi_worker_mirrored 4", "mpi_all_reduce 4"}
+ON_ONE = {"single 1", "mirrored 1", "multi_worker_mirrored 1", "mpi_all_reduce 1"}
+ALL_WAYS = {"fit", *ON_ONE, *ON_TWO, *ON_FOUR, "mpi_all_reduce of two nodes 4"}
 
 
 #: Models that processes train before new ones follow: graphs of TensorFlow stay in memory.
 MODELS_OF_PROCESS = 20
 
 
-def test_random_models_train_as_fit_does(tmp_path: Path) -> None:
-    number, are_few = NUMBER or 10, int(not NUMBER)
+def check_random_models(folder: Path, numbers: range, replicas: int = 0) -> None:
+    """Compare them with `fit`; on this number of replicas, or in all ways."""
+    print(f"{len(numbers)} random models from {numbers.start} of SEED={SEED}")
     cpu_s = 0.0
-    for first in range(0, number, MODELS_OF_PROCESS):
-        place = (SEED, first, min(first + MODELS_OF_PROCESS, number), are_few)
+    for first in numbers[::MODELS_OF_PROCESS]:
+        place = (SEED, first, min(first + MODELS_OF_PROCESS, numbers.stop), replicas)
         cases = dict(drawn_models.cases(*place))
-        folder = tmp_path / str(first)
-        folder.mkdir()
-        found = trained(folder, ":".join(map(str, ("drawn_models:cases", *place))))
+        (folder / str(first)).mkdir()
+        words = ":".join(map(str, ("drawn_models:cases", *place)))
+        found = trained(folder / str(first), words, replicas or 4)
         assert found.keys() == cases.keys()
         for name, case in cases.items():
+            assert found[name].keys() == ({"fit", *ON_TWO} if replicas else ALL_WAYS)
             largest = check(name, case, found[name])
             own_s = sum(rank["cpu_s"] for ranks in found[name].values() for rank in ranks)
             cpu_s += own_s
             print(f"{name}, {case.precision}: deviation {largest:.1e}, {own_s:.0f} s of CPU")
-    print(f"{number} models of seed {SEED}: {cpu_s:.0f} s of CPU")
+    print(f"{cpu_s:.0f} s of CPU")
+
+
+def test_random_models_on_two_replicas_train_as_fit_does(tmp_path: Path) -> None:
+    check_random_models(tmp_path, ON_TWO_REPLICAS, replicas=2)
+
+
+@pytest.mark.full
+def test_random_models_in_all_ways_train_as_fit_does(tmp_path: Path) -> None:
+    check_random_models(tmp_path, IN_ALL_WAYS)
+
+
+def test_three_layers_of_ordinary_widths_train_as_fit_does(tmp_path: Path) -> None:
+    found = trained(tmp_path, "oracle_cases:ordinary:0:99", replicas=2)
+    assert found.keys() == oracle_cases.ORDINARY.keys()
+    for name, case in oracle_cases.ORDINARY.items():
+        assert found[name].keys() == {"fit", *ON_TWO}
+        check(name, case, found[name])
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +150,7 @@ def public_models(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 @pytest.mark.parametrize("name", oracle_cases.PUBLIC)
 def test_public_kinds_of_models_train_as_fit_does(public_models: Trained, name: str) -> None:
     ways, case = public_models[name], oracle_cases.PUBLIC[name]
-    assert ways.keys() >= {"single 1", *WAYS_OF_WORKERS}
+    assert ways.keys() == ALL_WAYS
     check(name, case, ways)
 
 

@@ -176,7 +176,7 @@ def test_no_more_is_read_than_is_soon_needed() -> None:
     assert not feed._thread.is_alive()
 
 
-class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+class Batches(keras.utils.PyDataset):
     """What `fit` takes, too."""
 
 

@@ -45,7 +45,7 @@ def of_two(by_name: bool = True) -> Any:
     return keras.Model(inputs, layers.Dense(2)(whole))
 
 
-class Subclass(keras.Model):  # type: ignore[misc]
+class Subclass(keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.table, self.last = layers.Embedding(256, 4), layers.Dense(2)
@@ -153,7 +153,8 @@ def test_a_compiled_model_gets_bytes_as_fit_gives_them(is_compiled: bool) -> Non
         return made
 
     labels = np.arange(4) % 2
-    spec = training_spec(4, **({"loss": "model", "optimizer": "model"} if is_compiled else {}))
+    recipe: dict[str, Any] = {"loss": "model", "optimizer": "model"} if is_compiled else {}
+    spec = training_spec(4, **recipe)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     trainer = Trainer(strategy, model, Arrays(BYTES, labels, BYTES, labels), spec)
     x, _ = trainer.some_examples()
