@@ -102,7 +102,11 @@ class Sweep:
 
 
 class SubmissionError(Exception):
-    """sbatch has refused a job for good."""
+    """sbatch has refused a job for good; `call` is its line of shell."""
+
+    def __init__(self, words: str, call: str) -> None:
+        super().__init__(words)
+        self.call = call
 
 
 class LostJobError(SubmissionError):
@@ -205,7 +209,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             if isinstance(error, LostJobError):
                 self._lost.add(output_of(job))
             self._sweep.refused(output_of(job), str(error))
-            message = f"sbatch refused the job: {error}. "
+            message = f"sbatch refused the job: {error}\n    sbatch call:\n        {error.call}\n"
             self._report(self.report_job_error, SubmittedJobInfo(job), message)
             return
         except Exception as error:
@@ -275,9 +279,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._job_has_ended.clear()
             answer = self.slurm.submit(call, script)
             if isinstance(answer, Submitted):
-                return answer.number or self._number_by_comment(comment, answer.printed)
+                return answer.number or self._number_by_comment(comment, answer.printed, call)
             if answer.kind is RefusalKind.FINAL:
-                raise SubmissionError(answer.words + options_of_environment())
+                raise SubmissionError(answer.words + options_of_environment(), call)
             if answer.kind is RefusalKind.QUEUE_LIMIT:
                 self._tell_limit(answer.words)
                 self._job_has_ended.wait(LIMIT_PERIOD_S)
@@ -305,7 +309,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         numbers = [job.number for job in jobs if job.comment == comment]
         return next((n for n in reversed(numbers) if n not in self._numbers), None)
 
-    def _number_by_comment(self, comment: str, printed: str) -> str | None:
+    def _number_by_comment(self, comment: str, printed: str, call: str) -> str | None:
         """Return the number of a job that sbatch has submitted without printing a number.
 
         Raises SubmissionError if Slurm does not list the job.
@@ -323,7 +327,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             f"sbatch ended without an error, but printed no number of a job ({printed!r}), and "
             f"squeue lists no job named {self.run_uuid} for it; it is not submitted again"
         )
-        raise LostJobError(words)
+        raise LostJobError(words, call)
 
     def _tell_limit(self, words: str) -> None:
         """Report once that the site takes no more jobs, and how many it has of this sweep."""
