@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 import snakemake.jobs
 import snakemake_executor_plugin_slurm_sweep as plugin
+from fake_programs import program
 from snakemake.api import SnakemakeApi  # noqa: F401  # first: modules import each other
 from snakemake.dag import DAG
 from snakemake.iocontainers import ResourceList
@@ -23,6 +24,7 @@ from snakemake.settings.types import RemoteExecutionSettings, StorageSettings
 from snakemake.workflow import Workflow
 from snakemake_executor_plugin_slurm_sweep import Executor, ExecutorSettings, queue
 from snakemake_executor_plugin_slurm_sweep import Sweep as PluginSweep
+from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob
 from snakemake_interface_executor_plugins.dag import DAGExecutorInterface
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.jobs import (
@@ -193,7 +195,7 @@ class Started(Executor):
     """The executor of a sweep, with the jobs that Snakemake would know from its reports."""
 
     def __init__(
-        self, folder: Path, sweep: Sweep, earlier: Iterable[queue.QueuedJob] = (), **settings: Any
+        self, folder: Path, sweep: Sweep, earlier: Iterable[QueuedJob] = (), **settings: Any
     ) -> None:
         self._sweep = sweep
         self._earlier = queue.by_comment(earlier)
@@ -227,3 +229,51 @@ class Started(Executor):
 def submitted(job: Job, number: str, folder: Path) -> SubmittedJobInfo:
     """A job as Slurm has it."""
     return SubmittedJobInfo(job, number, {"slurm_logfile": folder / f"{number}.log"})
+
+
+Start = Callable[..., Started]
+#: The comment of a Job with its usual wildcards.
+COMMENT = "rule_train_wildcards_cpu_x_1"
+
+
+class Slurm:
+    """Commands of Slurm in a folder; each call of sbatch leaves its words."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._calls = folder, folder / "calls"
+        self.answer("sbatch", f'echo "$@" >>{self._calls}; wc -l <{self._calls}')
+        self.answer("scontrol", "exit 0")
+        self.answer("scancel", f'echo "$@" >>{folder}/cancelled')
+
+    def answer(self, command: str, script: str) -> None:
+        program(self.folder, command, script)
+
+    def states(self, *lines: str, command: str = "squeue") -> None:
+        """What squeue or sacct answers, as `NUMBER|STATE REASON`; "silent": an error alone."""
+        if command == "squeue":
+            lines = tuple(line if line == "silent" else listed(line) for line in lines)
+        text = "\n".join(lines)
+        self.answer(command, "exit 1" if lines == ("silent",) else f"cat <<'END'\n{text}\nEND")
+
+    @property
+    def calls(self) -> list[list[str]]:
+        lines = self._calls.read_text().splitlines() if self._calls.exists() else []
+        return [line.split() for line in lines]
+
+    @property
+    def cancelled(self) -> list[str]:
+        path = self.folder / "cancelled"
+        return path.read_text().split() if path.exists() else []
+
+
+def listed(line: str, name: str = "", folder: str = "", comment: str = "") -> str:
+    """The line of squeue of a job, from `NUMBER|STATE REASON`."""
+    number, _, words = line.partition("|")
+    state, _, reason = words.partition(" ")
+    return f"{number}|{state}|{reason}|{name}|cpu|||N/A|{folder}|{comment}"
+
+
+def done(executor: Started, *jobs: Job) -> None:
+    """Run jobs until all are submitted."""
+    executor.run_jobs(jobs)
+    executor._submitter.shutdown(wait=True)

@@ -88,17 +88,15 @@ def log_of(project: Project) -> str:
     return logs[-1].read_text() if logs else ""
 
 
-#: Runs before Slurm's scontrol: at the third ping, before the submission, the controller goes.
-#: The first two are those of the preflight and of the executor.
-_SCONTROL = """#!/bin/sh
-if [ "$1" = ping ]; then
-    echo >>{pings}
-    if [ "$(wc -l <{pings})" = 3 ]; then
-        {scontrol} shutdown slurmctld
-        while {scontrol} ping >/dev/null; do sleep 0.1; done
-    fi
-fi
-exec {scontrol} "$@"
+#: Runs before Slurm's sbatch: at the first submission the controller goes.
+_SBATCH = """#!/bin/sh
+case "$*" in *--test-only*) ;; *)
+    if mkdir {folder}/gone 2>/dev/null; then
+        scontrol shutdown slurmctld
+        while scontrol ping >/dev/null; do sleep 0.1; done
+    fi;;
+esac
+exec {sbatch} "$@"
 """
 
 
@@ -106,13 +104,13 @@ def test_a_sweep_outlives_a_controller_that_is_away(
     project: Project, cloud: Cluster, tmp_path: Path
 ) -> None:
     """Silent when a job is submitted, and again from its program to a look at it in vain."""
-    pings, program = tmp_path / "pings", tmp_path / "scontrol"
-    program.write_text(_SCONTROL.format(pings=pings, scontrol=shutil.which("scontrol")))
+    program = tmp_path / "sbatch"
+    program.write_text(_SBATCH.format(folder=tmp_path, sbatch=shutil.which("sbatch")))
     program.chmod(0o755)
     project.overlay(configuration("silences_slurm"))
 
     def bring_back() -> None:
-        wait_for(lambda: pings.exists() and len(pings.read_text()) > 3, "a submission that waits")
+        wait_for(lambda: "Slurm does not take jobs now" in log_of(project), "a waiting submission")
         cloud.start_controller()
         wait_for(lambda: "Slurm does not answer" in log_of(project), "a look without an answer")
         time.sleep(AWAY_S)
@@ -130,11 +128,12 @@ def test_a_sweep_outlives_a_controller_that_is_away(
     assert "Slurm answers again" in log_of(project)
 
 
-def past_jobs(cloud: Cluster) -> list[str]:
-    """The partition's jobs as Slurm accounts them."""
-    fields = "--format=Eligible,Start,NNodes,TimelimitRaw,State"
+def past_jobs(cloud: Cluster) -> list[list[str]]:
+    """The partition's jobs as Slurm accounts them, with times in UTC."""
+    fields = "--format=Eligible,Start,NNodes,TimelimitRaw,State,End"
     options = ("-aXnP", "--partition=cpu", "--starttime=now-1days")
-    return cloud.run("sacct", *options, fields).splitlines()
+    lines = cloud.run("env", "TZ=UTC0", "sacct", *options, fields).splitlines()
+    return [line.split("|") for line in lines]
 
 
 def test_the_plan_bounds_the_wait_by_past_jobs(project: Project, cloud: Cluster) -> None:

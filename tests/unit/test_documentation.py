@@ -17,9 +17,10 @@ import stages
 import yaml
 from jsonschema import Draft202012Validator
 from project import REPOSITORY
+from snakemake_executor_plugin_slurm_sweep import queue
+from tfscaling.cluster import slurm_client
 from tfscaling.conclusions import forecast
 from tfscaling.launch import heartbeat, supervisor
-from tfscaling.plan import preflight
 from tfscaling.spec import grid
 from tfscaling.tables import estimates
 from tfscaling.tables.run_counts import RULE
@@ -173,6 +174,7 @@ def test_every_how_to_has_a_test() -> None:
 
 #: Numbers up to six are words in prose.
 WORDS = ["no", "one", "two", "three", "four", "five", "six"]
+PAUSES = ", ".join(f"{pause_s:.0f}" for pause_s in slurm_client.PAUSES_S[:-1])
 RUNS = WORDS[estimates.RUNS_FOR_INTERVAL]
 SILENT_S, IDLE_S = f"{heartbeat.SILENT_S:.0f} s", f"{heartbeat.IDLE_S:.0f} s"
 #: (page, what it states with a constant of the code in it)
@@ -187,8 +189,10 @@ FACTS = [
     ("docs/configuration/platforms.md", f"is found within {SILENT_S}"),
     ("docs/configuration/platforms.md", f"are found within {IDLE_S}"),
     ("docs/checkpoints.md", f"They have {supervisor.CHECKPOINT_GRACE_S:.0f} seconds"),
+    ("docs/faults.md", f"after {PAUSES}, then {slurm_client.PAUSES_S[-1]:.0f} s"),
+    ("docs/faults.md", f"{WORDS[queue.ABSENT_ANSWERS]} answers in at least {queue.ABSENT_S:.0f} s"),
     ("docs/troubleshooting.md", f"allowed: {grid.RUNS_MAX:,}"),
-    ("docs/troubleshooting.md", f"takes longer than {preflight.TIMEOUT_S:.0f} s"),
+    ("docs/troubleshooting.md", f"takes longer than {slurm_client.TIMEOUT_S:.0f} s"),
 ]
 
 

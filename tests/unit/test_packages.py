@@ -39,7 +39,7 @@ PACKAGES = {
     "tables": allowed("files spec record", "pandas numpy scipy"),
     "conclusions": allowed("files spec record tables search", "pandas numpy scipy"),
     "search": allowed("spec record tables", "pandas numpy scipy"),
-    "plan": allowed("files spec record tables conclusions search", "pandas"),
+    "plan": allowed("files cluster spec record tables conclusions search", "pandas"),
     "console": allowed("files spec record plan"),
     "page": allowed("files spec record tables conclusions", "pandas numpy hostlist markupsafe"),
     "stages": allowed("files spec record tables conclusions search plan console page"),

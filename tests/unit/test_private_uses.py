@@ -26,8 +26,8 @@ from snakemake.jobs import Job, Reason
 from snakemake.modules import WorkflowModifier
 from snakemake.settings.types import ConfigSettings, ExecutionSettings, OutputSettings
 from snakemake.workflow import Workflow
-from snakemake_executor_plugin_slurm import job_cancellation, job_status_query, submit_string, utils
-from snakemake_executor_plugin_slurm_sweep.queue import QueuedJob
+from snakemake_executor_plugin_slurm import submit_string, utils
+from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 from snakemake_interface_executor_plugins.workflow import WorkflowExecutorInterface
@@ -49,12 +49,9 @@ USES: dict[tuple[str, Any, str], str] = {
     (SNAKEMAKE, Job, "restart_times"): "plugin: no retry of a run that would fail again",
     (SNAKEMAKE, Job, "wildcards"): "plugin: comment of a job",
     (SLURM, submit_string, "get_submit_command"): "plugin, sweep_jobs: submission",
-    (SLURM, utils, "set_gres_string"): "plugin, sweep_jobs: submission",
-    (SLURM, upstream.Executor, "get_partition_arg"): "plugin: submission",
+    (SLURM, utils, "set_gres_string"): "sweep_jobs: submission by the plain executor",
     (SLURM, upstream.Executor, "run_uuid"): "plugin: submission, queries",
     (SLURM, upstream.Executor, "slurm_logdir"): "plugin: submission",
-    (SLURM, job_status_query, "query_job_status"): "plugin: queries",
-    (SLURM, job_cancellation, "cancel_slurm_jobs"): "plugin: cancellation",
 }
 #: Attributes of Snakemake's object `workflow` → part that uses them. Executors may use those of
 #: the interface of executors.

@@ -48,7 +48,7 @@ def slurm(tmp_path: Path) -> dict[str, str]:
     (commands / "sbatch").write_text(
         f'#!/bin/sh\necho sbatch "$@" >>{commands}/called\n'
         'case "$*" in *--test-only*) exit 0;; esac\n'
-        "echo sbatch: error: QOSMaxSubmitJobPerUserLimit >&2\nexit 1\n"
+        "echo sbatch: error: QOSMaxWallDurationPerJobLimit >&2\nexit 1\n"
     )
     return {"PATH": f"{commands}:{os.environ['PATH']}"}
 
@@ -120,7 +120,7 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         assert any(call.startswith(before) and after in call for call in calls), calls
     tables = project.table("results/main/partial/runs.csv")
     assert {row["status"] for row in tables} == {"failed"}
-    assert all(row["reason"].endswith("QOSMaxSubmitJobPerUserLimit") for row in tables)
+    assert all(row["reason"].endswith("QOSMaxWallDurationPerJobLimit") for row in tables)
 
 
 def test_without_sbatch_the_slurm_profile_says_where_it_belongs(

@@ -19,17 +19,21 @@ from typing import Any, Optional
 import snakemake_executor_plugin_slurm_sweep as sweep
 from snakemake_executor_plugin_slurm import common_settings
 from snakemake_executor_plugin_slurm_sweep import output_of
-from snakemake_executor_plugin_slurm_sweep.queue import PENDING
+from snakemake_executor_plugin_slurm_sweep.queue import PENDING, Absences
+from snakemake_executor_plugin_slurm_sweep.slurm_client import (
+    CONNECTION_VARIABLES,
+    NoAnswer,
+    SlurmClient,
+)
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
+from .grants import NAME, Grants
 from .rotation import Rotation
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
 #: The environment variable with the nodes of a job, which its own srun uses.
 NODES = "TFSCALING_NODES"
-#: The name by which a next start finds an allocation; its comment is the working directory.
-_NAME = "tfscaling-allocation"
 #: Seconds between two looks at allocation and steps.
 _PERIOD_S = 2
 #: Seconds of an allocation before its end in which no job may run.
@@ -38,9 +42,9 @@ _MARGIN_S = 20
 _IDLE_S = 60
 #: Lines of shell: srun within a step takes the geometry of the step from Slurm's variables.
 _FORGET = """for name in $(env | sed -n 's/^\\(SLURM_[A-Z_]*\\)=.*/\\1/p'); do
-    case $name in SLURM_CONF|SLURM_JOB_ID|SLURM_GRES) ;; *) unset $name ;; esac
+    case $name in KEPT|SLURM_JOB_ID|SLURM_GRES) ;; *) unset $name ;; esac
 done
-"""
+""".replace("KEPT", "|".join(CONNECTION_VARIABLES))
 #: Ending of the file next to the log of a step that names the step's nodes.
 _NODES_OF_STEP = ".nodes"
 _RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
@@ -121,33 +125,39 @@ class Allocation:
     end_s: float = math.inf
     idle_since_s: float | None = None
 
-    def look(self) -> None:
-        """Update state, nodes and end by squeue; no answer changes nothing."""
-        fields = ("--format=%T|%N|%e|%r", "--noheader", "--states=all", f"--jobs={self.number}")
-        environ = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
-        done = subprocess.run(["squeue", *fields], capture_output=True, text=True, env=environ)
-        if done.returncode:
-            self.state = _FAILED if "Invalid job id" in done.stderr else self.state
-            return
-        self.state, nodes, end, self.reason = (done.stdout.strip() or f"{_FAILED}|||").split("|", 3)
-        if self.state == _RUNNING:
-            call = ["scontrol", "show", "hostnames", nodes]  # in Slurm's order
-            shown = subprocess.run(call, capture_output=True, text=True).stdout
-            self.nodes = tuple(shown.split()) or self.nodes
-            self.end_s = float(end) if end.isdecimal() else math.inf
+    absences: Absences = field(default_factory=Absences)
 
-    def is_idle(self) -> bool:
+    def look(self, slurm: SlurmClient) -> None:
+        """Update state, nodes and end by squeue; no answer changes nothing."""
+        answer = slurm.jobs(numbers=[self.number])
+        if isinstance(answer, NoAnswer):
+            return
+        if not answer:
+            if self.absences.is_gone(self.number, time.monotonic()):
+                self.state = _FAILED
+            return
+        self.absences.is_listed(self.number)
+        (job, *_) = answer
+        self.state, self.reason = job.state, job.reason
+        if self.state == _RUNNING:
+            nodes = slurm.hostnames(job.nodes)  # in Slurm's order
+            self.nodes = self.nodes if isinstance(nodes, NoAnswer) else nodes
+            self.end_s = math.inf if job.end_s is None else job.end_s
+
+    def is_idle(self, slurm: SlurmClient) -> bool:
         """Whether it has had no job since it was first asked, and for a while."""
         self.idle_since_s = self.idle_since_s or time.monotonic()
         if self.is_given or time.monotonic() - self.idle_since_s <= _IDLE_S:
             return False
         # another driver of the folder may have jobs in it
-        names = _names_of_steps(self.number)
-        return names is not None and not any(name.startswith("tfscaling-") for name in names)
+        names = slurm.steps(self.number)
+        return not isinstance(names, NoAnswer) and not any(
+            n.startswith("tfscaling-") for n in names
+        )
 
-    def release(self) -> None:
+    def release(self, slurm: SlurmClient) -> None:
         if not self.is_given:
-            subprocess.run(["scancel", self.number], capture_output=True)
+            slurm.cancel([self.number])
 
 
 class Executor(sweep.Executor):
@@ -161,6 +171,8 @@ class Executor(sweep.Executor):
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         self._steps, self._allocations = {}, self._left_allocations()
+        self._grants = Grants(self.slurm, self.logger.warning)
+        self._absent_steps = Absences()
         self._given: int | None = self.workflow.executor_settings.job
         self._rotation = Rotation()
         for record in self.slurm_logdir.rglob(f"*{_NODES_OF_STEP}"):
@@ -187,7 +199,8 @@ class Executor(sweep.Executor):
         """The step of an earlier, killed start that makes the same output, or None."""
         step = self._step(job)
         if self._left is None:
-            self._left = _names_of_steps()
+            names = self.slurm.steps()
+            self._left = None if isinstance(names, NoAnswer) else names
         left = self._left or set()
         if step.name not in left or self._sweep.has_other_settings(output_of(job)):
             return None
@@ -206,12 +219,12 @@ class Executor(sweep.Executor):
         """
         used = {_request(step.job) for step in self._steps.values()}
         for request in [*self._allocations.keys() - used]:
-            if self._allocations[request].is_idle():
-                self._allocations.pop(request).release()
+            if self._allocations[request].is_idle(self.slurm):
+                self._allocations.pop(request).release(self.slurm)
         async for info in super().check_active_jobs(active_jobs):
             yield info
 
-    async def _states(self) -> dict[str, str] | None:
+    async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
         """Start what can start; state and reason of each job, by its name."""
         due: dict[str, list[Step]] = {}
         for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):
@@ -224,7 +237,7 @@ class Executor(sweep.Executor):
             allocation = self._allocations.get(_request(step.job))
             is_waiting = allocation is not None and allocation.state == PENDING
             reason = allocation.reason if allocation and is_waiting else "None"
-            found[step.name] = f"{step.state} {reason}"
+            found[step.name] = step.state, reason
             if step.state in (_COMPLETED, _FAILED):
                 del self._steps[step.name]
         return found
@@ -234,16 +247,17 @@ class Executor(sweep.Executor):
             if step.process is not None and (code := step.process.poll()) is not None:
                 step.state = _FAILED if code else _COMPLETED
             elif step.state == _RUNNING and step.process is None:
-                names = _names_of_steps()
-                step.state = _RUNNING if names is None or step.name in names else _COMPLETED
+                step.state = self._state_of_adopted(step)
         waiting = [step for step in steps if step.state == PENDING]
         running = [step for step in steps if step.state == _RUNNING]
         allocation = self._allocations.get(request)
         if allocation is None and waiting:
-            allocation = self._allocations[request] = self._allocate(request, waiting)
+            allocation = self._allocate(request, waiting)
+            if allocation is not None:
+                self._allocations[request] = allocation
         if allocation is None:
             return
-        allocation.look()
+        allocation.look(self.slurm)
         if allocation.state not in (PENDING, _RUNNING):
             del self._allocations[request]
         elif allocation.state == _RUNNING:
@@ -254,8 +268,19 @@ class Executor(sweep.Executor):
             allocation.idle_since_s = None
             if waiting and not running:
                 # nothing that waits ends before the allocation does: the next one has the time
-                allocation.release()
+                allocation.release(self.slurm)
                 del self._allocations[request]
+
+    def _state_of_adopted(self, step: Step) -> str:
+        """Return the state of a step that an earlier start began."""
+        names = self.slurm.steps()
+        if isinstance(names, NoAnswer):
+            return _RUNNING
+        if step.name in names:
+            self._absent_steps.is_listed(step.name)
+            return _RUNNING
+        has_ended = self._absent_steps.is_gone(step.name, time.monotonic())
+        return _COMPLETED if has_ended or output_of(step.job).exists() else _RUNNING
 
     def _start(self, allocation: Allocation, step: Step, running: list[Step]) -> bool:
         """Start the step if it has nodes and time; it is one of `running` then."""
@@ -270,7 +295,8 @@ class Executor(sweep.Executor):
         step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
         step.record.write_text(" ".join(step.nodes))
         argv = (
-            *("srun", f"--jobid={allocation.number}", "--overlap", "--nodes=1", "--ntasks=1"),
+            *("srun", f"--jobid={allocation.number}", "--overlap", "--export=ALL"),
+            *("--nodes=1", "--ntasks=1"),
             *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
             *(f"--output={step.log}", "sh", "-c", _FORGET + step.command),
         )
@@ -297,37 +323,42 @@ class Executor(sweep.Executor):
 
     def _left_allocations(self) -> dict[str, Allocation]:
         """The allocations that earlier starts in this working directory left."""
-        call = ["squeue", "--noheader", f"--name={_NAME}", "--format=%i|%k", "--me"]
-        lines = subprocess.run(call, capture_output=True, text=True).stdout.splitlines()
+        jobs = self.slurm.jobs(names=[NAME], states="PENDING,CONFIGURING,RUNNING,SUSPENDED")
+        if isinstance(jobs, NoAnswer):
+            return {}
         folder = self._comment("")
         return {
-            comment.removeprefix(folder): Allocation(number)
-            for number, _, comment in (line.partition("|") for line in lines)
-            if comment.startswith(folder)
+            job.comment.removeprefix(folder): Allocation(job.number)
+            for job in jobs
+            if job.comment.startswith(folder)
         }
 
-    def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation:
-        """The user's own allocation while it lasts, for the first request that it can serve."""
-        if self._given is not None and _serves(self._given, request):
+    def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation | None:
+        """The user's own allocation while it lasts, for the first request that it can serve.
+
+        None while Slurm grants none. Raises WorkflowError if it refuses the allocation for good.
+        """
+        if self._given is not None and _serves(self.slurm, self._given, request):
             given, self._given = Allocation(str(self._given), is_given=True), None
             return given
         nodes = max(step.size for step in steps)
         cpus = max(_cpus_per_node(step.job) for step in steps)
-        gres = [str(each.job.resources.get("gres") or "gpu:0").rpartition(":") for each in steps]
-        gpus = max(int(number) for *_, number in gres)
+        gres = [str(each.job.resources["gres"]) for each in steps if each.job.resources.get("gres")]
         needed_s = sum(step.runtime_s * step.size for step in steps) / nodes
         minutes = self.workflow.executor_settings.duration_min or math.ceil(
             (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
         )
         call = (
-            *("sbatch", "--parsable", f"--job-name={_NAME}", f"--comment={self._comment(request)}"),
+            *("sbatch", "--parsable", f"--job-name={NAME}", f"--comment={self._comment(request)}"),
             *("--no-kill", f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
             *(f"--time={minutes}", "--output=/dev/null", *shlex.split(request)),
-            *([f"--gres={gres[0][0]}:{gpus}"] if gpus else []),
+            *([f"--gres={max(gres, key=_gpus_of)}"] if gres else []),
             "--wrap=exec sleep infinity",
         )
-        done = subprocess.run(call, capture_output=True, text=True, check=True)
-        number = done.stdout.strip().partition(";")[0]
+        known = {allocation.number for allocation in self._allocations.values()}
+        number = self._grants.number(self._comment(request), call, known)
+        if number is None:
+            return None
         self.logger.info(f"Allocation {number}: {nodes} nodes for at most {minutes} minutes.")
         return Allocation(number)
 
@@ -342,23 +373,15 @@ class Executor(sweep.Executor):
     def shutdown(self) -> None:
         super().shutdown()
         for allocation in self._allocations.values():
-            allocation.release()
+            allocation.release(self.slurm)
         self._allocations.clear()
 
 
-def _names_of_steps(job: str | None = None) -> set[str] | None:
-    """The names of all running steps of this user, or of one job; None without an answer."""
-    call = ["squeue", "--steps", "--me", "--noheader", "--format=%j"]
-    call += [f"--jobs={job}"] if job else []
-    done = subprocess.run(call, capture_output=True, text=True)
-    return None if done.returncode else set(done.stdout.split())
-
-
-def _serves(number: int, request: str) -> bool:
-    """Whether a job is in the partition of a request."""
-    call = ["squeue", "--noheader", "--format=--partition=%P", f"--jobs={number}"]
-    own = subprocess.run(call, capture_output=True, text=True).stdout.strip()
-    return own in request.split() or "--partition=" not in request
+def _serves(slurm: SlurmClient, number: int, request: str) -> bool:
+    """Return whether a job is in the partition of a request."""
+    jobs = slurm.jobs(numbers=[str(number)])
+    partition = "" if isinstance(jobs, NoAnswer) or not jobs else jobs[0].partition
+    return f"--partition={partition}" in request.split() or "--partition=" not in request
 
 
 def _request(job: Any) -> str:
@@ -369,6 +392,7 @@ def _request(job: Any) -> str:
         "qos": "qos",
         "constraint": "constraint",
         "mem_mb": "mem",
+        "mem_mb_per_cpu": "mem-per-cpu",
     }
     options = [
         f"--{option}={job.resources[n]}" for n, option in names.items() if job.resources.get(n)
@@ -376,6 +400,11 @@ def _request(job: Any) -> str:
     extra = shlex.split(str(job.resources.get("slurm_extra") or ""))
     extra = [word for word in extra if not word.startswith("--ntasks-per-node=")]
     return shlex.join([*options, *extra])
+
+
+def _gpus_of(gres: str) -> int:
+    """Return the number of GPUs, which a job's gres has first, as in gpu:a100:4,nvme:1."""
+    return int(gres.partition(",")[0].rpartition(":")[2])
 
 
 def _cpus_per_node(job: Any) -> int:

@@ -2,10 +2,13 @@
 
 It extends the executor of snakemake-executor-plugin-slurm (2.8.0); docs/upstream.md lists why.
 
-- Jobs enter the queue by priority, one after the other, while Slurm's controller answers.
+- Jobs enter the queue by priority, one after the other.
+- A refusal that passes by itself is waited for: a busy controller, the site's limit of queued jobs.
+- A submission whose answer was lost is looked for by its comment, and never repeated blindly.
 - Jobs in the queue of an earlier, killed Snakemake are adopted, and not submitted again.
 - Ctrl-C cancels every job, also a job that is just being submitted or queried.
-- A query without an answer forgets no job; a job that squeue no longer lists has ended.
+- A query without an answer forgets no job; a job is gone if several answers do not have it.
+- The next attempt of a run starts after Slurm has ended the job of the previous one.
 - The workflow's `Sweep` gets Slurm's refusals, and decides about retries and excluded nodes.
 """
 
@@ -14,8 +17,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
+import os
 import shlex
-import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -25,13 +29,20 @@ from typing import Any
 
 import snakemake_executor_plugin_slurm as upstream
 from snakemake_executor_plugin_slurm import common_settings
-from snakemake_executor_plugin_slurm.job_cancellation import cancel_slurm_jobs
-from snakemake_executor_plugin_slurm.job_status_query import query_job_status
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
-from snakemake_executor_plugin_slurm.utils import set_gres_string
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from . import queue
+from .slurm_client import (
+    CONNECTION_VARIABLES,
+    PAUSES_S,
+    NoAnswer,
+    QueuedJob,
+    RefusalKind,
+    SlurmClient,
+    Submitted,
+    submission_options,
+)
 
 __all__ = ["Executor", "ExecutorSettings", "Sweep", "common_settings"]
 
@@ -41,13 +52,15 @@ ExecutorSettings = upstream.ExecutorSettings
 REASONS_AFTER_S = 15.0
 #: Longest pause between two queries, and how much longer each pause is while no job ends.
 PAUSE_MAX_S, PAUSE_STEP_S = 180, 10
-#: Seconds after which a job has ended that squeue has never listed.
-UNLISTED_S = 60.0
 #: Seconds after which Slurm does not restart a preempted job any more.
 PREEMPTED_S = 60.0
-#: Seconds between two pings of a silent controller.
-PING_PERIOD_S = 5.0
-#: A job that squeue no longer lists: Snakemake checks its outputs.
+#: Numbers of jobs in one command line of scancel.
+CANCELLED_AT_ONCE = 1000
+#: Seconds until a job is offered again that exceeds the site's limit, if no own job ends.
+LIMIT_PERIOD_S = 60.0
+#: Seconds for which a job is looked for whose number sbatch did not print.
+LOST_NUMBER_S = 60.0
+#: A job that Slurm no longer lists: Snakemake checks its outputs.
 _GONE = "GONE"
 #: Reasons that pass by themselves. Slurm delays a requeued job for two minutes (BeginTime).
 _USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
@@ -88,15 +101,26 @@ class Sweep:
         """Keep why sbatch refused the job."""
 
 
+class SubmissionError(Exception):
+    """sbatch has refused a job for good; `call` is its line of shell."""
+
+    def __init__(self, words: str, call: str) -> None:
+        super().__init__(words)
+        self.call = call
+
+
+class LostJobError(SubmissionError):
+    """sbatch has submitted a job that nobody can find; a second one could run at the same time."""
+
+
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
     """Slurm's executor for the jobs of a `Sweep`, which `follow` sets before jobs are submitted."""
 
     _sweep = Sweep()
     #: Jobs of an earlier start by their comments, and the names by which Slurm lists them.
-    _earlier: dict[str, queue.QueuedJob] = {}
+    _earlier: dict[str, QueuedJob] = {}
     _names: tuple[str, ...] = ()
-    #: Slurm has answered a ping: a submission waits until it does so again.
-    _awaits_pings = False
+    slurm = SlurmClient()
     next_seconds_between_status_checks: int
 
     @classmethod
@@ -105,17 +129,23 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
         Raises WorkflowError if Slurm does not show its queue.
         """
-        found = queue.settled(lambda: queue.jobs_of(workdir), log)
+        found = queue.settled(lambda: queue.jobs_of(workdir, cls.slurm), log)
         cls._sweep, cls._earlier = sweep, queue.by_comment(found)
         cls._names = tuple(sorted({job.name for job in cls._earlier.values()}))
-        cls._awaits_pings = queue.answers()
-        if unfinished := sum(not job.has_ended for job in cls._earlier.values()):
+        if unfinished := sum(not queue.has_ended(job) for job in cls._earlier.values()):
             log(
                 f"{unfinished} jobs of an earlier start are in Slurm's queue: they continue "
                 "and are not submitted again"
             )
 
+    def __init__(self, workflow: Any, logger: Any) -> None:
+        # upstream deletes all variables of Slurm inside a job
+        names = (name for name in CONNECTION_VARIABLES if name in os.environ)
+        self._connection = {name: os.environ[name] for name in names}
+        super().__init__(workflow, logger)
+
     def __post_init__(self, test_mode: bool = False) -> None:
+        os.environ.update(self._connection)
         super().__post_init__(test_mode)
         self._submitter = ThreadPoolExecutor(1, thread_name_prefix="slurm_submit")
         self._is_cancelled = threading.Event()
@@ -123,13 +153,17 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         #: Jobs that Slurm has, by number. `active_jobs` is empty while Slurm is queried.
         self._submitted: dict[str, SubmittedJobInfo] = {}
         self._adopted: set[str] = set()
-        #: Comment of a job → number of the running job that it follows.
+        #: Comment of a job → number of the previous job, after whose end the next one starts.
         self._after: dict[str, str] = {}
+        #: All numbers that this start knows, also of jobs that have ended.
+        self._numbers: set[str] = set()
+        #: Outputs of jobs that must not be submitted again.
+        self._lost: set[Path] = set()
+        self._job_has_ended = threading.Event()
         self._is_silent = False
-        self._listed: set[str] = set()
-        #: When jobs were first found preempted, or not listed.
+        self._absences = queue.Absences()
+        #: When jobs were first found preempted.
         self._preempted_since_s: dict[str, float] = {}
-        self._unlisted_since_s: dict[str, float] = {}
         self._first_query_s: float | None = None
         self._told: set[str] = set()
 
@@ -171,18 +205,19 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 self._report(super().report_job_success, SubmittedJobInfo(job))
                 return
             info = self._adopt(job) or self._submit(job)
+        except SubmissionError as error:
+            if isinstance(error, LostJobError):
+                self._lost.add(output_of(job))
+            self._sweep.refused(output_of(job), str(error))
+            message = f"sbatch refused the job: {error}\n    sbatch call:\n        {error.call}\n"
+            self._report(self.report_job_error, SubmittedJobInfo(job), message)
+            return
         except Exception as error:
-            if isinstance(error, subprocess.CalledProcessError):
-                words = " ".join(error.stderr.split()).removeprefix("sbatch: error: ")
-                self._sweep.refused(output_of(job), words)
-                message = (
-                    f"sbatch refused the job: {words}\n    sbatch call:\n        {error.cmd}\n"
-                )
-            else:
-                message = f"the job was not submitted: {error}. "
+            message = f"the job was not submitted: {error}. "
             self._report(self.report_job_error, SubmittedJobInfo(job), message)
             return
         if info is not None:
+            self._numbers.add(info.external_jobid)
             self._submitted[info.external_jobid] = info
             self._report(self.report_job_submission, info)
 
@@ -194,47 +229,115 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._loop.call_soon_threadsafe(report, *arguments)
 
     def _submit(self, job: Any) -> SubmittedJobInfo | None:
-        """Submit a job; None if the sweep is cancelled. Raises CalledProcessError."""
+        """Submit a job; None if the sweep is cancelled. Raises SubmissionError."""
         log = self._log(job, "%j")
         log.parent.mkdir(parents=True, exist_ok=True)
-        # without an account, Slurm uses the default
+        # what is not named, Slurm takes from the user's environment or its defaults
+        partition = job.resources.get("slurm_partition")
         accounts = str(job.resources.get("slurm_account") or "").replace(",", " ").split()
         params = {
             "run_uuid": self.run_uuid,
             "slurm_logfile": log,
             "comment_str": comment_of(job),
             "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
-            "partition": self.get_partition_arg(job),
+            "partition": f" -p {shlex.quote(str(partition))}" if partition else "",
             "workdir": self.workflow.workdir_init,
         }
         settings = self.executor_settings
         failed = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
         call = get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        call += set_gres_string(job)
+        call += gres_option(job.resources.get("gres"))
         if hosts := self._sweep.unfit_nodes(output_of(job)):
             # sbatch uses the last one of several such options
             call += f" --exclude={shlex.quote(','.join([*_excluded(call), *hosts]))}"
         if number := self._after.get(params["comment_str"]):
-            call += f" --dependency=afterany:{number}"
+            others = _values(call, "--dependency", "-d")
+            call += f" --dependency={shlex.quote(','.join([*others, f'afterany:{number}']))}"
         command, script = self.format_job_exec(job), None
         if settings.pass_command_as_script:
             call, script = f"{call} /dev/stdin", f"#!/bin/sh\n{command}\n"
         else:
             call += f" --wrap={shlex.quote(command)}"
-        while self._awaits_pings and not queue.answers():
-            if self._is_cancelled.wait(PING_PERIOD_S):
-                return None
-        done = subprocess.run(
-            call, shell=True, input=script, capture_output=True, text=True, check=True
-        )
-        number = done.stdout.strip().partition(";")[0]
-        if not number.isdecimal():
-            raise ValueError(f"sbatch printed no number of a job: {done.stdout.strip()}")
+        number = self._accepted(call, script, params["comment_str"])
+        if number is None:
+            return None
+        self._after[params["comment_str"]] = number
         log = self._log(job, number)
         self.logger.info(
             f"Job {job.jobid} has been submitted with SLURM jobid {number} (log: {log})."
         )
         return SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
+
+    def _accepted(self, call: str, script: str | None, comment: str) -> str | None:
+        """Submit a job until Slurm accepts it; return its number, or None if cancelled.
+
+        Raises SubmissionError if Slurm refuses it for good, or if its number cannot be found.
+        """
+        pauses_s = itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1]))
+        has_warned = False
+        while not self._is_cancelled.is_set():
+            self._job_has_ended.clear()
+            answer = self.slurm.submit(call, script)
+            if isinstance(answer, Submitted):
+                return answer.number or self._number_by_comment(comment, answer.printed, call)
+            if answer.kind is RefusalKind.FINAL:
+                raise SubmissionError(answer.words + options_of_environment(), call)
+            if answer.kind is RefusalKind.QUEUE_LIMIT:
+                self._tell_limit(answer.words)
+                self._job_has_ended.wait(LIMIT_PERIOD_S)
+                continue
+            if not has_warned:
+                has_warned = True
+                self.logger.warning(
+                    f"Slurm does not take jobs now ({answer.words}); the submission is repeated"
+                )
+            # Slurm may have accepted the job although its answer was lost
+            found: str | NoAnswer | None = NoAnswer("")
+            while isinstance(found, NoAnswer):
+                if self._is_cancelled.wait(next(pauses_s)):
+                    return None
+                found = self._find(comment)
+            if found is not None:
+                return found
+        return None
+
+    def _find(self, comment: str) -> str | NoAnswer | None:
+        """Return the number of a job of this start that is not known yet; None if there is none."""
+        jobs = self.slurm.jobs(names=[self.run_uuid])
+        if isinstance(jobs, NoAnswer):
+            return jobs
+        numbers = [job.number for job in jobs if job.comment == comment]
+        return next((n for n in reversed(numbers) if n not in self._numbers), None)
+
+    def _number_by_comment(self, comment: str, printed: str, call: str) -> str | None:
+        """Return the number of a job that sbatch has submitted without printing a number.
+
+        Raises SubmissionError if Slurm does not list the job.
+        """
+        until_s = time.monotonic() + LOST_NUMBER_S
+        for pause_s in itertools.chain((0.0,), itertools.repeat(PAUSES_S[0])):
+            if self._is_cancelled.wait(pause_s):
+                return None
+            found = self._find(comment)
+            if isinstance(found, str):
+                return found
+            if found is None and time.monotonic() >= until_s:
+                break
+        words = (
+            f"sbatch ended without an error, but printed no number of a job ({printed!r}), and "
+            f"squeue lists no job named {self.run_uuid} for it; it is not submitted again"
+        )
+        raise LostJobError(words, call)
+
+    def _tell_limit(self, words: str) -> None:
+        """Report once that the site takes no more jobs, and how many it has of this sweep."""
+        if "limit" not in self._told:
+            self._told.add("limit")
+            number = len(self._submitted)
+            self.logger.warning(
+                f"Slurm takes no more jobs than {number} of this sweep now ({words}); the others "
+                "are submitted as these end"
+            )
 
     def _log(self, job: Any, number: str) -> Path:
         kind = "group" if job.is_group() else "rule"
@@ -247,10 +350,14 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         """The job of an earlier start that makes the same output, or None."""
         comment, output = comment_of(job), output_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
-        if earlier is None or earlier.has_ended:
+        if earlier is None or queue.has_ended(earlier):
             return None
         since_s = earlier.start_s
-        if earlier.runs and since_s and self._sweep.has_other_settings(output, since_s):
+        if (
+            queue.is_running(earlier)
+            and since_s
+            and self._sweep.has_other_settings(output, since_s)
+        ):
             self._after[comment] = earlier.number
             self.logger.warning(
                 f"{output}: job {earlier.number} of an earlier start runs with other settings; the "
@@ -258,6 +365,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             )
             return None
         self._adopted.add(earlier.number)
+        self._after[comment] = earlier.number
         log = self._log(job, earlier.number)
         self.logger.info(f"Job {job.jobid} continues as SLURM job {earlier.number} (log: {log}).")
         return SubmittedJobInfo(job, external_jobid=earlier.number, aux={"slurm_logfile": log})
@@ -295,12 +403,13 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def handle_job_error(self, job: Any) -> None:
         """Use up the attempts of a job that would fail again; Snakemake then decides on a retry."""
         super().handle_job_error(job)
-        if self._sweep.fails_again(output_of(job)):
+        if output_of(job) in self._lost or self._sweep.fails_again(output_of(job)):
             job.attempt = job.restart_times + 1
 
     def _forget(self, info: SubmittedJobInfo) -> str:
         number = str(info.external_jobid)
         self._submitted.pop(number, None)
+        self._job_has_ended.set()
         return number
 
     def _end(self, info: SubmittedJobInfo, state: str) -> None:
@@ -324,11 +433,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     ) -> AsyncIterator[SubmittedJobInfo]:
         """Query Slurm once; report the jobs that have ended, and yield the others."""
         first_s = self.executor_settings.init_seconds_before_status_checks
-        has_ended, waiting = not active_jobs, []
-        answer = await self._states() if active_jobs else {}
+        has_ended, is_missing, waiting = not active_jobs, False, []
+        numbers = [str(info.external_jobid) for info in active_jobs]
+        answer = await self._states(numbers) if active_jobs else {}
         for info in active_jobs:
-            state, _, reason = (answer or {}).get(info.external_jobid, "").partition(" ")
-            state = state if answer is None else self._judged(info.external_jobid, state)
+            state, reason = self._judged(info, answer)
+            is_missing |= answer is not None and info.external_jobid not in answer
             if state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED, _GONE):
                 has_ended = True
                 self._end(info, state)
@@ -338,50 +448,65 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             yield info
         if active_jobs and answer is not None:
             self._tell(waiting)
-        if has_ended or answer is None:
+        if has_ended or is_missing or answer is None:
             self.next_seconds_between_status_checks = first_s
         else:
             pause_s = self.next_seconds_between_status_checks + PAUSE_STEP_S
             self.next_seconds_between_status_checks = min(pause_s, PAUSE_MAX_S)
 
-    async def _states(self) -> dict[str, str] | None:
-        """State and reason of each job, by number; None without an answer."""
-        names = ",".join([self.run_uuid, *self._names])
-        squeue = ["squeue", "--noheader", "--format=%i|%T %r", f"--name={names}"]
-        if self.executor_settings.status_command == "squeue":
-            found = await self._query(*squeue, "--states=all")
-        else:
-            found = await self._query(*queue.sacct(names))
-            if found is not None:
-                found |= await self._query(*squeue, "--states=PENDING") or {}
+    async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
+        """Return state and reason of jobs by number; None without an answer.
+
+        A job that Slurm does not have by its number either is not in it.
+        """
+        async with self.status_rate_limiter:
+            found = await asyncio.to_thread(self._query, numbers)
         if (found is None) != self._is_silent:
             self._is_silent = found is None
             silent = "Slurm does not answer; jobs continue, and the query is repeated"
             self.logger.warning(silent if self._is_silent else "Slurm answers again")
         return found
 
-    async def _query(self, *command: str) -> dict[str, str] | None:
-        """The second field of each line of a Slurm command, by the first; None if it fails."""
-        async with self.status_rate_limiter:
-            found, _ = await query_job_status(shlex.join(command), self.logger)
-        return found
+    def _query(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
+        names, found = [self.run_uuid, *self._names], dict[str, tuple[str, str]]()
+        uses_squeue = self.executor_settings.status_command == "squeue"
+        if not uses_squeue:
+            accounted = self.slurm.accounted_states(names)
+            if isinstance(accounted, NoAnswer):
+                return None
+            # sacct names who has cancelled a job: CANCELLED by 0
+            found = {number: (words.partition(" ")[0], "") for number, words in accounted.items()}
+        listed = self.slurm.jobs(names=names, states="all" if uses_squeue else queue.PENDING)
+        if uses_squeue and not isinstance(listed, NoAnswer):
+            # a job that is not found by its name is asked for by its number
+            known = {job.number for job in listed}
+            if missing := [number for number in numbers if number not in known]:
+                others = self.slurm.jobs(numbers=missing)
+                listed = others if isinstance(others, NoAnswer) else [*listed, *others]
+        if isinstance(listed, NoAnswer):
+            return None if uses_squeue else found
+        return found | {job.number: (job.state, job.reason) for job in listed}
 
-    def _judged(self, number: str, state: str) -> str:
-        """The state of a job as it counts: a state to wait in is ""; no state is not listed."""
-        now_s = time.monotonic()
+    def _judged(
+        self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
+    ) -> tuple[str, str]:
+        """Return state and reason of a job as they count: a state to wait in is ""."""
+        number, now_s = str(info.external_jobid), time.monotonic()
+        if answer is None:
+            return "", ""
+        state, reason = answer.get(number, ("", ""))
         if state == queue.PREEMPTED:
             since_s = self._preempted_since_s.setdefault(number, now_s)
-            return state if now_s - since_s >= PREEMPTED_S else ""
+            return (state if now_s - since_s >= PREEMPTED_S else ""), reason
         self._preempted_since_s.pop(number, None)
         if state:
-            self._listed.add(number)
-            self._unlisted_since_s.pop(number, None)
+            self._absences.is_listed(number)
             is_requeued = state == "NODE_FAIL" and self.executor_settings.requeue
-            return "" if is_requeued else state
+            return ("" if is_requeued else state), reason
         if self.executor_settings.status_command != "squeue":
-            return ""  # the database does not have it yet
-        since_s = self._unlisted_since_s.setdefault(number, now_s)
-        return _GONE if number in self._listed or now_s - since_s >= UNLISTED_S else ""
+            return "", ""  # the database does not have it yet
+        has_gone = self._sweep.is_finished(output_of(info.job), number)
+        return _GONE if has_gone or self._absences.is_gone(number, now_s) else "", ""
 
     def _tell(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
         """Report once in the log why jobs wait."""
@@ -412,14 +537,26 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def cancel(self) -> None:
         """Submit nothing more, and cancel every job that Slurm has."""
         self._is_cancelled.set()
+        self._job_has_ended.set()
         known = dict(self._submitted)
         self.cancel_jobs(list(known.values()))
         self._submitter.shutdown(wait=True, cancel_futures=True)
         self.cancel_jobs([info for n, info in self._submitted.items() if n not in known])
+        # a job whose submission had no answer
+        self._tell_uncancelled(self.slurm.cancel(name=self.run_uuid))
         self.shutdown()
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        cancel_slurm_jobs(active_jobs, set(), self.logger)
+        numbers = [str(info.external_jobid) for info in active_jobs if info.external_jobid]
+        parts = (
+            numbers[n : n + CANCELLED_AT_ONCE] for n in range(0, len(numbers), CANCELLED_AT_ONCE)
+        )
+        for part in parts:
+            self._tell_uncancelled(self.slurm.cancel(part))
+
+    def _tell_uncancelled(self, answer: NoAnswer | None) -> None:
+        if answer is not None:
+            self.logger.warning(f"scancel failed: {answer.why}; `squeue --me` lists what is left")
 
     def shutdown(self) -> None:
         self._submitter.shutdown(wait=True)
@@ -441,10 +578,31 @@ def _wildcards(job: Any) -> str:
     return "" if job.is_group() else "_".join(job.wildcards or ()).replace("/", "_")
 
 
+def gres_option(gres: str | None) -> str:
+    """Return --gres for the command line of sbatch, or "".
+
+    Upstream's function refuses types with a hyphen, as NVML writes them, and lists.
+    """
+    return f" --gres={shlex.quote(str(gres))}" if gres else ""
+
+
+def options_of_environment() -> str:
+    """Return which options of sbatch come from the user's environment, or ""."""
+    options = submission_options(os.environ)
+    return f"; the environment has {', '.join(options)}" if options else ""
+
+
 def _excluded(call: str) -> list[str]:
     """The nodes that an sbatch line excludes: node lists, or the content of a file."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--exclude", "-x", action="append", default=[])
-    found: list[str] = parser.parse_known_args(shlex.split(call))[0].exclude
-    texts = (Path(text).read_text() if "/" in text else text for text in found[-1:])
+    texts = (
+        Path(text).read_text() if "/" in text else text for text in _values(call, "--exclude", "-x")
+    )
     return [nodes for text in texts for nodes in text.split()]
+
+
+def _values(call: str, *names: str) -> list[str]:
+    """Return the value of an option of an sbatch line that counts, which is the last one."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(*names, dest="values", action="append", default=[])
+    found: list[str] = parser.parse_known_args(shlex.split(call))[0].values
+    return found[-1:]

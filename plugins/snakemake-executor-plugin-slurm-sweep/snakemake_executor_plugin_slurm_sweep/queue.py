@@ -1,15 +1,14 @@
-"""Jobs in Slurm's queue that an earlier start of a sweep submitted."""
+"""Jobs of an earlier start in Slurm's queue, and jobs that Slurm no longer lists."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from snakemake_interface_common.exceptions import WorkflowError
+
+from .slurm_client import NoAnswer, QueuedJob, SlurmClient
 
 #: States of a job that failed. A preempted job may start again.
 FAILED = {
@@ -19,79 +18,67 @@ FAILED = {
 COMPLETED, COMPLETING, PENDING, PREEMPTED = "COMPLETED", "COMPLETING", "PENDING", "PREEMPTED"
 _ENDED = {*FAILED, COMPLETED, PREEMPTED, "REVOKED"}
 _RUNS = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
-#: Slurm's commands wait about a minute for a silent controller.
-TIMEOUT_S = 15.0
-PING_TIMEOUT_S = 5.0
 #: Longest wait for jobs that are completing.
 COMPLETING_S = 60.0
 #: Queries of a queue that Slurm does not show, and the pause between them.
 QUERIES, PAUSE_S = 3, 5.0
 
 
-class QueuedJob(NamedTuple):
-    """A job in Slurm's queue; `start_s` is in seconds since the epoch, where it is known."""
-
-    number: str
-    state: str
-    name: str
-    start_s: float | None
-    comment: str
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in _ENDED
-
-    @property
-    def runs(self) -> bool:
-        return self.state in _RUNS
+#: A job is gone if this many answers over this time do not have it.
+ABSENT_ANSWERS, ABSENT_S = 3, 60.0
 
 
-def run(*command: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm. Raises OSError if it is missing, and subprocess.TimeoutExpired."""
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+class Absences:
+    """Counts the answers of Slurm that do not have a job, until the job is gone.
+
+    One such answer proves nothing: a controller that has just started, or a program that caches
+    Slurm's answers, may list no job.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[str, int] = {}
+        self._since_s: dict[str, float] = {}
+
+    def is_gone(self, number: str, now_s: float) -> bool:
+        """Count an answer without this job; return whether the job is gone."""
+        self._answers[number] = self._answers.get(number, 0) + 1
+        since_s = self._since_s.setdefault(number, now_s)
+        return self._answers[number] >= ABSENT_ANSWERS and now_s - since_s >= ABSENT_S
+
+    def is_listed(self, number: str) -> None:
+        """Start again for a job that an answer has."""
+        self._answers.pop(number, None)
+        self._since_s.pop(number, None)
 
 
-def sacct(names: str) -> list[str]:
-    """The command that prints number and state of the jobs with these names since two days."""
-    since = datetime.now() - timedelta(days=2)
-    fields = ("--noheader", "--parsable2", "--format=JobIdRaw,State")
-    when = (f"--starttime={since:%Y-%m-%dT%H:00}", "--endtime=now")
-    return ["sacct", "-X", *fields, *when, f"--name={names}"]
+def has_ended(job: QueuedJob) -> bool:
+    """Return whether the job has ended. A preempted job may start again."""
+    return job.state in _ENDED
 
 
-def answers() -> bool:
-    try:
-        return run("scontrol", "ping", timeout_s=PING_TIMEOUT_S).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+def is_running(job: QueuedJob) -> bool:
+    """Return whether the job has begun and has not ended."""
+    return job.state in _RUNS
 
 
-def jobs_of(workdir: str, sleep: Callable[[float], None] = time.sleep) -> list[QueuedJob]:
-    """The user's jobs that were submitted from `workdir`.
+def jobs_of(
+    workdir: str, slurm: SlurmClient, sleep: Callable[[float], None] = time.sleep
+) -> list[QueuedJob]:
+    """Return the user's jobs that were submitted from `workdir`.
 
     Raises WorkflowError if Slurm does not show its queue: unseen jobs would be submitted again.
     """
-    options = ("--me", "--noheader", "--states=all", "--format=%i|%T|%j|%S|%Z|%k")
     why = ""
     for query in range(QUERIES):
         if query:
             sleep(PAUSE_S)
-        try:
-            done = run("squeue", *options)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            why = str(error)
-            continue
-        if done.returncode == 0:
-            lines = (line.strip().split("|", 5) for line in done.stdout.splitlines())
-            return [
-                QueuedJob(number, state, name, _epoch_s(start), comment)
-                for number, state, name, start, folder, comment in (w for w in lines if len(w) == 6)
-                if folder == workdir
-            ]
-        why = done.stderr or f"exit status {done.returncode}"
+        answer = slurm.jobs()
+        if not isinstance(answer, NoAnswer):
+            return [job for job in answer if job.workdir == workdir]
+        why = answer.why
     raise WorkflowError(
-        f"Slurm does not show its queue, in which jobs of an earlier start may be: "
-        f"{' '.join(why.split())}; start again when `squeue --me` answers"
+        "Slurm does not show its queue, in which jobs of an earlier start may be: "
+        f"{why}; start again when `squeue --me` answers"
     )
 
 
@@ -123,7 +110,7 @@ def settled(
 
 
 def _completed(job: QueuedJob) -> QueuedJob:
-    return job if job.has_ended else job._replace(state=COMPLETED)
+    return job if has_ended(job) else job._replace(state=COMPLETED)
 
 
 def _completing(jobs: Iterable[QueuedJob]) -> set[str]:
@@ -134,12 +121,5 @@ def by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
     """The jobs that may be adopted, by comment: the last unfinished job, else the last one."""
     # by number, also of the array `17_[1-4]`
     numbered = {job: int(re.split(r"\D", job.number)[0] or 0) for job in jobs}
-    ordered = sorted(numbered, key=lambda job: (not job.has_ended, numbered[job]))
-    return {job.comment: job for job in ordered if not job.has_ended or job.state == COMPLETED}
-
-
-def _epoch_s(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:  # N/A, or the user's SLURM_TIME_FORMAT
-        return None
+    ordered = sorted(numbered, key=lambda job: (not has_ended(job), numbered[job]))
+    return {job.comment: job for job in ordered if not has_ended(job) or job.state == COMPLETED}

@@ -119,6 +119,36 @@ def test_the_first_cause_is_found(
     assert message in (None, cause.message)
 
 
+ABORTED = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish."
+FIRST_ERRORS = [
+    (
+        "srun: error: Task launch for StepId=7.0 failed on node n1: Unable to satisfy cpu bind "
+        "request",
+        ("srun: error: Application launch failed: Unable to satisfy cpu bind request", ABORTED),
+    ),
+    (
+        "slurmstepd: error: failed to distribute tasks (bind_type:cores) - this should never "
+        "happen: Unable to layout tasks on given cpus",
+        ("srun: error: Application launch failed", ABORTED),
+    ),
+    (
+        "srun: error: can't find address for host n1, check slurm.conf",
+        ("srun: error: Task launch for StepId=7.0 failed", ABORTED,
+         "srun: error: Timed out waiting for job step to complete"),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "others"), FIRST_ERRORS)
+def test_the_first_error_of_srun_is_the_cause(
+    first: str, others: tuple[str, ...], tmp_path: Path
+) -> None:
+    lines = ("srun: job 7 queued and waiting for resources", first, *others)
+    (tmp_path / "srun.log").write_text("\n".join(lines))
+    cause = failures.find_cause(tmp_path, {}, {})
+    assert (cause.kind, cause.message, cause.last_lines) == ("launch_failed", first, lines)
+
+
 def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
     error = "srun: error: invalid partition specified: v100"
     (tmp_path / "srun.log").write_text(f"noise\n{error}\n")

@@ -48,6 +48,7 @@ def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -
         *shape,
         "--distribution=block",
         "--cpus-per-task=4",
+        "--export=ALL",
         "--kill-on-bad-exit=1",
         "--unbuffered",
         "--output=attempt=1/rank-%t.log",

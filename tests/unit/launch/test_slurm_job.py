@@ -50,6 +50,21 @@ def test_wanted_fields_and_time_in_the_queue() -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "TRES=cpu=4,mem=2G,node=2,billing=4",  # Slurm 22.05
+        "AllocTRES=cpu=4,mem=2G,node=2,billing=4",
+        "ReqTRES=cpu=2,mem=1G,node=2,billing=2\n   AllocTRES=cpu=4,mem=2G,node=2,billing=4",
+    ],
+)
+def test_what_a_job_got_is_read_as_each_release_writes_it(line: str) -> None:
+    shown = SHOWN.replace("TRES=cpu=4,mem=2G,node=2,billing=4", line)
+    job = slurm_job.parse(shown)
+    assert job.tres == "cpu=4,mem=2G,node=2,billing=4"
+    assert slurm_job.memory_gb(job) == pytest.approx(2 * 1024**3 / 2 / 1e9)
+
+
+@pytest.mark.parametrize(
     "text", ["", "JobId=12", "JobId=12 SubmitTime=2026-01-02T03:04:05 StartTime=Unknown"]
 )
 def test_a_time_that_is_not_known_is_none(text: str) -> None:

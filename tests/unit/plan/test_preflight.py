@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from fake_programs import program
-from submitted import config_of, described
+from submitted import config_of, described, plan_of
+from tfscaling.cluster import slurm_client
 from tfscaling.plan import preflight
 from tfscaling.plan.preflight import Request
 from tfscaling.spec.run_spec import Point
@@ -44,26 +45,6 @@ def test_points_that_ask_for_the_same_are_one_question() -> None:
     assert len(set(preflight.requests(points, config_of(), described()).values())) == 2
 
 
-SAID = {
-    "sbatch: Job 1 to start at 2026-11-22T12:42:23 using 4 processors on nodes cpu[1-2] in "
-    "partition cpu\n": "",
-    "sbatch: error: invalid partition specified: cpux\n"
-    "allocation failure: Invalid partition name specified\n":
-        "invalid partition specified: cpux; allocation failure: Invalid partition name specified",
-    "sbatch: unrecognized option '--bad'\nTry \"sbatch --help\" for more information\n":
-        "unrecognized option '--bad'",
-    "": "sbatch ended with exit status 1",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "refusal"), SAID.items())
-def test_slurms_words_are_the_refusal(words: str, refusal: str) -> None:
-    answer = preflight.read(1 if refusal else 0, words)
-    assert answer.refusal == refusal
-    start = datetime.datetime(2026, 11, 22, 12, 42, 23)
-    assert answer.start == (None if refusal else start)
-
-
 def test_a_start_is_told_as_a_person_would() -> None:
     for start, text in (
         (NOW, "at once"), (NOW.replace(hour=18, minute=5), "at 18:05"),
@@ -79,7 +60,8 @@ def partition_of(**settings: str) -> dict[str, str]:
     usual = {"PartitionName": "cpu", "Default": "YES", "MaxTime": "UNLIMITED",
              "MaxNodes": "UNLIMITED", "AllowAccounts": "ALL"}  # fmt: skip
     line = " ".join(f"{key}={value}" for key, value in {**usual, **settings}.items())
-    return preflight.partition(line)
+    (found,) = slurm_client.read_partitions(line)
+    return found
 
 
 LIMITS = [
@@ -94,6 +76,12 @@ LIMITS = [
     ({"AllowAccounts": "lab,other"}, {}, ""),  # the user's default account is not known
     ({"AllowAccounts": "other"}, {"account": "lab"}, "AccountNotAllowed"),
     ({"DenyAccounts": "lab"}, {"account": "lab"}, "AccountNotAllowed"),
+    # Slurm compares accounts in lower case
+    ({"AllowAccounts": "LAB,other"}, {"account": "lab"}, ""),
+    ({"AllowAccounts": "lab"}, {"account": "Lab"}, ""),
+    ({"DenyAccounts": "LAB"}, {"account": "lab"}, "AccountNotAllowed"),
+    # and does not read what is denied where some are allowed
+    ({"AllowAccounts": "lab", "DenyAccounts": "lab"}, {"account": "lab"}, ""),
 ]
 
 
@@ -116,20 +104,75 @@ def test_one_of_several_partitions_is_enough() -> None:
 # --- without Slurm ---
 
 
+SITE = "QOSMaxSubmitJobPerUserLimit"
+
+
 @pytest.mark.parametrize(
     "words",
     [
         "allocation failure: Unable to contact slurm controller (connect failure)",
         "sbatch: error: fetch_config: DNS SRV lookup failed\n"
         "sbatch: fatal: Could not establish a configuration source",
+        "allocation failure: Unexpected message received",
+        "allocation failure: Socket timed out on send/recv operation",
+        "allocation failure: Zero Bytes were transmitted or received",
     ],
 )
-def test_without_a_controller_no_point_is_blamed(words: str, slurm: Path) -> None:
-    program(slurm, "sbatch", f"echo '{words}' >&2\nexit 1")
+def test_without_a_controller_no_point_is_blamed(
+    words: str, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "PAUSES_S", (0.01, 0.02))
+    program(slurm, "sbatch", f"echo x >>{slurm}/asked; echo '{words}' >&2\nexit 1")
     (slurm / "said").touch()
     refusal = preflight.refusal([point(), point(nodes=1)], config_of(), described())
     assert refusal.startswith("Slurm does not answer: ")
     assert words.rpartition(": ")[2] in refusal and "nodes" not in refusal
+    assert (slurm / "asked").read_text().split().count("x") == 3  # asked again after a pause
+
+
+def test_a_busy_controller_is_asked_again(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "PAUSES_S", (0.01, 0.02))
+    program(
+        slurm, "sbatch",
+        f"[ -e {slurm}/once ] && exit 0; : >{slurm}/once; echo Socket timed out >&2; exit 1",
+    )  # fmt: skip
+    (slurm / "said").touch()
+    assert preflight.refusal([point()], config_of(), described()) == ""
+
+
+def test_the_sites_limit_of_jobs_is_no_refusal(slurm: Path, tmp_path: Path) -> None:
+    program(slurm, "sbatch", f"echo 'sbatch: error: {SITE}' >&2\nexit 1")
+    (slurm / "said").touch()
+    assert preflight.refusal([point()], config_of(), described()) == ""
+    rows = plan_of(config_of(), tmp_path / "runs").rows
+    rows = preflight.added(rows, config_of(), described())
+    assert {row.starts for row in rows if row.runs} == {"waits"}
+    assert all(SITE in (row.slurm or "") for row in rows if row.runs)
+
+
+@pytest.mark.parametrize("variable", ["SBATCH_GRES", "SBATCH_GPUS_PER_TASK", "SBATCH_QOS"])
+def test_a_refusal_names_options_from_the_environment(
+    variable: str, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "x:1")
+    program(slurm, "sbatch", "echo allocation failure: no such node >&2\nexit 1")
+    (slurm / "said").touch()
+    assert f"{variable}=x:1" in preflight.refusal([point()], config_of(), described())
+
+
+@pytest.mark.parametrize("value", ["relative", "%H:%M", "standard"])
+def test_a_start_is_read_whatever_format_the_user_prefers(
+    value: str, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_TIME_FORMAT", value)
+    program(
+        slurm, "sbatch",
+        'case "$SLURM_TIME_FORMAT" in standard) at=2026-11-22T12:42:23;; *) at=12:42;; esac\n'
+        'echo "sbatch: Job 1 to start at $at using 4 processors" >&2',
+    )  # fmt: skip
+    (slurm / "said").touch()
+    (answer,) = preflight.ask([request_of()]).values()
+    assert answer.start == datetime.datetime(2026, 11, 22, 12, 42, 23)
 
 
 @pytest.fixture

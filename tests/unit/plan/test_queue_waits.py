@@ -80,7 +80,7 @@ def test_held_jobs_are_no_waits_and_cancelled_ones_waited_until_their_end() -> N
         "Unknown|Unknown|1|30|PENDING|Unknown",
         "Unknown|None|1|30|CANCELLED by 0|Unknown",
     ]
-    jobs = queue_waits.read(lines)
+    jobs = queue_waits.read(line.split("|") for line in lines)
     assert (jobs[:, 1] - jobs[:, 0]).tolist() == [600, 60, np.inf, np.inf]
     assert (jobs[:, 4] - jobs[:, 0]).tolist() == [np.inf] * 3 + [1200]
     assert jobs[:, 2:4].tolist() == [[2, 30], [2, 30], [4, np.inf], [1, 30]]
@@ -115,10 +115,10 @@ def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
     partition: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The waits on one and on eight nodes are known; the partition by default is `cpu`, too."""
-    begin = datetime.datetime.now() - datetime.timedelta(days=10)
+    begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=10)
     lines = [
-        f"{moment.isoformat(timespec='seconds')}|"
-        f"{(moment + datetime.timedelta(hours=hours)).isoformat(timespec='seconds')}|"
+        f"{moment:%Y-%m-%dT%H:%M:%S}|"
+        f"{moment + datetime.timedelta(hours=hours):%Y-%m-%dT%H:%M:%S}|"
         f"{nodes}|30|COMPLETED|Unknown"
         for number in range(200)
         for nodes, hours in ((1, 1), (8, 3))

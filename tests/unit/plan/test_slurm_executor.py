@@ -2,81 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import snakemake_executor_plugin_slurm_allocation as allocation
 import snakemake_executor_plugin_slurm_sweep as plugin
 from fake_programs import program
-from slurm_executor import Job, Started, Sweep, submitted
+from slurm_executor import COMMENT, Job, Slurm, Start, Sweep, done, listed, submitted
 from snakemake_executor_plugin_slurm_sweep import queue
-from snakemake_executor_plugin_slurm_sweep.queue import QueuedJob
+from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob, SlurmClient
 from snakemake_interface_common.exceptions import WorkflowError
-
-Start = Callable[..., Started]
-COMMENT = "rule_train_wildcards_cpu_x_1"
-
-
-class Slurm:
-    """Commands of Slurm in a folder; each call of sbatch leaves its words."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._calls = folder, folder / "calls"
-        self.answer("sbatch", f'echo "$@" >>{self._calls}; wc -l <{self._calls}')
-        self.answer("scontrol", "exit 0")
-        self.answer("scancel", f'echo "$@" >>{folder}/cancelled')
-
-    def answer(self, command: str, script: str) -> None:
-        program(self.folder, command, script)
-
-    def states(self, *lines: str, command: str = "squeue") -> None:
-        """What squeue or sacct answers; "silent": nothing, and an error."""
-        text = "\n".join(lines)
-        self.answer(command, "exit 1" if lines == ("silent",) else f"cat <<'END'\n{text}\nEND")
-
-    @property
-    def calls(self) -> list[list[str]]:
-        lines = self._calls.read_text().splitlines() if self._calls.exists() else []
-        return [line.split() for line in lines]
-
-    @property
-    def cancelled(self) -> list[str]:
-        path = self.folder / "cancelled"
-        return path.read_text().split() if path.exists() else []
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    (folder := tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return Slurm(folder)
-
-
-@pytest.fixture
-def sweep() -> Sweep:
-    return Sweep()
-
-
-@pytest.fixture
-def start(tmp_path: Path, sweep: Sweep, slurm: Slurm) -> Iterator[Start]:
-    """Starts executors, and shuts them down in the end."""
-    started: list[Started] = []
-
-    def make(**settings: Any) -> Started:
-        started.append(Started(tmp_path, sweep, **settings))
-        return started[-1]
-
-    yield make
-    for executor in started:
-        executor.shutdown()
-
-
-def done(executor: Started, *jobs: Job) -> None:
-    """Run jobs until all are submitted."""
-    executor.run_jobs(jobs)
-    executor._submitter.shutdown(wait=True)
 
 
 def excluded(call: list[str]) -> str | None:
@@ -121,7 +56,7 @@ def test_sbatchs_words_about_a_job_are_kept(start: Start, slurm: Slurm, sweep: S
     executor = start()
     done(executor, Job(["a"]))
     assert executor.ended == [("a", False)]
-    assert [*sweep.refusals.values()] == ["no way"]
+    assert [*sweep.refusals.values()] == ["no; way"]
 
 
 def test_a_job_that_cannot_be_reported_ends_the_sweep(
@@ -141,8 +76,8 @@ def test_a_job_that_cannot_be_reported_ends_the_sweep(
 def test_an_own_job_serves_runs_of_its_partition(
     request_of_job: str, serves: bool, slurm: Slurm
 ) -> None:
-    slurm.states("--partition=cpu")
-    assert allocation._serves(7, request_of_job) == serves
+    slurm.states("7|RUNNING None")  # in the partition cpu
+    assert allocation._serves(SlurmClient(), 7, request_of_job) == serves
 
 
 # --- states ---
@@ -181,23 +116,56 @@ def test_a_failed_job_has_slurms_state_unless_it_has_left_its_record(
     assert executor.ended == [("a", False), ("b", True)] and sweep.failures == {"1": kept}
 
 
+def test_a_job_is_gone_if_several_answers_over_a_minute_do_not_have_it() -> None:
+    absences = queue.Absences()
+    assert [absences.is_gone("1", time_s) for time_s in (0.0, 1.0, 59.0, 60.0)] == [
+        False, False, False, True,
+    ]  # fmt: skip
+    assert not absences.is_gone("2", 0.0) and not absences.is_gone("2", 100.0)  # two answers
+    absences.is_listed("2")
+    assert not absences.is_gone("2", 200.0)
+
+
+def test_an_empty_answer_of_squeue_ends_no_job(start: Start, slurm: Slurm, tmp_path: Path) -> None:
+    executor, info = start(), submitted(Job(["a"]), "1", tmp_path)
+    slurm.states("1|RUNNING None")
+    assert executor.query(info) == ["1"]
+    slurm.states()
+    assert executor.query(info) == ["1"] and executor.ended == []
+    assert executor.next_seconds_between_status_checks == 40  # not 180: it is asked for soon
+
+
 def test_a_job_that_squeue_lists_no_more_has_ended(
-    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = start()
     jobs = [submitted(Job([name]), number, tmp_path) for name, number in (("a", "1"), ("b", "2"))]
-    slurm.states("1|RUNNING None")
-    assert executor.query(*jobs) == ["1", "2"]
-    slurm.states("")
+    program(slurm.folder, "squeue", """case "$*" in
+        *--jobs=*) echo slurm_load_jobs error: Invalid job id specified >&2; exit 1;;
+        esac""")  # fmt: skip
+    sweep.finished = {"1"}  # its record proves its end
     assert executor.query(*jobs) == ["2"] and executor.ended == [("a", True)]
-    monkeypatch.setattr(plugin, "UNLISTED_S", 0.0)
-    assert executor.query(jobs[1]) == [] and executor.ended[1:] == [("b", True)]
+    monkeypatch.setattr(queue, "ABSENT_S", 0.0)
+    assert executor.query(jobs[1]) == ["2"] and executor.query(jobs[1]) == []
+    assert executor.ended[1:] == [("b", True)]
+
+
+@pytest.mark.parametrize("by_number", ["1|RUNNING None", "1|PENDING Priority", "silent"])
+def test_a_job_that_is_not_found_by_its_name_is_asked_for_by_its_number(
+    by_number: str, start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site may rename jobs, and a user's filters may hide them."""
+    monkeypatch.setattr(queue, "ABSENT_S", 0.0)
+    answer = "exit 1" if by_number == "silent" else f"echo '{listed(by_number)}'"
+    slurm.answer("squeue", f'case "$*" in *--jobs=1*) {answer};; esac')
+    executor = start()
+    assert [executor.query(submitted(Job(["a"]), "1", tmp_path)) for _ in range(4)] == [["1"]] * 4
 
 
 def test_what_sacct_does_not_know_yet_is_waited_for(
     start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin, "UNLISTED_S", 0.0)
+    monkeypatch.setattr(queue, "ABSENT_S", 0.0)
     executor = start(status_command="sacct")
     for command in ("squeue", "sacct"):
         slurm.states(command=command)
@@ -259,7 +227,7 @@ def test_why_jobs_wait_is_told_once(
 
 def queued(*states: str, comment: str = COMMENT) -> list[QueuedJob]:
     return [
-        QueuedJob(str(number), state, f"name{number}", 100.0, comment)
+        QueuedJob(str(number), state, name=f"name{number}", start_s=100.0, comment=comment)
         for number, state in enumerate(states, start=1)
     ]
 
@@ -282,7 +250,7 @@ def test_a_job_that_goes_on_is_adopted_once(
 
 def test_of_several_jobs_for_an_output_the_last_unfinished_job_is_adopted() -> None:
     states = {"9": "RUNNING", "10": "PENDING", "11": "COMPLETED", "12": "CANCELLED"}
-    jobs = [QueuedJob(number, state, "name", None, COMMENT) for number, state in states.items()]
+    jobs = [QueuedJob(number, state, comment=COMMENT) for number, state in states.items()]
     assert queue.by_comment(jobs)[COMMENT].number == "10"
 
 
@@ -344,7 +312,7 @@ def settled(said: list[str], *queues: dict[str, str]) -> dict[str, str]:
 
     def query() -> list[QueuedJob]:
         states = ahead.pop(0) if len(ahead) > 1 else ahead[0]
-        return [QueuedJob(number, state, "name", None, COMMENT) for number, state in states.items()]
+        return [QueuedJob(number, state, comment=COMMENT) for number, state in states.items()]
 
     def sleep(seconds: float) -> None:
         nonlocal passed_s
@@ -388,10 +356,9 @@ def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
     script: str | None, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{slurm.folder}:/usr/bin:/bin" if script else str(slurm.folder))
-    monkeypatch.setattr(queue.run, "__kwdefaults__", {"timeout_s": 0.2})
     if script:
         slurm.answer("squeue", script)
     waited_s: list[float] = []
     with pytest.raises(WorkflowError, match="squeue"):
-        queue.jobs_of("/folder", waited_s.append)
+        queue.jobs_of("/folder", SlurmClient(timeout_s=0.2), waited_s.append)
     assert len(waited_s) == queue.QUERIES - 1

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import snakemake_executor_plugin_slurm as upstream
 from builders import raw_config
 from msgspec.structs import replace
 from slurm_executor import Job, Started, Sweep
 from snakemake.iocontainers import ResourceList
+from snakemake_executor_plugin_slurm_sweep.slurm_client import Refusal, RefusalKind, SlurmClient
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of, planned_runs
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
@@ -31,9 +30,9 @@ def submitted_by_the_plugin(
     """What the executor hands to the shell; sbatch itself is not called."""
     calls: list[str] = []
 
-    def run(call: str, **_: Any) -> Any:
-        calls.append(call)
-        raise OSError("stopped here by the test")
+    def submit(_: Any, line: str, script: str | None = None) -> Refusal:
+        calls.append(line)
+        return Refusal(RefusalKind.FINAL, "stopped here by the test")
 
     defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
     job = Job(["run.json"], [str(spec.axes[axis]) for axis in AXES])
@@ -43,14 +42,12 @@ def submitted_by_the_plugin(
     with contextlib.chdir(folder):
         executor = Started(folder, Sweep(), **{**usual, **settings})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(subprocess, "run", run)
-        patched.setattr(upstream, "get_default_partition", lambda job, logger: "DEFAULT")
+        patched.setattr(SlurmClient, "submit", submit)
         executor.run_job(job)
     executor.shutdown()
     (call,) = calls
     known = {
         executor.run_uuid.rpartition("_")[2]: sweep_jobs.UUID,
-        "-p DEFAULT": f"-p {sweep_jobs.PARTITION}",
         "'echo \"1\"'": f'"{sweep_jobs.COMMAND}"',
     }  # fmt: skip
     for text, placeholder in known.items():
@@ -74,6 +71,10 @@ PLATFORMS: dict[str, dict[str, Any]] = {
     },
     "time limit": {"runtime_min": 90},
     "typed GPUs": {"gpu_gres": "gpu:v100"},
+    "GPUs as NVML names them": {"gpu_gres": "gpu:nvidia_a100-sxm4-80gb"},
+    "several gres": {"gpu_gres": "gpu:a100-40,nvme:1"},
+    "memory per CPU": {"mem_mb_per_cpu": 4000},
+    "memory per GPU": {"mem_mb_per_gpu": 64000},
     "no GPUs for Slurm": {"gpu_gres": None},
     "local launcher": {"launcher": "local", "devices": "logical"},
 }

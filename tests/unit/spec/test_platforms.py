@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import refused, valid_config
-from tfscaling.spec import platforms
+from builders import raw_config, refused, valid_config
+from tfscaling.spec import configuration, platforms
 from tfscaling.spec.config import Config, Platform
 from tfscaling.spec.geometry import Geometry
 
@@ -54,6 +54,45 @@ def test_gpus_are_requested_by_their_type_and_logical_devices_are_not() -> None:
     assert resources(Geometry(1, 1, 2), gpu_gres="gpu:v100")["gres"] == "gpu:v100:2"
     logical = resources(Geometry(1, 1, 2), gpu_gres=None, devices="logical")
     assert not {"gres", "tasks_per_gpu"} & logical.keys()
+
+
+@pytest.mark.parametrize(
+    ("gpu_gres", "gres"),
+    [
+        # as AutoDetect=nvml and sites write them
+        ("gpu:nvidia_a100-sxm4-80gb", "gpu:nvidia_a100-sxm4-80gb:4"),
+        ("gpu:a100-40", "gpu:a100-40:4"),
+        ("gpu:tesla_v100-sxm2-16gb", "gpu:tesla_v100-sxm2-16gb:4"),
+        ("gpu:nvidia_h100_80gb_hbm3_1g.10gb+me", "gpu:nvidia_h100_80gb_hbm3_1g.10gb+me:4"),
+        ("shard", "shard:4"),
+        # with other resources of a node
+        ("gpu:a100,nvme:1", "gpu:a100:4,nvme:1"),
+        ("gpu,craynetwork:1,tmpdisk:10G", "gpu:4,craynetwork:1,tmpdisk:10G"),
+    ],
+)
+def test_gpus_are_requested_as_sites_name_them(gpu_gres: str, gres: str) -> None:
+    raw = raw_config((("platforms", "cluster", "gpu_gres"), gpu_gres))
+    platform = configuration.validate(raw).platforms["cluster"]
+    assert platforms.slurm_resources(platform, Geometry(1, 1, 4))["gres"] == gres
+    assert "gres" not in platforms.slurm_resources(platform, Geometry(1, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("memory", "gpus", "expected"),
+    [
+        ({"mem_mb": 10, "mem_mb_per_cpu": 2}, 0, {"mem_mb_per_cpu": 2}),
+        ({"mem_mb": 10, "mem_mb_per_gpu": 3}, 0, {"mem_mb": 10}),
+        ({"mem_mb": 10, "mem_mb_per_gpu": 3}, 2, {}),
+        ({"mem_mb_per_cpu": 2, "mem_mb_per_gpu": 3}, 2, {}),
+    ],
+)
+def test_memory_is_requested_in_one_way(
+    memory: dict[str, int], gpus: int, expected: dict[str, int]
+) -> None:
+    """Slurm refuses a job that requests memory per node and per CPU or GPU."""
+    asked = resources(Geometry(1, 1, gpus), **memory)
+    assert {name: asked[name] for name in asked if name.startswith("mem_")} == expected
+    assert ("--mem-per-gpu=3" in str(asked["slurm_extra"])) is not bool(expected)
 
 
 @pytest.mark.parametrize(

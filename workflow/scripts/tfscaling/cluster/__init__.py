@@ -1,8 +1,8 @@
 """From the environment of a process to its cluster.
 
-Node lists, the layout of tasks on nodes, the GPUs of a task, `TF_CONFIG`, and how MPI's ranks on
-one machine find each other. Nothing here knows of
-runs, records or this workflow: `resolver` alone serves any TensorFlow training.
+Slurm's programs, node lists, the layout of tasks on nodes, the GPUs of a task, `TF_CONFIG`, and how
+MPI's ranks on one machine find each other. Nothing here knows of runs, records or this workflow:
+`resolver` alone serves any TensorFlow training.
 """
 
 #: Modules that other packages may import.
@@ -11,5 +11,6 @@ __all__ = [
     "nodelist",
     "process_management",
     "resolver",
+    "slurm_client",
     "slurm_environment",
 ]

@@ -41,6 +41,8 @@ _UNHEALTHY = re.compile(r"stopped sending heartbeats\):\s*((?:/job:\w+/replica:\
 _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 #: Causes that ranks seem to have when Slurm loses the node of one of them.
 _MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
+#: A line of srun or of Slurm's daemons about an error.
+_OF_SLURM = re.compile(r"(?:srun|slurmstepd|slurmd)\S*: (?:error|fatal): ")
 #: Words of Slurm about a step whose memory is limited by cgroups or watched.
 _NO_MEMORY = re.compile(r"out of memory|oom.kill|exceeded (?:job |step )?memory limit", re.I)
 #: Words of PyTorch, CUDA, HIP, SYCL, Metal, TensorFlow and XLA about a device's memory.
@@ -136,9 +138,11 @@ def find_cause(
         place = failed[complaint].get("place") if not about_a_peer else None
         line = None if place is None else msgspec.convert(place, UserLine)
         return replace(cause, error=failed[complaint]["error"], place=line)
-    lines = rank_files.last_lines(folder / "srun.log")
-    text = lines[-1] if lines else "the launcher's command failed without a message"
-    return Cause(kind="launch_failed", message=text, last_lines=lines)
+    lines = rank_files.last_lines(folder / "srun.log", 500)
+    # the first error has the cause: those that follow report what srun does about it
+    said = next(filter(_OF_SLURM.match, lines), lines[-1] if lines else "")
+    text = said or "the launcher's command failed without a message"
+    return Cause(kind="launch_failed", message=text, last_lines=lines[-30:])
 
 
 def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:

@@ -93,6 +93,8 @@ def srun(request: Request) -> list[Command]:
         f"--cpus-per-task={request.cpus_per_task}",
         *([f"--mpi={request.mpi}"] if request.mpi else []),
         *request.binding,
+        # also where the user's SLURM_EXPORT_ENV says otherwise
+        "--export=ALL",
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={rank_log(request.folder, '%t')}",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
-import subprocess
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tfscaling.cluster.nodelist import NodeListError, expand
+from tfscaling.cluster.slurm_client import NoAnswer, SlurmClient
 from tfscaling.cluster.slurm_environment import job_id, part_of_allocation, restarts
 from tfscaling.launch.rank_files import last_lines
 from tfscaling.record.attempts import Cause, Kind
@@ -30,7 +29,7 @@ _FIELDS = {
     "NumCPUs": "cpus_allocated",
     "SubmitTime": "submit",
     "StartTime": "start",
-    "TRES": "tres",
+    "AllocTRES": "tres",
     "TresPerNode": "tres_per_node",
 }
 #: Longest time that the scheduler takes from its last evaluation of a job to the start of the job;
@@ -43,8 +42,7 @@ _FREE_TEXT = (
     *("JobId", "Comment", "AdminComment", "SystemComment", "Extra", "Command", "WorkDir"),
     *("StdErr", "StdIn", "StdOut", "SubmitLine"),
 )
-#: Slurm prints the local time without its zone, which jumps twice a year.
-_IN_UTC = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard"}
+_SLURM = SlurmClient(timeout_s=30.0)
 #: How tasks are placed, bound and traced, and the version of Slurm.
 SETTINGS = (
     *("SLURM_VERSION", "SelectType", "SelectTypeParameters", "TaskPlugin", "TaskPluginParam"),
@@ -77,8 +75,8 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
     number = job_id(environ)
     if number is None:
         return None
-    shown = _answer("scontrol", "show", "job", number)
-    job = parse(shown) if shown else SlurmJob(id=number)
+    shown = _SLURM.show_job(number)
+    job = parse(shown) if isinstance(shown, str) else SlurmJob(id=number)
     if job.boot_time_s and (_config() or {}).get("ResumeProgram") == "(null)":
         # this Slurm powers no nodes up: its scheduler was slow
         waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
@@ -120,10 +118,15 @@ def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
         or plugin.endswith("/none")
     ):
         return None
-    options = ("--noheader", "--parsable2", "--format=JobIDRaw,ConsumedEnergyRaw")
-    shown = _answer("sacct", f"--jobs={number}", *options) or ""
-    of_steps = re.findall(rf"^{number}\.\d+\|(\d+)$", shown, re.MULTILINE)
-    found = [float(energy_j) for energy_j in of_steps if int(energy_j) < _UNKNOWN_J]
+    rows = _SLURM.accounted_energy(number)
+    of_steps = [] if isinstance(rows, NoAnswer) else rows
+    found = [
+        float(energy_j)
+        for step, energy_j in of_steps
+        if re.fullmatch(rf"{number}\.\d+", step)
+        and energy_j.isdecimal()
+        and int(energy_j) < _UNKNOWN_J
+    ]
     return sum(found) or None
 
 
@@ -160,13 +163,14 @@ def start_again(environ: Mapping[str, str]) -> None:
     fields = {} if part_of_allocation(environ) else _own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
         return
-    if _answer("scontrol", "requeue", fields["JobId"]) is not None:
+    if _SLURM.requeue(fields["JobId"]) is None:
         time.sleep(_REQUEUED_S)
 
 
 def _own_fields(environ: Mapping[str, str]) -> dict[str, str]:
     number = job_id(environ)
-    return _fields(_answer("scontrol", "show", "job", number) or "") if number else {}
+    shown = _SLURM.show_job(number) if number else ""
+    return _fields(shown) if isinstance(shown, str) else {}
 
 
 def signals_children_alone() -> bool:
@@ -187,7 +191,8 @@ def parse(text: str) -> SlurmJob:
     `queue_time_reason` says why.
     """
     fields = _fields(text)
-    facts = {name: fields[old] for old, name in _FIELDS.items() if old in fields}
+    fields.setdefault("AllocTRES", fields.get("TRES", ""))  # its name until Slurm 23.02
+    facts = {name: fields[old] for old, name in _FIELDS.items() if fields.get(old)}
     times = {name: facts[name] for name in ("submit", "start") if _moment(facts.get(name))}
     in_utc = {name: f"{text}+00:00" for name, text in times.items()}
     job = msgspec.convert({**facts, **in_utc}, SlurmJob)
@@ -216,22 +221,8 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _config() -> dict[str, str] | None:
-    if not (shown := _answer("scontrol", "show", "config")):
-        return None
-    pairs = (line.split("=", 1) for line in shown.splitlines() if "=" in line)
-    return {name.strip(): value.strip() for name, value in pairs}
-
-
-def _answer(*command: str) -> str | None:
-    """What one of Slurm's programs prints; None if it is missing or fails."""
-    environ = {**os.environ, **_IN_UTC}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=30, check=True, env=environ
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    settings = _SLURM.configuration()
+    return None if isinstance(settings, NoAnswer) else settings or None
 
 
 def _seconds(begin: str | None, end: str | None) -> float | None:

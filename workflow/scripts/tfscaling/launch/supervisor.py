@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tfscaling.cluster.slurm_client import SlurmClient
 from tfscaling.launch import failures, forked_ranks, heartbeat, launchers, slurm_job
 from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
@@ -208,12 +209,7 @@ class Supervisor:
         steps = {lines[0]["step"] for lines in [*seen] if "step" in lines[0]}
         if len(steps) != 1:  # none has started
             return False
-        command = ["scancel", "--signal=TERM", *steps]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=GRACE_S, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        return done.returncode == 0
+        return SlurmClient(GRACE_S).signal(steps, "TERM") is None
 
     def _why(self, silent: set[int]) -> Cause:
         if ended := slurm_job.ended_by(self._srun_log):

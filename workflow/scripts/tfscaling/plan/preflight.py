@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import datetime
 import functools
-import re
+import os
 import shlex
 import shutil
-import subprocess
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import pandas as pd
 from msgspec.structs import replace
 
+from tfscaling.cluster.slurm_client import (
+    NoAnswer,
+    Refusal,
+    RefusalKind,
+    SlurmClient,
+    submission_options,
+)
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.costed_plan import REFUSED, PlanRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.spec import platforms
 from tfscaling.spec.config import Config
 from tfscaling.spec.run_spec import Point
-from tfscaling.tables.display import one_line
 from tfscaling.tables.table_rows import grouped
 
 NO_SBATCH = (
@@ -43,17 +49,17 @@ _AT_ONCE = 4
 #: What of a submission does not change whether and when Slurm starts it; those with a value.
 _LEFT_OUT = ("--parsable", "--export=ALL", "/dev/stdin")
 _LEFT_OUT_PAIRS = ("--job-name", "--output", "--comment", "-D")
-#: sbatch's words if the controller is not there, or this machine does not know where it is.
-_NO_CONTACT = ("Unable to contact", "Could not establish a configuration source")
-_STARTS = re.compile(r"to start at (\S+) using")
 #: Slurm's words where the nodes of a partition are too few or too small, or out of service now.
 _NOT_AVAILABLE = "Requested node configuration is not available"
-#: Slurm's commands wait for a silent controller for about a minute.
+#: Longest wait for an answer of Slurm's programs.
 TIMEOUT_S = 15.0
-PING_TIMEOUT_S = 5.0
+#: Pauses before a question is repeated that Slurm does not answer for now.
+PAUSES_S = (5.0, 10.0)
 #: In the states of a node on which Slurm starts nothing now, though perhaps later. A node with `*`
 #: does not respond. Idle nodes are unknown while the controller starts, which then offers no node.
 _OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unk", "maint", "reboot", "*")
+
+SLURM = SlurmClient(TIMEOUT_S)
 
 _PointT = TypeVar("_PointT", bound=Point)
 
@@ -97,7 +103,6 @@ def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[P
 
 def question(line: str) -> str:
     """The sbatch line of a job as a question: with `--test-only`, without what names the job."""
-    line = line.replace(f" -p {sweep_jobs.PARTITION}", "")
     words, asked = iter(shlex.split(line)[1:]), []
     for word in words:
         if word in _LEFT_OUT_PAIRS:
@@ -127,30 +132,24 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     return answers
 
 
-def _answer(request: Request) -> Answer:
+def _answer(request: Request, sleep: Callable[[float], None] = time.sleep) -> Answer:
     if not request.question.startswith("sbatch "):  # the plugin refuses it
         return Answer(refusal=request.question)
-    try:
-        done = run(*shlex.split(request.question))
-    except subprocess.TimeoutExpired:
-        said = f"Slurm does not answer: sbatch said nothing for {TIMEOUT_S:g} s"
-        raise NoSlurmError(said) from None
-    answer = read(done.returncode, done.stderr)
-    if any(words in answer.refusal for words in _NO_CONTACT):
-        raise NoSlurmError(f"Slurm does not answer: {answer.refusal}")
-    if _NOT_AVAILABLE in answer.refusal and (waits_for := out_of_service(request)):
+    answer = SLURM.test(shlex.split(request.question))
+    for pause_s in PAUSES_S:
+        if not isinstance(answer, Refusal) or answer.kind is not RefusalKind.FOR_NOW:
+            break
+        sleep(pause_s)
+        answer = SLURM.test(shlex.split(request.question))
+    if not isinstance(answer, Refusal):
+        return Answer(answer.start)
+    if answer.kind is RefusalKind.FOR_NOW:
+        raise NoSlurmError(f"Slurm does not answer: {answer.words}")
+    if answer.kind is RefusalKind.QUEUE_LIMIT:
+        return Answer(waits_for=f"the site takes no more of your jobs now: {answer.words}")
+    if _NOT_AVAILABLE in answer.words and (waits_for := out_of_service(request)):
         return Answer(waits_for=waits_for)
-    return answer
-
-
-def read(status: int, words: str) -> Answer:
-    """The answer from sbatch's exit status and what it wrote to standard error."""
-    if status == 0:
-        found = _STARTS.search(words)
-        return Answer(datetime.datetime.fromisoformat(found[1]) if found else None)
-    lines = [line for line in words.splitlines() if line and not line.startswith("Try ")]
-    said = "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in lines)
-    return Answer(refusal=one_line(said) or f"sbatch ended with exit status {status}")
+    return Answer(refusal=answer.words)
 
 
 def refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
@@ -164,6 +163,8 @@ def refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
     lines = []
     for line, point in by_words((point, words) for point, words in said if words):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
+    if lines and (options := submission_options(os.environ)):
+        lines.append(f"  The environment adds options to each request: {', '.join(options)}")
     title = "Slurm refuses what these configurations request:"
     return "\n".join([title, *lines, ADVICE]) if lines else ""
 
@@ -215,37 +216,18 @@ def start_text(start: datetime.datetime, now: datetime.datetime) -> str:
     return f"at {start:%H:%M}" if start.date() == now.date() else f"at {start:%Y-%m-%d %H:%M}"
 
 
-def run(*command: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """A command of Slurm. Raises OSError if there is none, and subprocess.TimeoutExpired."""
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-
-
 @functools.cache
 def silence() -> str:
-    """That Slurm's controller does not answer a ping, or ""; it is asked once."""
-    try:
-        said = run("scontrol", "ping", timeout_s=PING_TIMEOUT_S).stdout
-    except OSError:
-        return ""
-    except subprocess.TimeoutExpired:
-        return f"Slurm does not answer: scontrol ping said nothing for {PING_TIMEOUT_S:g} s"
-    is_down = " is DOWN" in said and " is UP" not in said  # one of several controllers is enough
-    return f"Slurm does not answer: {' '.join(said.split())}" if is_down else ""
-
-
-def ask_slurm(*command: str) -> list[str]:
-    """The lines that a command of Slurm prints; none if it fails."""
-    try:
-        return run(*command).stdout.splitlines()
-    except (OSError, subprocess.TimeoutExpired):
-        return []
+    """Return that Slurm's controller does not answer a ping, or ""; it is asked once."""
+    answer = SLURM.ping()
+    return "" if answer is None else f"Slurm does not answer: {answer.why}"
 
 
 def out_of_service(request: Request) -> str:
     """Which nodes of the partition are out of service, for which the request may wait; or ""."""
-    partition = [f"--partition={request.partition}"] if request.partition else []
-    lines = ask_slurm("sinfo", "--noheader", "--Node", "--format=%N|%T", *partition)
-    states = dict(line.strip().split("|") for line in lines if line.count("|") == 1)
+    states = SLURM.nodes(request.partition)
+    if isinstance(states, NoAnswer):
+        return ""
     out = [n for n, state in states.items() if any(w in state.lower() for w in _OUT_OF_SERVICE)]
     shown = ", ".join(out[:3]) + (", …" if len(out) > 3 else "")
     return f"{len(out)} of {len(states)} nodes are out of service: {shown}" if out else ""
@@ -260,14 +242,16 @@ def exceeded(request: Request, partition: Mapping[str, str]) -> str:
     at = f"partition {partition.get('PartitionName', '')} has"
     keys = ("MaxTime", "MaxNodes", "AllowAccounts", "DenyAccounts")
     max_time, max_nodes, allowed, denied = (partition.get(key, "") for key in keys)
-    account = (request.account or "").replace(",", " ").split()[:1]
+    # Slurm writes accounts in lower case, and ignores DenyAccounts where AllowAccounts is set
+    account = (request.account or "").lower().replace(",", " ").split()[:1]
+    is_limited = allowed not in ("", "ALL")
     if not request.qos and request.runtime_min > minutes(max_time):
         return f"PartitionTimeLimit: {at} MaxTime={max_time}, runtime_min is {request.runtime_min}"
     if not request.qos and max_nodes.isdecimal() and request.nodes > int(max_nodes):
         return f"PartitionNodeLimit: {at} MaxNodes={max_nodes}"
-    if account and allowed not in ("", "ALL") and account[0] not in allowed.split(","):
+    if account and is_limited and account[0] not in allowed.lower().split(","):
         return f"AccountNotAllowed: {at} AllowAccounts={allowed}"
-    if account and account[0] in denied.split(","):
+    if account and not is_limited and account[0] in denied.lower().split(","):
         return f"AccountNotAllowed: {at} DenyAccounts={denied}"
     return ""
 
@@ -279,9 +263,9 @@ def minutes(text: str) -> float:
 
 def has_accounting() -> bool:
     """Whether Slurm stores its jobs, as far as it shows: sacct reports nothing without that."""
-    lines = (line.partition("=") for line in ask_slurm("scontrol", "show", "config"))
-    kinds = [value.strip() for key, _, value in lines if key.strip() == "AccountingStorageType"]
-    return not kinds or (kinds[0] != "(null)" and not kinds[0].endswith("/none"))
+    settings = SLURM.configuration()
+    kind = "" if isinstance(settings, NoAnswer) else settings.get("AccountingStorageType", "")
+    return kind != "(null)" and not kind.endswith("/none")
 
 
 def problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
@@ -293,10 +277,6 @@ def problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
 
 
 def partitions() -> list[dict[str, str]]:
-    """The settings of all partitions, such as MaxTime → 00:30:00; none if scontrol fails."""
-    return [partition(line) for line in ask_slurm("scontrol", "show", "partition", "--oneliner")]
-
-
-def partition(line: str) -> dict[str, str]:
-    """A partition from its line of `scontrol show partition --oneliner`."""
-    return dict(word.partition("=")[::2] for word in line.split())
+    """Return the settings of all partitions, such as MaxTime → 00:30:00; none without an answer."""
+    found = SLURM.partitions()
+    return [] if isinstance(found, NoAnswer) else found

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
+from tfscaling.cluster.slurm_client import NoAnswer
 from tfscaling.plan import preflight
 from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.preflight import Request
@@ -49,17 +50,14 @@ def history(partition: str | None) -> Array:
     if partition is None:
         defaults = (p for p in preflight.partitions() if p.get("Default") == "YES")
         partition = ",".join(each["PartitionName"] for each in defaults)
-    options = ("--allusers", "--allocations", "--noheader", "--parsable2")
-    window = (f"--partition={partition}", f"--starttime=now-{DAYS}days")
-    fields = "--format=Eligible,Start,NNodes,TimelimitRaw,State,End"
-    return read(preflight.ask_slurm("sacct", *options, *window, fields))
+    rows = preflight.SLURM.accounted_waits(partition, DAYS)
+    return read([] if isinstance(rows, NoAnswer) else rows)
 
 
-def read(lines: Iterable[str]) -> Array:
-    """Return `history` from the lines of sacct, without jobs that were held."""
+def read(rows: Iterable[Sequence[str]]) -> Array:
+    """Return `history` from the rows of sacct, without jobs that were held."""
     jobs = []
-    for line in lines:
-        eligible, start, nodes, limit_min, state, end = line.split("|")
+    for eligible, start, nodes, limit_min, state, end in rows:
         has_started = state != "PENDING" and start not in ("None", "Unknown")
         try:
             times_s = [_seconds(eligible), _seconds(start) if has_started else np.inf]
@@ -71,8 +69,8 @@ def read(lines: Iterable[str]) -> Array:
     return np.array(sorted(jobs)).reshape(-1, 5)
 
 
-def _seconds(local_time: str) -> float:
-    return datetime.datetime.fromisoformat(local_time).timestamp()
+def _seconds(time_utc: str) -> float:
+    return datetime.datetime.fromisoformat(f"{time_utc}+00:00").timestamp()
 
 
 def similar(jobs: Array, nodes: int, limit_min: float) -> Array:

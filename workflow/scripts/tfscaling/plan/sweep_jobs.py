@@ -129,7 +129,7 @@ HERE = "runs on this machine"
 NO_PLUGIN = "submitted by Snakemake's Slurm executor, which is not in this environment"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
 #: Placeholders for what only exists at submission; RUN is the name of the run.
-UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<run>"
+UUID, COMMAND, RUN = "<uuid>", "<command>", "<run>"
 _UUID, _RUN = "RUN-UUID", "RUN-NAME"  # the same as words that no shell quotes
 
 
@@ -191,8 +191,8 @@ class _Resources(dict[str, Resource | float | None]):
 def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) -> str:
     """The line of the Slurm executor plugin for a job of rule train, made by the plugin itself.
 
-    UUID, COMMAND and PARTITION (if the platform names none) replace what is known at submission.
-    Account and partition are written here, as the plugin does after asking Slurm for them.
+    UUID and COMMAND replace what is known at submission. Account and partition are written here, as
+    the plugin does, which leaves to Slurm what the platform does not name.
     """
     from tfscaling.tables.display import one_line  # loads pandas
 
@@ -215,13 +215,16 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
         "slurm_logfile": logs / rule / name / "%j.log",
         "comment_str": f"{rule}_wildcards_{name}",
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
-        "partition": f" -p {shlex.quote(str(partition)) if partition else PARTITION}",
+        "partition": f" -p {shlex.quote(str(partition))}" if partition else "",
         "workdir": how.workdir,
     }
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
         call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        call += utils.set_gres_string(job)
+        if how.executor in FOLLOWING:
+            call += f" --gres={shlex.quote(str(asked['gres']))}" if asked.get("gres") else ""
+        else:  # refuses types of GPUs with a hyphen
+            call += utils.set_gres_string(job)
     except WorkflowError as error:
         return f"refused by the Slurm executor plugin: {one_line(str(error))}"
     script = " /dev/stdin" if settings.pass_command_as_script else f' --wrap="{COMMAND}"'

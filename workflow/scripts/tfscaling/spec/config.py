@@ -80,7 +80,11 @@ _LINE = rf"^[^{_PRINTED}]*[^\s{_PRINTED}][^{_PRINTED}]*$"
 _LINE_FORM = "one line of text, not empty and without control characters"
 _OPTION_FORM = "one line of text that does not begin with a hyphen"
 _SLURM_NAME_FORM = "letters, digits and _ . , : @ + -, as in Slurm's names"
-_GRES_FORM = "a name, or name:type; letters, digits, _ and in the type ."
+_GRES_FORM = (
+    "a name, or name:type; letters, digits, _ and in the type . + -; then others with their "
+    "numbers, as in gpu:a100,nvme:1"
+)
+_GRES, _GRES_TYPE = "[A-Za-z0-9_]+", "[A-Za-z0-9_.+-]+"
 _VARIABLE_FORM = "letters, digits and _, no digit first, as in names of environment variables"
 _ARGUMENT_FORM = "letters, digits and _, no digit first, as in names of arguments"
 _METRIC_FORM = "letters, digits, spaces and _ . : / @ -, a letter, digit or _ first"
@@ -108,7 +112,14 @@ Line = Annotated[str, text(_LINE, _LINE_FORM, 1000)]
 #: The value of an option of sbatch.
 OptionValue = Annotated[str, text(r"^[^\x00-\x20-][^\x00-\x1f]*$", _OPTION_FORM, 1000)]
 SlurmName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$", _SLURM_NAME_FORM, 1000)]
-GpuResource = Annotated[str, text("^[A-Za-z0-9_]+(:[A-Za-z0-9_.]+)?$", _GRES_FORM, 100)]
+GpuResource = Annotated[
+    str,
+    text(
+        f"^{_GRES}(:{_GRES_TYPE})?(,{_GRES}(:{_GRES_TYPE})?:[0-9]+[KMGTP]?)*$",
+        _GRES_FORM,
+        400,
+    ),
+]
 VariableName = Annotated[str, text(f"^{_IDENTIFIER}$", _VARIABLE_FORM, 200)]
 NoZeroByte = Annotated[str, text(_NO_ZERO, _NO_ZERO_FORM)]
 NotEmpty = Annotated[str, Meta(min_length=1)]
@@ -513,6 +524,10 @@ class Platform(Measured, frozen=True, kw_only=True):
     quota."""
     mem_mb: Annotated[int, number("MB", ge=0, le=1_000_000_000)] | None = None
     """Memory that a job requests per node; 0 or null leaves it to Slurm's default."""
+    mem_mb_per_cpu: Annotated[int, number("MB", ge=1, le=1_000_000_000)] | None = None
+    """Memory per CPU in place of `mem_mb`, where the site requires `--mem-per-cpu`."""
+    mem_mb_per_gpu: Annotated[int, number("MB", ge=1, le=1_000_000_000)] | None = None
+    """Memory per GPU in place of `mem_mb`, where the site requires `--mem-per-gpu` of GPU jobs."""
     runtime_min: Annotated[int, number("min", ge=1, le=5_256_000)] = 60
     """Slurm ends a run after this time."""
     stall_timeout_s: Annotated[int, number("s", ge=10, le=315_360_000)] = 600
@@ -534,7 +549,8 @@ class Platform(Measured, frozen=True, kw_only=True):
     exclusive: bool = False
     """If true, jobs request whole nodes (`--exclusive`)."""
     gpu_gres: GpuResource | None = "gpu"
-    """Name of GPUs in `--gres`: "gpu", or typed as "gpu:v100"; null requests no GPUs from Slurm."""
+    """Name of GPUs in `--gres`: "gpu", or typed as "gpu:v100"; null requests no GPUs from Slurm.
+    Other resources of a node may follow with their numbers: "gpu:v100,nvme:1"."""
     extra: Line | None = None
     """Further options of sbatch, as one string; options with a key here, in the grid or in the
     profile are refused."""

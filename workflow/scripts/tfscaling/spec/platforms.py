@@ -193,15 +193,18 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     extra = [f"{option}={value}" for option, value in options.items() if value is not None]
     extra += ["--exclusive"] if platform.exclusive else []
     extra += [platform.extra] if platform.extra else []
-    gres = geometry.gpus_per_node > 0 and platform.gpu_gres
+    gres = _gres(platform.gpu_gres, geometry.gpus_per_node)
+    is_per_gpu = gres is not None and platform.mem_mb_per_gpu is not None
+    extra += [f"--mem-per-gpu={platform.mem_mb_per_gpu}"] if is_per_gpu else []
     resources: dict[str, Resource | None] = {
         "nodes": requested.nodes,
         "tasks": requested.tasks,
         "cpus_per_task": platform.cpus_per_node // requested.tasks_per_node_max,
         "mpi": "",
-        "gres": f"{platform.gpu_gres}:{geometry.gpus_per_node}" if gres else None,
+        "gres": gres,
         "tasks_per_gpu": 0 if gres else None,
-        "mem_mb": platform.mem_mb,
+        "mem_mb": None if is_per_gpu or platform.mem_mb_per_cpu else platform.mem_mb,
+        "mem_mb_per_cpu": None if is_per_gpu else platform.mem_mb_per_cpu,
         "runtime": platform.runtime_min,
         "slurm_partition": platform.partition,
         "slurm_account": platform.account,
@@ -212,6 +215,14 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
         "latency_wait_s": platform.latency_wait_s,
     }
     return {key: value for key, value in resources.items() if value is not None}
+
+
+def _gres(gpu_gres: str | None, gpus: int) -> str | None:
+    """Return the value of --gres; the number belongs to the first resource, as in gpu:a100:4."""
+    if not gpu_gres or not gpus:
+        return None
+    name, *others = gpu_gres.split(",")
+    return ",".join([f"{name}:{gpus}", *others])
 
 
 def with_signature(function: _F) -> _F:

@@ -1,0 +1,97 @@
+"""The submission of allocations: how often each is requested, and what Slurm answers."""
+
+import shlex
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from snakemake_executor_plugin_slurm_sweep import options_of_environment
+from snakemake_executor_plugin_slurm_sweep.queue import has_ended
+from snakemake_executor_plugin_slurm_sweep.slurm_client import (
+    PAUSES_S,
+    NoAnswer,
+    RefusalKind,
+    SlurmClient,
+    Submitted,
+)
+from snakemake_interface_common.exceptions import WorkflowError
+
+#: The name by which a next start finds an allocation.
+NAME = "tfscaling-allocation"
+
+
+@dataclass
+class _Request:
+    """An allocation that Slurm has not granted yet; `next_s` by the monotonic clock."""
+
+    answers: int = 0
+    next_s: float = 0.0
+    #: Slurm may have it, because its answer was lost.
+    may_exist: bool = False
+    #: Slurm has it, but its number is not known.
+    is_submitted: bool = False
+
+    def wait(self) -> None:
+        """Wait longer after each answer."""
+        pause_s = PAUSES_S[min(self.answers, len(PAUSES_S) - 1)]
+        self.answers, self.next_s = self.answers + 1, time.monotonic() + pause_s
+
+
+class Grants:
+    """Submits allocations one try at a time, so that the executor waits for none."""
+
+    def __init__(self, slurm: SlurmClient, log: Callable[[str], None]) -> None:
+        self._slurm, self._log = slurm, log
+        self._requests: dict[str, _Request] = {}
+
+    def number(self, comment: str, call: Sequence[str], known: Collection[str]) -> str | None:
+        """Return the number of a new allocation, or None while Slurm grants none.
+
+        Args:
+            comment: the comment of the allocation, by which it is found if its answer was lost.
+            call: the command line of sbatch.
+            known: numbers of other allocations.
+
+        Raises WorkflowError if Slurm refuses it for good, or has submitted one that nobody finds.
+        """
+        request = self._requests.setdefault(comment, _Request())
+        if time.monotonic() < request.next_s:
+            return None
+        number = self._found(request, comment, known) or self._submitted(request, call)
+        if number is None:
+            request.wait()
+        else:
+            del self._requests[comment]
+        return number
+
+    def _found(self, request: _Request, comment: str, known: Collection[str]) -> str | None:
+        if not request.may_exist and not request.is_submitted:
+            return None
+        jobs = self._slurm.jobs(names=[NAME])
+        if isinstance(jobs, NoAnswer):
+            request.may_exist = True  # nothing is submitted while the queue is unknown
+            return None
+        request.may_exist = False
+        fits = (job for job in jobs if job.comment == comment and not has_ended(job))
+        number = next((job.number for job in fits if job.number not in known), None)
+        if number is None and request.is_submitted and request.answers >= len(PAUSES_S):
+            raise WorkflowError(
+                "sbatch printed no number of the allocation, and squeue does not list it; "
+                f"`squeue --me --name={NAME}` lists it later"
+            )
+        return number
+
+    def _submitted(self, request: _Request, call: Sequence[str]) -> str | None:
+        if request.may_exist or request.is_submitted:
+            return None
+        answer = self._slurm.submit(shlex.join(call))
+        if isinstance(answer, Submitted):
+            request.is_submitted = answer.number is None
+            return answer.number
+        if answer.kind is RefusalKind.FINAL:
+            words = answer.words + options_of_environment()
+            raise WorkflowError(f"sbatch refused the allocation: {words}")
+        if not request.answers:
+            self._log(f"Slurm grants no allocation now, and is asked again: {answer.words}")
+        request.may_exist = answer.kind is RefusalKind.FOR_NOW
+        return None

@@ -1,0 +1,1 @@
+../../../workflow/scripts/tfscaling/cluster/slurm_client.py

@@ -1,0 +1,205 @@
+"""Submissions that Slurm refuses for now, loses, or answers in a site's own way."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import snakemake_executor_plugin_slurm_sweep as plugin
+from slurm_executor import COMMENT, Job, Slurm, Start, Started, Sweep, done, listed
+
+POLICY = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat requests without a pause."""
+    monkeypatch.setattr(plugin, "PAUSES_S", (0.01, 0.02))
+    monkeypatch.setattr(plugin, "LOST_NUMBER_S", 0.05)
+
+
+@pytest.fixture
+def waiting(start: Start) -> Iterator[Started]:
+    """An executor that is cancelled in the end, whatever it waits for."""
+    executor = start()
+    yield executor
+    executor.cancel()
+
+
+def in_queue(slurm: Slurm, executor: Started, *numbers: str, comment: str = COMMENT) -> None:
+    """Let squeue list jobs of this start."""
+    jobs = (listed(f"{n}|PENDING", name=executor.run_uuid, comment=comment) for n in numbers)
+    lines = "\n".join(jobs)
+    slurm.answer("squeue", f"cat <<'END'\n{lines}\nEND")
+
+
+def fails(slurm: Slurm, times: int, words: str, then: str = "echo 7") -> None:
+    """Let sbatch fail with these words some times, and succeed then."""
+    slurm.answer(
+        "sbatch",
+        f'echo "$*" >>{slurm.folder}/calls\n'
+        f"if [ $(wc -l <{slurm.folder}/calls) -le {times} ]; then echo '{words}' >&2; exit 1; fi\n"
+        f"{then}",
+    )
+
+
+@pytest.mark.parametrize(
+    "printed", ["7", "7;tc", "--- Welcome ---\nOK\n7", "Submitted batch job 7\nBye"]
+)
+def test_a_job_has_the_number_that_a_sites_sbatch_prints(
+    printed: str, start: Start, slurm: Slurm
+) -> None:
+    slurm.answer("sbatch", f"cat <<'END'\n{printed}\nEND")
+    executor = start()
+    done(executor, Job(["a"]))
+    assert [*executor._submitted] == ["7"] and executor.ended == []
+
+
+def test_a_job_without_a_printed_number_is_found_and_not_submitted_twice(
+    start: Start, slurm: Slurm
+) -> None:
+    executor = start()
+    fails(slurm, 0, "", "echo Welcome")
+    in_queue(slurm, executor, "41")
+    done(executor, Job(["a"]))
+    assert [*executor._submitted] == ["41"] and len(slurm.calls) == 1
+
+
+@pytest.mark.parametrize("comment", ["rule_train_wildcards_other", None])
+def test_a_job_that_nobody_finds_is_not_submitted_again(
+    comment: str | None, start: Start, slurm: Slurm, sweep: Sweep
+) -> None:
+    executor, job = start(), Job(["a"])
+    fails(slurm, 0, "", "echo Welcome")
+    in_queue(slurm, executor, *(["41"] if comment else []), comment=comment or "")
+    done(executor, job)
+    assert executor.ended == [("a", False)] and Path("a") in sweep.refusals
+    executor.handle_job_error(job)
+    assert job.attempt > job.restart_times  # Snakemake retries it no more
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+        "sbatch: error: Batch job submission failed: Unexpected message received",
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller",
+        "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying.",
+    ],
+)
+def test_a_busy_controller_costs_no_attempt(
+    words: str, start: Start, slurm: Slurm, sweep: Sweep
+) -> None:
+    fails(slurm, 3, words)
+    slurm.states()
+    executor = start()
+    done(executor, Job(["a"]))
+    assert [*executor._submitted] == ["7"] and len(slurm.calls) == 4
+    assert executor.ended == [] and not sweep.refusals
+    assert len(executor.log.warnings) == 1  # told once
+
+
+def test_a_submission_that_timed_out_and_was_accepted_is_found(start: Start, slurm: Slurm) -> None:
+    executor = start()
+    fails(slurm, 9, "Socket timed out on send/recv operation")
+    in_queue(slurm, executor, "36")
+    done(executor, Job(["a"]))
+    assert [*executor._submitted] == ["36"] and len(slurm.calls) == 1
+    # the next one of this run is not taken for that
+    fails(slurm, 2, "Socket timed out on send/recv operation")
+    executor._submitter = type(executor._submitter)(1)
+    done(executor, Job(["a"]))
+    assert [*executor._submitted] == ["36", "7"]
+
+
+def test_nothing_is_submitted_again_while_the_queue_is_unknown(
+    waiting: Started, slurm: Slurm
+) -> None:
+    fails(slurm, 1, "Socket timed out on send/recv operation")
+    asked = slurm.folder / "asked"
+    slurm.answer("squeue", f"echo x >>{asked}; [ $(wc -l <{asked}) -gt 4 ]")
+    done(waiting, Job(["a"]))
+    assert len(asked.read_text().split()) == 5 and len(slurm.calls) == 2
+
+
+def test_the_sites_limit_of_jobs_is_waited_for(waiting: Started, slurm: Slurm) -> None:
+    full, calls = slurm.folder / "full", slurm.folder / "calls"
+    slurm.answer(
+        "sbatch",
+        f'echo "$*" >>{calls}\n'
+        f"if [ -e {full} ]; then echo '{POLICY}' >&2; exit 1; fi\n"
+        f"wc -l <{calls}; [ $(wc -l <{calls}) -lt 2 ] || touch {full}",
+    )
+    slurm.states(*(f"{number}|PENDING Priority" for number in range(1, 9)))
+    waiting.run_jobs([Job([name], [name]) for name in "abcd"])
+    wait_for(lambda: bool(waiting.log.warnings))
+    assert sorted(waiting._submitted) == ["1", "2"] and waiting.ended == []
+    full.unlink()
+    waiting.report_job_success(waiting._submitted["1"])  # frees a place at once, not in a minute
+    wait_for(lambda: len(waiting._submitted) >= 2)
+    assert "1" not in waiting._submitted
+    (warning,) = waiting.log.warnings
+    assert "QOSMaxSubmitJobPerUserLimit" in warning and " 2 " in warning
+
+
+@pytest.mark.parametrize("words", [POLICY, "Socket timed out", "Unable to contact"])
+def test_a_sweep_that_waits_for_slurm_is_cancelled_at_once(
+    words: str, start: Start, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "PAUSES_S", (3600.0,))
+    monkeypatch.setattr(plugin, "LIMIT_PERIOD_S", 3600.0)
+    fails(slurm, 1000, words)
+    executor = start()
+    executor.run_jobs([Job(["a"]), Job(["b"])])
+    wait_for(lambda: bool(slurm.calls))
+    executor.cancel()
+    assert len(slurm.calls) == 1 and executor.ended == []
+    # also what Slurm may have accepted without an answer
+    assert f"--name={executor.run_uuid}" in slurm.cancelled
+
+
+@pytest.mark.parametrize("extra", ["", "--dependency=singleton", "-d after:3"])
+def test_the_next_attempt_waits_for_the_previous_job(
+    extra: str, start: Start, slurm: Slurm
+) -> None:
+    executor, job = start(), Job(["a"], resources={"slurm_extra": extra})
+    executor.run_job(job)
+    executor.report_job_error(executor._submitted["1"])
+    executor.run_job(job)
+    done(executor, Job(["b"], ["other"]))
+    first, second, other = slurm.calls
+    wanted = ",".join(filter(None, [extra.rpartition("=")[2].rpartition(" ")[2], "afterany:1"]))
+    assert f"--dependency={wanted}" in second
+    assert not any("afterany" in word for word in [*first, *other])
+
+
+@pytest.mark.parametrize("name", ["SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS"])
+def test_inside_a_job_slurm_is_still_found(
+    name: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upstream deletes all variables of Slurm there."""
+    for variable in ("SLURM_JOB_ID", "SLURM_NTASKS", name):
+        monkeypatch.setenv(variable, "7")
+    start()
+    assert os.environ[name] == "7" and "SLURM_NTASKS" not in os.environ
+
+
+@pytest.mark.parametrize("variable", ["SBATCH_GRES", "SBATCH_QOS", "SBATCH_MEM_PER_CPU"])
+def test_a_refusal_names_options_from_the_environment(
+    variable: str, start: Start, slurm: Slurm, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "x:1")
+    slurm.answer("sbatch", "echo sbatch: error: Requested node configuration >&2; exit 1")
+    done(start(), Job(["a"]))
+    (words,) = sweep.refusals.values()
+    assert f"{variable}=x:1" in words
+
+
+def wait_for(is_reached: Callable[[], bool]) -> None:
+    """Wait until another thread has come to a state."""
+    event = threading.Event()
+    while not is_reached():
+        event.wait(0.01)

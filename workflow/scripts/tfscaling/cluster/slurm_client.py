@@ -1,0 +1,404 @@
+"""Slurm's programs: sbatch, squeue, sacct, scontrol, sinfo and scancel.
+
+Preflight, launcher and both executor plugins call them through `SlurmClient` alone. The plugins'
+package has this file by a link, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+#: Longest wait for an answer. Slurm's programs themselves wait about a minute for a controller.
+TIMEOUT_S = 60.0
+PING_TIMEOUT_S = 5.0
+#: Pauses before a request is repeated that Slurm did not answer, or refused for now.
+PAUSES_S = (5.0, 10.0, 20.0, 40.0, 60.0)
+
+#: Variables that change what a query prints or selects, or what scancel cancels.
+_FILTERS = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SCANCEL_", "SLURM_BITSTR_LEN")
+#: Slurm prints the local time without its zone, which jumps twice a year.
+_IN_UTC = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard"}
+#: Variables by which Slurm's programs find their controller and identify the user; all others that
+#: begin with SLURM_ describe a job or give options.
+CONNECTION_VARIABLES = (
+    *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET"),
+)
+
+
+class RefusalKind(Enum):
+    """What a refusal of sbatch means for the request."""
+
+    FOR_NOW = "for now"
+    QUEUE_LIMIT = "queue limit"
+    FINAL = "final"
+
+
+#: The reasons by which Slurm refuses a job until others have left the queue. Release 25.05 has
+#: `MaxJobCount limit reached`; earlier releases name this limit as a temporary refusal.
+_QUEUE_LIMIT = re.compile(r"(?:Assoc|QOS)(?:Max|Grp)Submit\w*|MaxJobCount limit|job queue full")
+#: Texts of a controller that is away, starting, or busy: from slurm_errno.c and sbatch.c of Slurm
+#: 20.11 to 25.11, and from the C library for failed connections.
+_FOR_NOW = re.compile(
+    "|".join(
+        [
+            "Unable to contact",
+            "Slurm controller not responding",
+            "Slurm backup controller in standby mode",
+            "Could not establish a configuration source",
+            "temporarily unable to accept job",
+            "(?:creation|disabled).* retrying",
+            "Unable to create job record, try again",
+            "I/O error writing script/environment to file",
+            "Submission rate too high",
+            "System submissions disabled",
+            "Rate limit exceeded",
+            "Unexpected message received",
+            "Unexpected missing socket error",
+            "(?:Communication|Message) (?:connection|send|receive|shutdown) failure",
+            "Socket timed out",
+            "Received (?:zero length message|message length < 0)",
+            "Failed to send entire message",
+            "Zero Bytes were transmitted or received",
+            "Header lengths are longer than data received",
+            "Insane message length",
+            "(?:Read|Write) would block",
+            "Unable to process (?:incoming|outgoing)",
+            "Connection rejected by handler",
+            "Connection forced closed by quiesce timeout",
+            "Kernel reported delayed socket error",
+            "Process is shutting down and closing all communications",
+            "Protocol authentication error",
+            "Failed to connect to authentication agent",
+            "Unable to connect to database",
+            "Resource temporarily unavailable",
+            "Transport endpoint is not connected",
+            "Connection (?:refused|reset by peer|timed out)",
+            "No route to host",
+            "Network is unreachable",
+            "Temporary failure in name resolution",
+            "Interrupted system call",
+            "Broken pipe",
+            "did not answer for",
+            "was ended by signal",
+        ]
+    ),
+    re.IGNORECASE,
+)
+_NO_SUCH_JOB = "Invalid job id specified"
+#: The line of sbatch with the number of a job: with --parsable, or from a wrapper without it.
+_NUMBER = re.compile(r"(?:Submitted batch job )?([0-9]+)(?:;\S+| on cluster \S+)?")
+_STARTS = re.compile(r"to start at (\S+) using")
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """A program of Slurm is missing, failed, or did not answer in time."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that sbatch refused, in Slurm's words."""
+
+    kind: RefusalKind
+    words: str
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that sbatch has submitted; `number` is None if sbatch printed none."""
+
+    number: str | None
+    printed: str = ""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A request that `sbatch --test-only` would accept, with the local time of its start."""
+
+    start: datetime | None
+
+
+class QueuedJob(NamedTuple):
+    """A job that squeue lists. Times are in seconds since the epoch, None if unknown."""
+
+    number: str
+    state: str
+    reason: str = ""
+    name: str = ""
+    partition: str = ""
+    nodes: str = ""
+    start_s: float | None = None
+    end_s: float | None = None
+    workdir: str = ""
+    comment: str = ""
+
+
+#: The fields of squeue that make a QueuedJob; the comment is free text and comes last.
+QUEUE_FORMAT = "%i|%T|%r|%j|%P|%N|%S|%e|%Z|%k"
+
+_T = TypeVar("_T")
+
+
+class SlurmClient:
+    """Calls Slurm's programs with a time limit, in an environment without the user's filters.
+
+    Each method calls one program once. No method raises: a missing answer is `NoAnswer`, a refused
+    job `Refusal`.
+    """
+
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self.timeout_s = timeout_s
+
+    # Submission. Variables SBATCH_* are the user's own options and stay.
+
+    def submit(self, line: str, script: str | None = None) -> Submitted | Refusal:
+        """Submit a job by a shell line of sbatch with --parsable, and a script on its input."""
+        # the job gets this environment: nothing may change in it
+        done = self._run(("sh", "-c", f"exec {line}"), os.environ, "sbatch", script)
+        if isinstance(done, NoAnswer):
+            return refusal(done.why)
+        if done.returncode:
+            return refusal(words_of(done, "sbatch"))
+        return Submitted(job_number(done.stdout), done.stdout.strip())
+
+    def test(self, call: Sequence[str]) -> Accepted | Refusal:
+        """Return whether Slurm would accept a job, by a command line with --test-only."""
+        done = self._run(call, {**os.environ, "SLURM_TIME_FORMAT": "standard"})
+        if isinstance(done, NoAnswer):
+            return refusal(done.why)
+        if done.returncode:
+            return refusal(words_of(done))
+        found = _STARTS.search(done.stderr)
+        return Accepted(datetime.fromisoformat(found[1]) if found else None)
+
+    def cancel(self, numbers: Iterable[str] = (), name: str | None = None) -> NoAnswer | None:
+        """Cancel jobs by their numbers, or all jobs of this name."""
+        by_name = (f"--name={name}",) if name else ()
+        answer = self._answer("scancel", *by_name, *numbers)
+        return answer if isinstance(answer, NoAnswer) else None
+
+    def signal(self, numbers: Iterable[str], name: str) -> NoAnswer | None:
+        """Send a signal such as TERM to the processes of jobs or steps."""
+        answer = self._answer("scancel", f"--signal={name}", *numbers)
+        return answer if isinstance(answer, NoAnswer) else None
+
+    def requeue(self, number: str) -> NoAnswer | None:
+        """Have Slurm start a running job again."""
+        answer = self._answer("scontrol", "requeue", number)
+        return answer if isinstance(answer, NoAnswer) else None
+
+    # The queue
+
+    def jobs(
+        self, *, numbers: Sequence[str] = (), names: Sequence[str] = (), states: str = "all"
+    ) -> list[QueuedJob] | NoAnswer:
+        """Return the user's jobs that squeue lists, by default all that Slurm still remembers.
+
+        Args:
+            numbers: list these jobs only. Of a job that Slurm has forgotten there is no entry.
+            names: list jobs of these names only.
+            states: list jobs in these states only, with commas between.
+
+        Returns:
+            The jobs in squeue's order, or NoAnswer.
+        """
+        which = [f"--jobs={','.join(numbers)}"] if numbers else ["--me"]
+        which += [f"--name={','.join(names)}"] if names else []
+        layout = (f"--states={states}", "--noheader", f"--format={QUEUE_FORMAT}")
+        answer = self._answer("squeue", *which, *layout)
+        if isinstance(answer, NoAnswer):
+            return [] if numbers and _NO_SUCH_JOB in answer.why else answer
+        # a comment may end in a space
+        rows = (line.split("|", 9) for line in answer.splitlines())
+        return [_queued(row) for row in rows if len(row) == 10]
+
+    def steps(self, job: str | None = None) -> set[str] | NoAnswer:
+        """Return the names of all running steps of the user, or of the steps of one job."""
+        which = [f"--jobs={job}"] if job else []
+        answer = self._answer("squeue", "--steps", "--me", "--noheader", "--format=%j", *which)
+        if isinstance(answer, NoAnswer):
+            return set() if job and _NO_SUCH_JOB in answer.why else answer
+        return set(answer.split())
+
+    # Accounting
+
+    def accounted_states(self, names: Sequence[str], days: int = 2) -> dict[str, str] | NoAnswer:
+        """Return the states of jobs of these names by number, as sacct has them."""
+        since = datetime.now(UTC) - timedelta(days=days)
+        rows = self._accounted(
+            ("JobIdRaw", "State"),
+            f"--starttime={since:%Y-%m-%dT%H:00}",
+            "--endtime=now",
+            f"--name={','.join(names)}",
+        )
+        return rows if isinstance(rows, NoAnswer) else dict(rows)
+
+    def accounted_waits(self, partition: str, days: int) -> list[list[str]] | NoAnswer:
+        """Return eligible and start time, nodes, minutes, state and end of past jobs, in UTC."""
+        since = datetime.now(UTC) - timedelta(days=days)
+        fields = ("Eligible", "Start", "NNodes", "TimelimitRaw", "State", "End")
+        which = (f"--partition={partition}", f"--starttime={since:%Y-%m-%dT%H:%M}", "--endtime=now")
+        return self._accounted(fields, "--allusers", *which)
+
+    def accounted_energy(self, number: str) -> list[list[str]] | NoAnswer:
+        """Return the number and the energy in joules of a job and each of its steps."""
+        fields = ("JobIDRaw", "ConsumedEnergyRaw")
+        return self._accounted(fields, f"--jobs={number}", allocations=False)
+
+    def _accounted(
+        self, fields: Sequence[str], *options: str, allocations: bool = True
+    ) -> list[list[str]] | NoAnswer:
+        layout = ("--noheader", "--parsable2", f"--format={','.join(fields)}")
+        only = ("--allocations",) if allocations else ()
+        answer = self._answer("sacct", *only, *layout, *options)
+        if isinstance(answer, NoAnswer):
+            return answer
+        rows = (line.strip().split("|") for line in answer.splitlines())
+        return [row for row in rows if len(row) == len(fields)]
+
+    # Jobs, nodes, partitions and settings
+
+    def show_job(self, number: str) -> str | NoAnswer:
+        """Return the text of `scontrol show job`, with times in UTC."""
+        return self._answer("scontrol", "show", "job", number)
+
+    def configuration(self) -> dict[str, str] | NoAnswer:
+        """Return Slurm's settings, such as AcctGatherEnergyType."""
+        return self._read(_pairs, "scontrol", "show", "config")
+
+    def partitions(self) -> list[dict[str, str]] | NoAnswer:
+        """Return the settings of all partitions, such as MaxTime → 00:30:00."""
+        return self._read(read_partitions, "scontrol", "show", "partition", "--oneliner")
+
+    def nodes(self, partition: str | None = None) -> dict[str, str] | NoAnswer:
+        """Return the nodes of a partition, or of all, with the state of each."""
+        which = [f"--partition={partition}"] if partition else []
+        return self._read(_states, "sinfo", "--noheader", "--Node", "--format=%N|%T", *which)
+
+    def hostnames(self, nodes: str) -> tuple[str, ...] | NoAnswer:
+        """Return the nodes of a node list in Slurm's order."""
+        return self._read(lambda text: tuple(text.split()), "scontrol", "show", "hostnames", nodes)
+
+    def ping(self) -> NoAnswer | None:
+        """Return None if a controller answers, or why none does."""
+        done = self._run(("scontrol", "ping"), _clean(os.environ), timeout_s=PING_TIMEOUT_S)
+        if isinstance(done, NoAnswer):
+            return done
+        # one of several controllers is enough
+        is_down = " is DOWN" in done.stdout and " is UP" not in done.stdout
+        return NoAnswer(" ".join(done.stdout.split())) if is_down else None
+
+    def _read(self, reader: Callable[[str], _T], *command: str) -> _T | NoAnswer:
+        answer = self._answer(*command)
+        return answer if isinstance(answer, NoAnswer) else reader(answer)
+
+    def _answer(self, *command: str) -> str | NoAnswer:
+        """Return what a query prints, in UTC."""
+        done = self._run(command, {**_clean(os.environ), **_IN_UTC})
+        if isinstance(done, NoAnswer):
+            return done
+        return NoAnswer(words_of(done)) if done.returncode else done.stdout
+
+    def _run(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        program: str | None = None,
+        script: str | None = None,
+        timeout_s: float | None = None,
+    ) -> subprocess.CompletedProcess[str] | NoAnswer:
+        program = program or command[0]
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        source = {"stdin": subprocess.DEVNULL} if script is None else {"input": script}
+        try:
+            return subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=limit_s,
+                check=False,
+                env=environ,
+                **source,
+            )
+        except subprocess.TimeoutExpired:
+            return NoAnswer(f"{program} did not answer for {limit_s:g} s")
+        except OSError as error:
+            return NoAnswer(f"{program}: {error.strerror or error}")
+
+
+def refusal(words: str) -> Refusal:
+    """Return a refusal with its kind, from sbatch's words."""
+    if _QUEUE_LIMIT.search(words):
+        return Refusal(RefusalKind.QUEUE_LIMIT, words)
+    kind = RefusalKind.FOR_NOW if _FOR_NOW.search(words) else RefusalKind.FINAL
+    return Refusal(kind, words)
+
+
+def words_of(done: subprocess.CompletedProcess[str], program: str | None = None) -> str:
+    """Return the words of a program of Slurm that failed, on one line."""
+    lines = [line.strip() for line in (done.stderr or done.stdout or "").splitlines()]
+    prefix = re.compile(r"^(?:sbatch|squeue|sacct|scontrol|sinfo|scancel): (?:error: |fatal: )?")
+    said = [prefix.sub("", line) for line in lines if line and not line.startswith("Try ")]
+    program = program or done.args[0]
+    if done.returncode < 0:  # as by Ctrl-C: Slurm may have the request
+        said.append(f"{program} was ended by signal {-done.returncode}")
+    return "; ".join(said) or f"{program} ended with exit status {done.returncode}"
+
+
+def job_number(printed: str) -> str | None:
+    """Return the number of a job from what sbatch printed, also after a banner of the site."""
+    found = (_NUMBER.fullmatch(line.strip()) for line in reversed(printed.splitlines()))
+    return next((line[1] for line in found if line), None)
+
+
+def submission_options(environ: Mapping[str, str]) -> list[str]:
+    """Return the user's variables that give options to every call of sbatch, as NAME=value."""
+    return [
+        f"{name}={shlex.quote(value)}"
+        for name, value in sorted(environ.items())
+        if name.startswith("SBATCH_")
+    ]
+
+
+def _clean(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if not name.startswith(_FILTERS)}
+
+
+def _queued(row: Sequence[str]) -> QueuedJob:
+    number, state, reason, name, partition, nodes, start, end, workdir, comment = row
+    times = _epoch_s(start), _epoch_s(end)
+    return QueuedJob(number, state, reason, name, partition, nodes, *times, workdir, comment)
+
+
+def _epoch_s(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(f"{text}+00:00").timestamp()
+    except ValueError:  # N/A, NONE, Unknown
+        return None
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def read_partitions(text: str) -> list[dict[str, str]]:
+    """Return the settings of partitions from the lines of `scontrol show partition --oneliner`."""
+    words = (line.split() for line in text.splitlines())
+    return [dict(word.partition("=")[::2] for word in line) for line in words if line]
+
+
+def _states(text: str) -> dict[str, str]:
+    lines = (line.strip().split("|") for line in text.splitlines())
+    return {line[0]: line[1] for line in lines if len(line) == 2}
