@@ -73,7 +73,7 @@ def deviation(found: Found, expected: Found, case: Case) -> float:
         for name, value in other.items()
         if value is not None
     ]
-    return max(differences)
+    return float(np.max(differences))  # not a number if one of them is none
 
 
 def check(name: str, case: Case, ways: dict[str, list[Found]]) -> float:
