@@ -75,6 +75,6 @@ def test_the_largest_batch_that_fits_is_named(tmp_path: Path) -> None:
     assert all("512" in reason for reason in reasons)
     answers = project.table("results/questions-memory/details/conclusions/decision.csv")
     (chosen,) = [each for each in answers if each["goal"] == "execution_time_s"]
-    # not by time: the smaller batch takes more than twice as long
     right = ("size+per_replica_batch_size=256", "supported")  # no run of 512 fits: 1024 is closed
+    # not by time: the smaller batch takes more than twice as long
     assert (chosen["recipe"], chosen["support"]) == right
