@@ -1,5 +1,6 @@
 """Input and parameter functions of the rules."""
 
+
 def refuse_beside_another():
     """Raise WorkflowError if another snakemake has the lock of this folder.
 
