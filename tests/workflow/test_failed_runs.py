@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 
 import pytest
 from project import QUICK, SMALL_MODEL, Project
@@ -139,15 +140,18 @@ def test_the_shim_makes_the_partial_tables_too(failing: Project) -> None:
 
 
 def test_the_snakemake_of_a_job_leaves_the_tables_alone(failing: Project) -> None:
-    """On a node many of them fail side by side, each for its own run."""
+    """On a node many of them fail side by side, each for its own run, after a start has begun."""
+    assert failing.snakemake(check=False).returncode != 0
+    partial = failing.folder / "results/main/partial"
+    shutil.rmtree(partial)
     axes = {**ENDING_POINT, "strategy": "multi_worker_mirrored", "gpus_per_node": 0}
     job = ",".join(f"{k}={v}" for k, v in {**axes, "tasks_per_node": 1, "repeat": 1}.items())
     options = ["--mode", "subprocess", "--cores", "1", "--allowed-rules", "train"]
     done = failing.snakemake(*options, "--target-jobs", f"train:{job}", check=False)
     assert done.returncode != 0
     (failure,) = failing.failures()
-    assert failure["cause"]["message"] == "exit code 3"
-    assert not (failing.folder / "results/main/partial").exists()
+    assert (failure["cause"]["message"], failure["attempt"]) == ("exit code 3", 2)
+    assert not partial.exists()
 
 
 def test_a_plan_that_fails_touches_no_table(copied: Project) -> None:

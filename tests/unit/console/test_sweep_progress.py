@@ -115,6 +115,23 @@ def test_a_failure_that_lasts_is_retried_unless_the_executor_gives_up(
     assert line.startswith("FAILED ") == bool(sweep.state.failed) == gives_up
 
 
+def test_an_attempt_that_begins_and_fails_between_two_looks_has_its_cause(sweep: Sweep) -> None:
+    sweep.state.gives_up = True
+    sweep.hear("info", 0)
+    write_failure(sweep.folder, sweep.runs[0], kind="program_failed", message="no data here")
+    sweep.tell(0, event("start", 100.0, host="cpu2"))
+    (line,) = sweep.hear("error", 0, "SLURM status is: FAILED")
+    assert line.startswith("FAILED ") and "no data here" in line
+
+
+def test_a_failure_of_an_earlier_start_is_not_that_of_this_job(sweep: Sweep) -> None:
+    told(Path(sweep.record(0)).parent, event("start", 100.0, host="cpu2"))
+    write_failure(sweep.folder, sweep.runs[0], message="an older cause")
+    sweep.hear("info", 0)
+    (line,) = sweep.hear("error", 0, "SLURM status is: TIMEOUT")
+    assert "an older cause" not in line and line.endswith("TIMEOUT")
+
+
 def test_a_run_that_the_user_stopped_has_not_failed(sweep: Sweep) -> None:
     sweep.state.retries = 0
     (line,) = sweep.fail(0, kind="cancelled", message="SIGINT")

@@ -5,6 +5,7 @@ The logger plugin `sweep` feeds the state and prints the lines. Moments are seco
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +86,8 @@ class Job:
     logs: tuple[str, ...]
     since_s: float
     spec: RunSpec | None = None
-    #: The attempt that is followed, and its progress.
+    #: The last attempt before this job; the attempt that is followed, and its progress.
+    earlier: int = 0
     attempt: int = 0
     progress: RunProgress | None = None
     #: Its end was printed when its record appeared, before Snakemake noticed.
@@ -94,7 +96,8 @@ class Job:
 
     def __post_init__(self) -> None:
         if self.spec is not None:
-            self.begin(self.newest)
+            self.earlier = self.newest
+            self.begin(self.earlier)
 
     def begin(self, attempt: int) -> None:
         """Follow an attempt; a record and a failure that exist are of those before it."""
@@ -117,12 +120,22 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        return self.has_record or self._files.has(run_record.FAILURE)
+        return self.has_record or self._files.has(run_record.FAILURE) or self.cause is not None
 
     @property
     def cause(self) -> Cause | None:
-        """Why this job has failed, if it has left that."""
-        return attempts.cause_of(self.record.parent) if self.spec and self.has_ended else None
+        """Why this job has failed, if it has left that.
+
+        The report names its attempt: one may begin and fail between two looks.
+        """
+        if self.spec is None:
+            return None
+        with contextlib.suppress(run_record.RecordError):
+            failure = attempts.read_failure(self.record.parent)
+            first = max(self.attempt, self.earlier + 1)
+            if failure and (failure.attempt >= first or self._files.has(run_record.FAILURE)):
+                return failure.cause
+        return None
 
 
 @dataclass
