@@ -8,7 +8,7 @@ import atexit
 import gc
 
 #: Raised when a change of the trainer makes earlier measurements incomparable: its runs rerun.
-TRAINER_VERSION = 7
+TRAINER_VERSION = 8
 #: Version of the measurement of programs, which a change of the trainer does not affect.
 PROGRAM_VERSION = 4
 
