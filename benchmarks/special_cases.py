@@ -154,7 +154,7 @@ def backfilled(
     return np.stack([eligible, start, nodes, limit_s / 60, np.full(jobs, np.inf)], axis=1)
 
 
-def held(jobs: Array) -> list[bool]:
+def bound_holds(jobs: Array) -> list[bool]:
     """Return whether the bound held for jobs of the second half, by what was known at that time."""
     found = []
     for number in range(500, len(jobs), 20):
@@ -201,7 +201,7 @@ def long_waits_cancelled(dice: Dice) -> Rates:
 
 def grouped_submissions(group: int, dice: Dice) -> Rates:
     """Return the share of jobs beyond their bound on a cluster whose users submit in groups."""
-    rate = float(np.mean(held(backfilled(int(dice.integers(10**9)), 0.9, group=group))))
+    rate = float(np.mean(bound_holds(backfilled(int(dice.integers(10**9)), 0.9, group=group))))
     return Rates(1 - rate, rate)
 
 

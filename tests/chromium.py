@@ -19,7 +19,7 @@ MARKS = [
 ]
 
 
-def found_in(page: Path, *flags: str) -> Any:
+def read_title_json(page: Path, *flags: str) -> Any:
     """Open a page and return the JSON that its script has written into the title."""
     profile = page.with_suffix(".profile")
     command = [str(screenshots.CHROMIUM), *screenshots.FLAGS, *flags, f"--user-data-dir={profile}"]

@@ -97,7 +97,7 @@ def positions(length: int) -> Any:
 
 
 def transformer() -> Any:
-    """As Keras's guide has it: tables of words and of positions, an attention, Adam."""
+    """Build the model of Keras's guide: tables of words and of positions, an attention, Adam."""
     import keras
 
     given = keras.Input((8,), dtype="int32")
@@ -170,7 +170,7 @@ def tagger() -> Any:
     return model
 
 
-def of_texts(is_padded: bool = False) -> Arrays:
+def text_arrays(is_padded: bool = False) -> Arrays:
     return split(EXAMPLES, *texts(is_padded=is_padded))
 
 
@@ -218,7 +218,7 @@ def numbers(answer: str, examples: int = EXAMPLES) -> Arrays:
 
 
 def two_outputs() -> Any:
-    """A compiled model with all that `compile` takes, and a metric with a state of its own."""
+    """A compiled model with all that `compile` takes, and a metric with a state."""
     import keras
 
     class F1(keras.metrics.Metric):
@@ -256,8 +256,8 @@ def two_outputs() -> Any:
     return model
 
 
-def own_loss() -> Any:
-    """A subclass with a loss and metrics of its own, as Keras's guides show it."""
+def custom_loss_model() -> Any:
+    """A subclass with a custom loss and custom metrics, as Keras's guides show it."""
     import keras
 
     class Focal(keras.Model):
@@ -283,7 +283,7 @@ def own_loss() -> Any:
 
 
 def accumulated() -> Any:
-    """Two optimizers with settings of their own; one updates weights in some steps only."""
+    """Two optimizers with different settings; one updates weights in some steps only."""
     import keras
 
     given = keras.Input((4,))
@@ -363,7 +363,7 @@ def layers() -> Any:
             return inputs
 
     class Spread(keras.layers.Layer):
-        """Adds a loss of its own, a mean over the batch."""
+        """Add a loss, a mean over the batch."""
 
         def call(self, inputs: Any) -> Any:
             self.add_loss(0.1 * keras.ops.mean(keras.ops.square(inputs)))
@@ -435,11 +435,11 @@ def overflowing_model() -> Any:
 
 #: Models of public guides, and small ones with all that optimizers do with tables.
 PUBLIC: dict[str, Case] = {
-    "transformer, AdamW": Case(compiled(transformer, optimizer("AdamW", 0.01)), of_texts()),
-    "transformer, RMSprop": Case(compiled(transformer, optimizer("RMSprop", 0.003)), of_texts()),
-    "transformer, Adagrad": Case(compiled(transformer, optimizer("Adagrad", 0.05)), of_texts()),
+    "transformer, AdamW": Case(compiled(transformer, optimizer("AdamW", 0.01)), text_arrays()),
+    "transformer, RMSprop": Case(compiled(transformer, optimizer("RMSprop", 0.003)), text_arrays()),
+    "transformer, Adagrad": Case(compiled(transformer, optimizer("Adagrad", 0.05)), text_arrays()),
     "transformer, the recipe's adam": Case(
-        transformer, of_texts(), recipe={"optimizer": "adam", "learning_rate": 0.01}
+        transformer, text_arrays(), recipe={"optimizer": "adam", "learning_rate": 0.01}
     ),
     "transfer learning on bytes": Case(
         compiled(transfer, optimizer("Adam", 0.01)), bytes_of_images()
@@ -508,7 +508,7 @@ def features() -> dict[str, Case]:
     found["two outputs"] = Case(
         two_outputs, split(EXAMPLES, *mixed(EXAMPLES + HELD_OUT)), not_compared=not_compared
     )
-    found["own loss"] = Case(own_loss, numbers("kind"), precision="mixed_float16")
+    found["own loss"] = Case(custom_loss_model, numbers("kind"), precision="mixed_float16")
     found["accumulated"] = Case(accumulated, numbers("value"), recipe={"steps_per_execution": 5})
     # statistics of a complete batch
     found["collectives"] = Case(collectives, numbers("value", WHOLE))
@@ -523,5 +523,5 @@ def public(first: int, last: int) -> Iterator[tuple[str, Case]]:
     return iter([*PUBLIC.items()][first:last])
 
 
-def of_features(first: int, last: int) -> Iterator[tuple[str, Case]]:
+def feature_cases(first: int, last: int) -> Iterator[tuple[str, Case]]:
     return iter([*features().items()][first:last])

@@ -165,7 +165,7 @@ FEATURES = oracle_cases.features()
 @pytest.fixture(scope="module")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("features")
-    return trained(folder, "oracle_cases:of_features:0:99", with_servers=True)
+    return trained(folder, "oracle_cases:feature_cases:0:99", with_servers=True)
 
 
 @pytest.mark.full

@@ -95,7 +95,7 @@ def seen(folder: Path, pages: dict[str, Path]) -> dict[str, dict[str, Any]]:
     </script>"""
     (folder / "frames.html").write_text(f"<!DOCTYPE html><title></title>{listen}{''.join(frames)}")
     flags = ("--virtual-time-budget=60000", "--window-size=1400,8000")
-    every = chromium.found_in(folder / "frames.html", *flags)
+    every = chromium.read_title_json(folder / "frames.html", *flags)
     return {found["name"]: found for found in every}
 
 

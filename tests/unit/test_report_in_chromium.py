@@ -73,7 +73,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     (folder / "sent.html").write_text(text)
     (folder / "phone.html").write_text(PHONE)
     return {
-        name: chromium.found_in(folder / f"{name}.html", "--window-size=1280,900")
+        name: chromium.read_title_json(folder / f"{name}.html", "--window-size=1280,900")
         for name in ("report", "sent", "phone")
     }
 

@@ -57,14 +57,14 @@ class Grants:
         request = self._requests.setdefault(comment, _Request())
         if time.monotonic() < request.next_s:
             return None
-        number = self._found(request, comment, known) or self._submitted(request, call)
+        number = self._find_granted(request, comment, known) or self._submitted(request, call)
         if number is None:
             request.wait()
         else:
             del self._requests[comment]
         return number
 
-    def _found(self, request: _Request, comment: str, known: Collection[str]) -> str | None:
+    def _find_granted(self, request: _Request, comment: str, known: Collection[str]) -> str | None:
         if not request.may_exist and not request.is_submitted:
             return None
         jobs = self._slurm.jobs(names=[NAME])
