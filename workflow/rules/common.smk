@@ -20,7 +20,7 @@ from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import retries
+from tfscaling.plan import resource_overrides, retries, unsupported_options
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
@@ -35,10 +35,11 @@ PLATFORMS_FILE = "config/platforms.yaml"
 def config_sources():
     """(name, content) of every configuration file and the command line, for error messages."""
     overlays = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
-    base = [os.path.relpath(path) for path in workflow.configfiles]
+    replaced = workflow.config_settings.replace_workflow_config
+    base = [] if replaced else [os.path.relpath(path) for path in workflow.configfiles]
     names = [*(name for name in base if name not in overlays), *overlays]
     files = [(name, READ.get(name) or config_files.read(name)) for name in names]
-    if "platforms" not in config and os.path.exists(PLATFORMS_FILE):
+    if "platforms" not in config and not replaced and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
         files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
     return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
@@ -54,12 +55,30 @@ def merged_configuration():
     return merged
 
 
+def overridden_configuration():
+    """The merged configuration with what --set-resources and --default-resources change of it."""
+    settings, merged = workflow.resource_settings, merged_configuration()
+    given = settings.overwrite_resources.get(TRAIN) or {}
+    options = ("--set-resources", "--default-resources")
+    changes = resource_overrides.override_platforms(
+        merged, given, settings.default_resources or {}
+    )
+    for option, change in zip(options, changes):
+        merged = resource_overrides.merged(merged, change)
+        SOURCES.append((option, change))
+    return merged
+
+
+#: The name of rule train, which a module may change.
+TRAIN = workflow.modifier.modify_rulename("train")
+if workflow.is_main_process and (refused := [*unsupported_options.refusals(workflow, TRAIN)]):
+    raise WorkflowError("\n".join(refused))
 REGISTRIES = Registries(
     MODELS, STRATEGIES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
 )
 try:
     SOURCES = config_sources()
-    CONFIG, MANIFEST = grid.accept(merged_configuration(), REGISTRIES, SOURCES)
+    CONFIG, MANIFEST = grid.accept(overridden_configuration(), REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 

@@ -15,8 +15,33 @@ def refuse_beside_another():
         )
 
 
+def refuse_options():
+    """Raise WorkflowError if options, or a module, change what runs are.
+
+    Some are only known now: groups, and rules that a module has changed after this file was read.
+    """
+    train, given = workflow.get_rule(TRAIN), workflow.resource_settings.overwrite_resources
+    problems = [*unsupported_options.refusals(workflow, TRAIN)]
+    problems += [
+        unsupported_options.overridden_resources(train, RESOURCES, given.get(TRAIN) or {})
+    ]
+    if any(problems):
+        raise WorkflowError("\n".join(filter(None, problems)))
+
+
+def limit_runs_on_this_machine():
+    """Allow one training run at a time unless --resources training_runs=N allows more.
+
+    Two would share this machine's cores and disturb both measurements.
+    """
+    if workflow.local_exec and "training_runs" not in workflow.global_resources:
+        workflow.register_resource("training_runs", 1)
+
+
 @functools.cache
 def settle_once():
+    refuse_options()
+    limit_runs_on_this_machine()
     refuse_beside_another()
     UNREADABLE.extend(RERUNS.restore_records())
     contents = {"config.json": CONFIG_TEXT.encode(), "manifest.json": MANIFEST.encode()}
