@@ -21,7 +21,7 @@ rule train:
         "../envs/environment.yaml"
     resources:
         **RESOURCES,
-        training_runs=1,  # profiles/local allows one at a time: two would share this machine's cores
+        training_runs=1,  # on this machine one at a time: see limit_runs_on_this_machine
     params:
         # The specification, with `env`, `setup` and `program`, is in a file that SweepStart writes:
         # every user of the machine can read the words of a command.
