@@ -9,12 +9,14 @@ from pathlib import Path
 
 import msgspec
 from snakemake.utils import update_config
+from tfscaling.console.dry_run import DryRun
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.files import atomic
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import run_states
 from tfscaling.record.metrics import METRICS
 from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants

@@ -105,6 +105,14 @@ def conclusions_of_two_sweeps(wildcards):
     return rules.compare.output.conclusions
 
 
+def preview(jobs):
+    """The lines of a dry-run of these jobs."""
+    runs_dir = Path(ROOT, "runs")
+    runs = {JOBS.record(path): run for path, run in RUNS.items()}
+    change_of = functools.partial(run_states.change_of, runs_dir=runs_dir)
+    return DryRun(CONFIG, MANIFEST, runs, runs_dir, change_of).lines(jobs)
+
+
 def say(lines):
     """Print lines by Snakemake's log; the plugin prints them as they are."""
     for line in lines:

@@ -40,7 +40,7 @@ onstart:
 
 
 OUTCOME = SweepOutcome(Path(STUDY))
-CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines)
+CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines, preview)
 
 
 # The plugin shortens what follows. In a module the outer workflow owns the console.

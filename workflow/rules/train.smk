@@ -27,11 +27,6 @@ rule train:
         # every user of the machine can read the words of a command.
         folder=subpath(output.record, parent=True),
         spec_sha256=checksum_of_specification,
-    message:
-        "train {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "
-        "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
-        "tasks_per_node={wildcards.tasks_per_node} recipe={wildcards.recipe} "
-        "repeat={wildcards.repeat}"
     shell:
         r"""
         python3 "$SCRIPTS/train.py" \
