@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from project import REPOSITORY, Project
+from project import Project
 
 SLEEP: dict[str, Any] = {
     "grid": [
@@ -45,9 +45,9 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def plan(project: Project, *options: str) -> list[dict[str, str]]:
+def plan(project: Project, profile: str, *options: str) -> list[dict[str, str]]:
     """The rows of the plan."""
-    project.snakemake("plan", *options)
+    project.snakemake("plan", *options, profile=profile)
     with (project.folder / "results/main/details/plan.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -55,15 +55,16 @@ def plan(project: Project, *options: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("options", "expected", "absent"),
     [
-        (["--default-resources", "slurm_account=abc"], [" -A abc ", " -p main ", " -t 60 "], "mem"),
-        (["--default-resources", "mem_mb=1000", "gres=gpu:7"], [" -p main "], "--mem"),
-        (["--default-resources", "mem_mb_per_cpu=10", "gpu=1"], [" -p main "], "--mem"),
         (
-            ["--set-resources", "train:runtime=10", "train:slurm_partition=other"],
-            [" -p other ", " -t 10 "],
+            ["slurm_account=abc", "mem_mb=1000", "gres=gpu:7", "mem_mb_per_cpu=10", "gpu=1"],
+            [" -A abc ", " -p main ", " -t 60 "],
+            "--mem",
+        ),
+        (
+            ["train:runtime=10", "train:slurm_partition=other", "train:mem_mb=4321"],
+            [" -p other ", " -t 10 ", " --mem 4321 "],
             " -p main",
         ),
-        (["--set-resources", "train:mem_mb=4321"], [" --mem 4321 "], "--mem-per"),
     ],
     ids=str,
 )
@@ -71,8 +72,8 @@ def test_plan_and_sbatch_line_have_what_the_options_change(
     options: list[str], expected: list[str], absent: str, project: Project
 ) -> None:
     project.overlay(CLUSTER)
-    profile = ["--profile", str(REPOSITORY / "profiles/slurm")]
-    rows = plan(project, *profile, *options)
+    option = "--set-resources" if ":" in options[0] else "--default-resources"
+    rows = plan(project, "slurm", option, *options)
     assert len(rows) == 4
     for row in rows:
         line = row["submission"].replace("--job-name", "")
@@ -90,7 +91,7 @@ def test_a_foreign_profile_measures_what_ours_measures(project: Project) -> None
     project.overlay(CLUSTER)
     (project.folder / "lab").mkdir()
     (project.folder / "lab/config.yaml").write_text(yaml.safe_dump(FOREIGN))
-    for row in plan(project, "--profile", "lab"):
+    for row in plan(project, str(project.folder / "lab")):
         line = row["submission"]
         assert " -A lab  -p long -t 240 " in line and "--mem" not in line, line
         assert ("gres" in line) is (row["gpus_per_node"] == "2")
@@ -136,8 +137,7 @@ def test_runs_on_this_machine_are_made_one_at_a_time_without_the_profile(
     options: list[str], project: Project
 ) -> None:
     project.overlay(SLEEP)
-    profile = ["--profile", "none"] if options == ["--cores", "2"] else []
-    project.snakemake(*profile, *options)
+    project.snakemake(*options, profile=None if "--cores" in options else "local")
     assert {row["shared_with"] for row in project.table("results/main/runs.csv")} <= {"0", "0.0"}
 
 
