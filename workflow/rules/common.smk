@@ -1,6 +1,7 @@
 """The configuration, the planned runs, wildcard constraints, and look-ups for rules."""
 
 import functools
+import hashlib
 import json
 import os
 import sys
@@ -32,6 +33,8 @@ from tfscaling.train.strategies import STRATEGIES
 #: Snakemake's locks of this folder.
 LOCKS = ".snakemake/locks"
 PLATFORMS_FILE = "config/platforms.yaml"
+#: The configuration and the manifest of a plan, in the folder of the study.
+PLANNED = "details/planned"
 
 
 def config_sources():
@@ -107,8 +110,10 @@ RESULTS = f"results/{CONFIG.study}"
 DETAILS = f"{RESULTS}/details"
 LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
+#: Whether Snakemake draws the graph of jobs and starts none: its boxes then have the axes that vary.
+IS_DRAWN = "--dag" in sys.argv
 #: The folder of a run below results/runs.
-RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
+RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()))
 #: Runs by their folder, in the order in which they start.
 RUNS = {run.spec.path: run for run in grid.randomised(MANIFEST.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
@@ -133,15 +138,19 @@ def verbatim(value):
     return lambda wildcards: value
 
 
-def code_of_tables():
-    """The source of tables and page, inputs of their rules: changed code regenerates them."""
+@functools.cache
+def checksum_of_code():
+    """The SHA-256 of the source of tables and page: changed code regenerates them."""
     of_jobs = ("cluster", "datasets", "launch", "train")
     packages = [path for path in SCRIPTS.glob("tfscaling/*") if path.name not in of_jobs]
     files = [each for path in packages for each in path.rglob("*") if each.suffix in (".py", ".j2")]
-    return local(sorted(map(os.path.relpath, [*files, *SCRIPTS.parent.glob("report/page.*")])))
+    texts = [each.read_bytes() for each in sorted([*files, *SCRIPTS.parent.glob("report/page.*")])]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
-CODE = code_of_tables()
+def code_of_tables(wildcards):
+    """A parameter in place of a hundred input files, which graphs and lists would show."""
+    return checksum_of_code()
 
 
 def exported(kind, files):

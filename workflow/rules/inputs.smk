@@ -55,6 +55,24 @@ def alone(wildcards):
     return []
 
 
+def plan_apart(wildcards):
+    """No file. Write what is planned where no sweep reads it; take no lock during a sweep."""
+    if not workflow.is_main_process or workflow.execution_settings is None:
+        return []
+    refuse_options()
+    if workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Snakemake has no other way to give up its lock once it has read its command line
+        os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--nolock", *sys.argv[1:]])
+    if not workflow.output_settings.dryrun:
+        details = Path(STUDY, PLANNED, "details")
+        details.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(details / "config.json", CONFIG_TEXT)
+        MANIFEST.write(details / "manifest.json")
+    return []
+
+
 def settle(wildcards):
     """No file. Before Snakemake decides which jobs run, once: see `SweepJobs.settle`.
 
