@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import msgspec
-from snakemake.utils import update_config
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS
@@ -29,7 +28,7 @@ from tfscaling.train.strategies import STRATEGIES
 
 #: Snakemake's locks of this folder.
 LOCKS = ".snakemake/locks"
-PLATFORMS_FILE = "config/platforms.yaml"
+PLATFORMS_FILE = configuration.PLATFORMS_FILE
 
 
 def config_sources():
@@ -48,10 +47,7 @@ def merged_configuration():
     """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
     if workflow.modifier.skip_configfile:
         return {**dict(SOURCES).get(PLATFORMS_FILE, {}), **config}
-    merged = {}
-    for _, content in SOURCES:
-        update_config(merged, content)
-    return merged
+    return config_files.merge(SOURCES)
 
 
 REGISTRIES = Registries(

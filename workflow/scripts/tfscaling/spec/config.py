@@ -645,9 +645,11 @@ class Comparison(Keys, frozen=True, kw_only=True):
         "execution_time_s",
         "speedup",
         "scaling_efficiency",
+        "steady_state_speedup",
         "throughput_examples_per_s",
         "loss",
         "accuracy",
+        "test_accuracy",
         "quality",
         "cost_usd",
     )
@@ -792,14 +794,15 @@ class Proposal(Keys, frozen=True, kw_only=True):
 
 
 class PlotOptions(Keys, frozen=True, kw_only=True):
-    """An entry names a plot to draw."""
+    """Options of a plot."""
 
     title: Line | None = None
     """This is the title of the plot; null takes the default one."""
 
 
 class Config(Keys, frozen=True, kw_only=True):
-    """The configuration is merged from config/config.yaml, config/platforms.yaml and overlays."""
+    """The configuration is merged from config/platforms.yaml and the study's files: those of
+    --configfile, else config/config.yaml."""
 
     study: Name = "main"
     """Page, tables and plan are in `results/<study>/`."""
@@ -842,7 +845,7 @@ class Config(Keys, frozen=True, kw_only=True):
     """Folder with the results of another study, such as `before/results/main`: each configuration
     is compared with the same one there. A relative path starts where snakemake runs."""
     plots: dict[str, PlotOptions | None] = {}
-    """Each entry is a plot to draw, by its name; null draws none."""
+    """Options of plots, by their names; null does not draw the plot. All others are drawn."""
     export: tuple[Literal["markdown", "parquet", "svg"], ...] = ()
     """More files in `details/`: tables as Markdown, `runs.parquet`, the plots."""
 
