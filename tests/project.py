@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Set
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class Project:
     """`folder` has copies of config and resources; the workflow itself stays where it is."""
 
     folder: Path
-    omitted_plots: Set[str] = frozenset()
+    omitted_plots: Set[str] = field(default=frozenset(), kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("config", "resources"):
@@ -74,7 +74,7 @@ class Project:
     def copy(self, folder: Path) -> Project:
         """The project with its results and Snakemake's memory of them, mtimes included."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return Project(folder, self.omitted_plots)
+        return Project(folder, omitted_plots=self.omitted_plots)
 
     def overlay(self, content: dict[str, Any]) -> str:
         """Write an overlay of the configuration, with one repeat by default; returns its name.

@@ -801,7 +801,7 @@ class PlotOptions(Keys, frozen=True, kw_only=True):
 
 
 class Config(Keys, frozen=True, kw_only=True):
-    """The configuration is merged from config/platforms.yaml and the study's files: those of
+    """The configuration is merged from config/platforms.yaml and the study: files of
     --configfile, else config/config.yaml."""
 
     study: Name = "main"

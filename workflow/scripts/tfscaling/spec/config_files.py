@@ -98,7 +98,7 @@ def merge(sources: Sources) -> dict[str, Any]:
 
 
 def _update(merged: dict[str, Any], content: RawConfig) -> None:
-    """Update a nested mapping by another one; values of `content` are copied."""
+    """Update `merged` by `content`, nested mappings key by key; values are copied."""
     for key, value in content.items():
         if not isinstance(value, Mapping):
             merged[key] = copy.deepcopy(value)
