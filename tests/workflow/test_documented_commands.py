@@ -126,7 +126,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if not (folder / name).exists():  # `make examples` makes it
                 (folder / name).symlink_to(sys.prefix)
     for name in REFERENCE_FILES:  # of the earlier sweep that `compare_with` names
-        path = folder.parent / "before/results/demo" / name
+        path = folder.parent / "before/results/my-sweep" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     for page in documents.pages():
