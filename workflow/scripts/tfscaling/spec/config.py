@@ -223,16 +223,15 @@ class Block(Keys, frozen=True, kw_only=True):
     nodes: NodeCounts
     """Numbers of nodes."""
     gpus_per_node: GpuCounts = 0
-    """Numbers of GPUs (or logical devices) on a node, which its tasks share evenly; 0 trains on the
-    CPU."""
+    """GPUs (or logical devices) per node, divided evenly among its tasks; 0 trains on the CPU."""
     tasks_per_node: TaskCounts = 1
     """Numbers of ranks on a node; "2+1" puts two on the first and one on the second of two
     nodes."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
     """Runs of each configuration; fewer than 6 allow no 95 % interval of a median."""
     search: Search | UnsetType | None = UNSET
-    """These configurations are searched; `repeats` is what the search is compared with. Without the
-    key the top-level `search` applies; null makes `repeats` runs of each configuration."""
+    """Search of these configurations, instead of the top-level `search`; null makes `repeats` runs
+    of each. With a search, `repeats` is the full grid that savings refer to."""
     exclude: tuple[Annotated[Exclusion, Meta(extra_json_schema={"minProperties": 1})], ...] = ()
     """Configurations that match an entry are excluded; an entry has values of some axes and may
     have a reason."""
@@ -710,7 +709,7 @@ class Question(Keys, frozen=True, kw_only=True):
     limits: dict[MetricName, Limit | None] = {}
     """Only configurations that are shown to keep these limits are recommended. Metrics: time, time
     with queue, cost, node-hours, energy, memory of ranks and GPUs, and the recipes' quality, by its
-    name. null, for a quality: all recipes of the question count as equally good."""
+    name. `test_accuracy: null` ignores a quality: all recipes count as equally good."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
