@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import msgspec
-from snakemake.utils import update_config
 from tfscaling.console.dry_run import DryRun
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
@@ -32,7 +31,7 @@ from tfscaling.train.strategies import STRATEGIES
 
 #: Snakemake's locks of this folder.
 LOCKS = ".snakemake/locks"
-PLATFORMS_FILE = "config/platforms.yaml"
+PLATFORMS_FILE = configuration.PLATFORMS_FILE
 #: The configuration and the manifest of a plan, in the folder of the study.
 PLANNED = "details/planned"
 
@@ -54,10 +53,7 @@ def merged_configuration():
     """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
     if workflow.modifier.skip_configfile:
         return {**dict(SOURCES).get(PLATFORMS_FILE, {}), **config}
-    merged = {}
-    for _, content in SOURCES:
-        update_config(merged, content)
-    return merged
+    return config_files.merge(SOURCES)
 
 
 def overridden_configuration():
@@ -70,7 +66,7 @@ def overridden_configuration():
     )
     for option, change in zip(options, changes):
         merged = resource_overrides.merged(merged, change)
-        SOURCES.append((option, change))
+        SOURCES.extend([(option, change)] if change else [])
     return merged
 
 

@@ -252,9 +252,18 @@ def test_without_the_files_of_the_configuration_the_message_says_where_they_were
     monkeypatch.chdir(tmp_path)
     raw = raw_config()
     del raw["platforms"]
-    message = error_of(raw)
+    message = refused(configuration.validate, raw, [("--config", raw)])
     assert "platforms: missing" in message
     assert f"{tmp_path}: config/config.yaml, config/platforms.yaml" in message
+
+
+def test_a_study_without_a_grid_is_named_with_the_way_to_add_to_another_study() -> None:
+    raw = raw_config()
+    del raw["grid"]
+    sources = [("config/platforms.yaml", {}), ("mine.yaml", raw), ("--config", {"seed": 2})]
+    message = refused(configuration.validate, raw, sources)
+    assert message.startswith("mine.yaml: grid: missing; ")
+    assert "--configfile config/config.yaml FILE" in message
 
 
 @pytest.mark.parametrize("known", range(1, 6))
