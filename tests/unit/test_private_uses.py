@@ -57,6 +57,7 @@ USES: dict[tuple[str, Any, str], str] = {
 #: the interface of executors.
 WORKFLOW: dict[str, str] = {
     "config_settings.config": "rules: values of --config",
+    "config_settings.replace_workflow_config": "rules: files of the configuration",
     "configfiles": "rules: files of the configuration",
     "current_basedir": "rules: place of a file of rules",
     "dag": "sweep_jobs: jobs to do",
@@ -66,14 +67,20 @@ WORKFLOW: dict[str, str] = {
     "execution_settings.retries": "rules: attempts of a run",
     "executor_plugin": "sweep_jobs: description of a submission",
     "executor_settings": "plugins, sweep_jobs: settings of the executor",
+    "get_rule": "rules: resources that a module has replaced",
+    "global_resources": "rules: one run at a time on this machine",
+    "group_settings": "rules: groups, which are refused",
     "is_main_process": "rules, sweep_jobs: what jobs need not do",
     "local_exec": "rules: runs on this machine",
+    "modifier.modify_rulename": "rules: name of rule train in a module",
     "modifier.namespace": "rules: names of rules in a module",
     "modifier.skip_configfile": "rules: configuration in a module",
     "output_settings.dryrun": "rules: plan",
     "output_settings.log_handler_settings": "rules: the logger plugin sweep",
     "overwrite_configfiles": "rules: files of the configuration",
-    "resource_settings": "sweep_jobs: description of a submission",
+    "register_resource": "rules: one run at a time on this machine",
+    "resource_settings": "rules, sweep_jobs: overrides, description of a submission",
+    "storage_settings": "rules: storage, which is refused",
     "workdir_init": "sweep_jobs: description of a submission",
 }
 #: The objects that these attributes of `workflow` have.

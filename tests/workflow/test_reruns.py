@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project import REPOSITORY, SMALL_MODEL, Project, axis
+from project import REPOSITORY, Project, axis
 from sweep import SWEEP
 from tfscaling.page.plot_registry import PLOTS
 

@@ -21,10 +21,8 @@ def refuse_options():
     Some are only known now: groups, and rules that a module has changed after this file was read.
     """
     train, given = workflow.get_rule(TRAIN), workflow.resource_settings.overwrite_resources
-    problems = [*unsupported_options.refusals(workflow, TRAIN)]
-    problems += [
-        unsupported_options.overridden_resources(train, RESOURCES, given.get(TRAIN) or {})
-    ]
+    problems = refused_options()
+    problems += [unsupported_options.overridden_resources(train, RESOURCES, given.get(TRAIN) or {})]
     if any(problems):
         raise WorkflowError("\n".join(filter(None, problems)))
 
