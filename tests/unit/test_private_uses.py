@@ -79,6 +79,7 @@ WORKFLOW: dict[str, str] = {
     "output_settings.log_handler_settings": "rules: the logger plugin sweep",
     "overwrite_configfiles": "rules: files of the configuration",
     "register_resource": "rules: one run at a time on this machine",
+    "remote_execution_settings": "rules: --immediate-submit, which is refused",
     "resource_settings": "rules, sweep_jobs: overrides, description of a submission",
     "storage_settings": "rules: storage, which is refused",
     "workdir_init": "sweep_jobs: description of a submission",

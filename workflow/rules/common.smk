@@ -73,11 +73,12 @@ TRAIN = workflow.modifier.modify_rulename("train")
 
 
 def refused_options():
-    """Why options of Snakemake are refused; groups are known when jobs are."""
+    """Why options of Snakemake are refused; the last two are only known when jobs are."""
     settings = (
         workflow.resource_settings,
         workflow.storage_settings,
         workflow.group_settings,
+        workflow.remote_execution_settings,
     )
     return [*unsupported_options.refusals(TRAIN, *settings)] if workflow.is_main_process else []
 
@@ -116,8 +117,8 @@ RESULTS = f"results/{CONFIG.study}"
 DETAILS = f"{RESULTS}/details"
 LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
-#: Whether Snakemake draws the graph of jobs and starts none: its boxes then have the axes that vary.
-IS_DRAWN = "--dag" in sys.argv
+#: Whether Snakemake draws jobs or files and starts none: the picture then has the axes that vary.
+IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
 #: The folder of a run below results/runs.
 RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()))
 #: Runs by their folder, in the order in which they start.

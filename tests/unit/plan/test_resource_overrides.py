@@ -106,13 +106,14 @@ def test_others_are_left_to_snakemake() -> None:
 
 
 def settings_of(**changes: Any) -> list[Any]:
-    """Snakemake's settings of resources, storage and groups; only the changes are refused."""
+    """Snakemake's settings of resources, storage, groups and jobs; only the changes are refused."""
     shared = frozenset(("persistence", "input-output", "sources", "source-cache"))
     settings = {
         "overwrite_resources": {}, "overwrite_threads": {}, "overwrite_groups": {},
-        "default_storage_provider": None, "shared_fs_usage": shared, **changes,
+        "immediate_submit": False, "all_temp": False, "default_storage_provider": None,
+        "shared_fs_usage": shared, **changes,
     }  # fmt: skip
-    return [SimpleNamespace(**settings)] * 3
+    return [SimpleNamespace(**settings)] * 4
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,8 @@ def settings_of(**changes: Any) -> list[Any]:
         {"default_storage_provider": "s3"},
         {"shared_fs_usage": frozenset(("input-output", "sources"))},
         {"shared_fs_usage": frozenset(())},
+        {"all_temp": True},
+        {"immediate_submit": True},
     ],
     ids=str,
 )

@@ -27,7 +27,7 @@ KEYS = {
     "stall_timeout_s": "stall_timeout_s",
     "latency_wait_s": "latency_wait_s",
 }
-#: Keys of which one excludes the others.
+#: Keys that exclude each other.
 _MEMORY = ("mem_mb", "mem_mb_per_cpu", "mem_mb_per_gpu")
 #: Keys whose values are texts.
 _TEXTS = ("partition", "account", "qos", "constraint")

@@ -14,7 +14,9 @@ from tfscaling.plan import resource_overrides
 _SHARED = frozenset(("input-output", "persistence", "sources"))
 
 
-def refusals(rule: str, resources: Any, storage: Any, groups: Any) -> Iterator[str]:
+def refusals(
+    rule: str, resources: Any, storage: Any, groups: Any = None, remote: Any = None
+) -> Iterator[str]:
     """Yield what is wrong with the options, one line each, with what to do instead.
 
     Args:
@@ -22,6 +24,7 @@ def refusals(rule: str, resources: Any, storage: Any, groups: Any) -> Iterator[s
         resources: Snakemake's settings of resources.
         storage: Its settings of storage.
         groups: Its settings of groups; None before they are known.
+        remote: Its settings of jobs elsewhere, likewise.
     """
     yield from resource_overrides.refusals(rule, resources.overwrite_resources.get(rule) or {})
     if rule in resources.overwrite_threads:
@@ -36,6 +39,10 @@ def refusals(rule: str, resources: Any, storage: Any, groups: Any) -> Iterator[s
             "and its nodes; profiles/allocation makes all runs in one allocation, apart from each "
             "other"
         )
+    if remote and remote.immediate_submit:
+        yield "--immediate-submit: not allowed, because the executor follows and retries the runs"
+    if storage.all_temp:
+        yield "--all-temp: not allowed, because it deletes records when the tables have read them"
     if provider := storage.default_storage_provider:
         yield (
             f"--default-storage-provider {provider}: not allowed, because the ranks of a run write "
