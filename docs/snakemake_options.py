@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write the lists of Snakemake's options into docs/command-line.md; --check compares them.
 
-Each option of the pinned Snakemake is in one list. tests/unit/test_snakemake_options_listed.py reads
-`snakemake --help`, so that a new version with other options fails there.
+Each option of the pinned Snakemake is in one list. tests/unit/test_snakemake_options_listed.py
+reads `snakemake --help`, so that a new version with other options fails there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORKS = {
         "a dry-run lists configurations; with one of the others Snakemake's own lines are printed"
     ),
     "--profile --workflow-profile --executor": (
-        "any profile measures the same; [ours](../profiles/README.md) set the executor and its waits"
+        "any profile measures the same; [ours](../profiles/README.md) set the executor and waits"
     ),
     "--snakefile --directory --configfile --config --replace-workflow-config": (
         "`--replace-workflow-config` takes nothing from `config/`, not even the platforms"
@@ -106,7 +106,7 @@ NO_EFFECT = {
     ),
     "--no-subworkflows --benchmark-extended": "there are none",
     "--generate-unit-tests --export-cwl": (
-        "of no use: unit tests of rules fail, and `--export-cwl` runs the workflow (Snakemake #2889)"
+        "of no use: unit tests of rules fail, `--export-cwl` runs the workflow (Snakemake #2889)"
     ),
     "--deploy-sources --target-jobs --mode": "Snakemake's own, for jobs",
 }
