@@ -57,7 +57,7 @@ WORKS = {
     "--list-untracked --cleanup-metadata --cleanup-shadow --unlock --nolock": "",
     "--delete-all-output --delete-temp-output": "deletes records, too; attempts keep them",
     "--no-hooks": "no start checks, no progress, no answer at the end",
-    "--logger --show-failed-logs --print-compilation --debug --runtime-profile": "",
+    "--logger --print-compilation --debug --runtime-profile": "",
     "--software-deployment-method --use-conda --conda-prefix --conda-frontend": (
         "an environment for each rule, which needs conda; the project's `.venv` has all packages"
     ),
@@ -105,6 +105,7 @@ NO_EFFECT = {
         "no rule has a notebook or a script"
     ),
     "--no-subworkflows --benchmark-extended": "there are none",
+    "--show-failed-logs": "the console has the last line and the path of a failed run's log",
     "--generate-unit-tests --export-cwl": (
         "of no use: unit tests of rules fail, `--export-cwl` runs the workflow (Snakemake #2889)"
     ),

@@ -63,6 +63,7 @@ WORKFLOW: dict[str, str] = {
     "dag": "sweep_jobs: jobs to do",
     "deployment_settings": "sweep_jobs: description of a submission",
     "execution_settings.": "rules: whether jobs are executed",
+    "execution_settings.latency_wait": "rules: files that appear late",
     "execution_settings.lock": "rules: no second snakemake in a folder",
     "execution_settings.retries": "rules: attempts of a run",
     "executor_plugin": "sweep_jobs: description of a submission",

@@ -144,3 +144,9 @@ def begin_console():
     if said and "sweep" not in workflow.output_settings.log_handler_settings:
         said += "; to follow its runs, add --logger sweep, which make setup installs"
     say([said] if said else [])
+    if said and CONSOLE.is_remote:
+        wait_s = workflow.execution_settings.latency_wait
+        needed_s = max(each.latency_wait_s for each in CONFIG.platforms.values())
+        if wait_s < needed_s:
+            text = f"--latency-wait {wait_s}: a platform's latency_wait_s is {needed_s}; a finished"
+            say([f"{text} run whose files appear later counts as failed until the next start"])
