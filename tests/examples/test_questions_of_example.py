@@ -16,7 +16,7 @@ from shared import made_once
 #: Runs take up to 80 seconds, eight at a time.
 pytestmark = pytest.mark.timeout(1800)
 FOLDER = "examples/questions"
-#: Eight runs share the cores, because they wait most of the time. Their times would not be compared.
+#: Eight runs share the cores: they wait most of the time. Their times would not be compared.
 AT_ONCE = ("--cores", "8", "--resources", "training_runs=8")
 #: Overlay → study, goal, and what is right: a configuration that this question must choose.
 ANSWERS = {
