@@ -303,7 +303,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     def _find(self, comment: str) -> str | NoAnswer | None:
         """Return the number of a job of this start that is not known yet; None if there is none."""
-        jobs = self.slurm.jobs(names=[self.run_uuid])
+        jobs = queue.confirmed(
+            lambda: self.slurm.jobs(names=[self.run_uuid]), self._is_cancelled.wait
+        )
         if isinstance(jobs, NoAnswer):
             return jobs
         numbers = [job.number for job in jobs if job.comment == comment]
