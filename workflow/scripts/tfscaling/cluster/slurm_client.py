@@ -1,4 +1,4 @@
-"""Slurm's programs: sbatch, squeue, sacct, scontrol, sinfo and scancel.
+"""Slurm's programs: sbatch, squeue, sacct, sacctmgr, scontrol, sinfo and scancel.
 
 Preflight, launcher and both executor plugins call them through `SlurmClient` alone. The plugins'
 package has this file by a link, so it imports the standard library only.
@@ -255,6 +255,11 @@ class SlurmClient:
         fields = ("JobIDRaw", "ConsumedEnergyRaw")
         return self._accounted(fields, f"--jobs={number}", allocations=False)
 
+    def account_lineages(self, account: str) -> list[str] | NoAnswer:
+        """Return the accounts above an account, as `/root/physics/`; of Slurm 23.11 and later."""
+        layout = ("--noheader", "--parsable2", "show", "associations", "format=Lineage")
+        return self._read(str.split, "sacctmgr", *layout, "where", f"accounts={account}")
+
     def _accounted(
         self, fields: Sequence[str], *options: str, allocations: bool = True
     ) -> list[list[str]] | NoAnswer:
@@ -348,7 +353,9 @@ def refusal(words: str) -> Refusal:
 def words_of(done: subprocess.CompletedProcess[str], program: str | None = None) -> str:
     """Return the words of a program of Slurm that failed, on one line."""
     lines = [line.strip() for line in (done.stderr or done.stdout or "").splitlines()]
-    prefix = re.compile(r"^(?:sbatch|squeue|sacct|scontrol|sinfo|scancel): (?:error: |fatal: )?")
+    prefix = re.compile(
+        r"^(?:sbatch|squeue|sacct|sacctmgr|scontrol|sinfo|scancel): (?:error: |fatal: )?"
+    )
     said = [prefix.sub("", line) for line in lines if line and not line.startswith("Try ")]
     program = program or done.args[0]
     if done.returncode < 0:  # as by Ctrl-C: Slurm may have the request

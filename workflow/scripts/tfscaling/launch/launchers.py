@@ -131,7 +131,9 @@ def local(request: Request) -> list[Command]:
         task = {"cluster": cluster, "task": {"type": job, "index": index}}
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
         if request.gpus:
-            env[gpu_variable({**os.environ, **request.env})] = ",".join(own_gpus.get((job, index), ()))
+            env[gpu_variable({**os.environ, **request.env})] = ",".join(
+                own_gpus.get((job, index), ())
+            )
         if pmi is not None:
             env |= process_management.variables(pmi, rank)
         env = containers.environment(request.container, env)
