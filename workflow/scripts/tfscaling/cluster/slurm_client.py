@@ -95,6 +95,7 @@ _FOR_NOW = re.compile(
 _NO_SUCH_JOB = "Invalid job id specified"
 #: The line of sbatch with the number of a job: with --parsable, or from a wrapper without it.
 _NUMBER = re.compile(r"(?:Submitted batch job )?([0-9]+)(?:;\S+| on cluster \S+)?")
+_RUN_TIME = re.compile(r"\bRunTime=(?:(\d+)-)?(\d+):(\d+):(\d+)")
 _STARTS = re.compile(r"to start at (\S+) using")
 
 
@@ -276,6 +277,15 @@ class SlurmClient:
     def show_job(self, number: str) -> str | NoAnswer:
         """Return the text of `scontrol show job`, with times in UTC."""
         return self._answer("scontrol", "show", "job", number)
+
+    def run_time_s(self, number: str) -> float | None:
+        """Return for how long a job ran since its last start; None without an answer."""
+        text = self.show_job(number)
+        found = None if isinstance(text, NoAnswer) else _RUN_TIME.search(text)
+        if found is None:
+            return None
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
     def configuration(self) -> dict[str, str] | NoAnswer:
         """Return Slurm's settings, such as AcctGatherEnergyType."""
