@@ -31,7 +31,7 @@ from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import RunSpec
 
 #: The launcher's own output, as the rules have it.
-LOG = "launch.log"
+LOG = run_record.LAUNCH_LOG
 #: Files of a finished run next to its record.
 _OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 #: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer

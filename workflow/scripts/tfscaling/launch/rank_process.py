@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tfscaling.cluster import resolver
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_given
+from tfscaling.cluster.gpu_allocation import gpu_variable, gpus_given
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import step_id
 from tfscaling.files import strict_json
@@ -86,7 +86,7 @@ class RankContext:
             cluster_source=cluster.source,
             devices=(),
             gpus_given=self.gpus_given,
-            gpus_visible=os.environ.get(VISIBLE_GPUS),
+            gpus_visible=os.environ.get(gpu_variable(os.environ)),
             **provenance.placement()._asdict(),
             cpu_quota=provenance.cpu_quota(),
             tensorflow_version=None,

@@ -166,7 +166,7 @@ def _gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     given = {r.rank: r.gpus_given for r in reports if r.job == "worker"}
     per_node, per_task = spec.geometry.gpus_per_node, spec.geometry.gpus_per_task
     if not per_task or set(given.values()) == {None}:
-        return None  # no GPUs requested of Slurm, or it names them in another maker's variable
+        return None  # no GPUs requested of Slurm, or no variable names them
     # each task sees all GPUs of its node, or only its own where Slurm binds them
     if set(given.values()) in ({per_node}, {per_task}):
         return None

@@ -136,7 +136,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     gpus_given: int | None = None
     """GPUs that Slurm lets the task see; null: it does not say."""
     gpus_visible: str | None = None
-    """CUDA_VISIBLE_DEVICES."""
+    """CUDA_VISIBLE_DEVICES, or AMD's or Intel's variable where that chooses the GPUs."""
     gpu_names: tuple[str | None, ...] = ()
     """The driver's names of the task's GPUs."""
     cpu_quota: float | None = None

@@ -35,6 +35,8 @@ from tfscaling.spec.run_spec import Point, RunSpec, Value
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
 COMPUTE_STEPS = "compute_steps.csv"
+#: The output of the launcher.
+LAUNCH_LOG = "launch.log"
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=msgspec.Struct)
 #: Parts of a rank that in the file list each key by itself.

@@ -450,7 +450,7 @@ class Container(Keys, frozen=True, kw_only=True):
     image: Line
     """File or folder of the image, the same on all nodes; for pyxis what `--container-image`
     takes."""
-    engine: Literal["apptainer", "charliecloud", "pyxis"] = "apptainer"
+    engine: Literal["apptainer", "singularity", "charliecloud", "pyxis"] = "apptainer"
     """Starts the image. `pyxis` is a plugin of Slurm and needs `launcher: srun`."""
     python: Line | None = None
     """Python inside the image, with the workflow's packages. null takes the workflow's own
