@@ -331,9 +331,9 @@ def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
 def _reached_with(record: RunRecord, number: int) -> Reached:
     """The time up to the end of the epoch with this number (from 1).
 
-    Where the record has no moment of the epoch (older records, epochs before a resumption), the
-    later epochs are subtracted from execution_time_s and the evaluations so far are added. What
-    checkpoints took after the epoch is then unknown, and the time with it.
+    Where the record has no end of the epoch (epochs before a resumption), the later epochs are
+    subtracted from execution_time_s and the evaluations so far are added. What checkpoints took
+    after the epoch is then unknown, and the time with it.
     """
     epochs, resumed = record.metrics.epochs, record.resumed
     evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]

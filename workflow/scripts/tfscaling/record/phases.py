@@ -47,10 +47,10 @@ class Phases(Part, frozen=True, kw_only=True):
     For user programs, phases that were not observed are null.
     """
 
-    queue_time_s: Annotated[Amount | None, Phase("queue", digits=1, of_wall_time=False)] = None
+    queue_time_s: Annotated[Amount | None, Phase("queue", digits=1, of_wall_time=False)]
     """Submission of the Slurm job to the allocation of its nodes - with boot_time_s where that is
     null; null without Slurm."""
-    boot_time_s: Annotated[Amount | None, Phase("boot", digits=1, of_wall_time=False)] = None
+    boot_time_s: Annotated[Amount | None, Phase("boot", digits=1, of_wall_time=False)]
     """Allocation of the nodes to the start of the job if Slurm has to boot some of them, else 0;
     null without Slurm or if it does not report this."""
     launch_time_s: Annotated[Amount, Phase("launch", "start")]

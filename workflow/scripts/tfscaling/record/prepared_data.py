@@ -47,7 +47,7 @@ class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedDataError(RuntimeError):
-    """The prepared file is missing, or an earlier version made it, without a checksum."""
+    """The prepared file is missing, or its description is missing, broken or incomplete."""
 
 
 def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
@@ -55,8 +55,8 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
     found = facts(dataset_file)
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
-            f"{dataset_file} or {dataset_file.stem}.json is missing, or was made by an earlier "
-            f"version, without a checksum: delete both, and rule `prepare_dataset` makes them"
+            f"{dataset_file} or {dataset_file.stem}.json is missing or incomplete: delete both, "
+            "and rule `prepare_dataset` makes them"
         )
     named: dict[str, Any] = {"name": found.dataset, "source": found.source}
     if found.pipeline is not None:
@@ -76,7 +76,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
 
 
 def facts(dataset_file: Path) -> DatasetFacts | None:
-    """The facts next to a prepared file; None if they are missing, broken or too old."""
+    """The facts next to a prepared file; None if they are missing, broken or incomplete."""
     try:
         return run_record.decoded(dataset_file.with_suffix(".json"), DatasetFacts)
     except run_record.RecordError:

@@ -89,9 +89,9 @@ class Use(Part, frozen=True, kw_only=True):
     gpu_memory_gb: Amount | None = None
     """Highest memory in use on any GPU, sampled once a second; null without NVML."""
     rank_memory_gb: Amount | None = None
-    """Highest resident memory of any rank's largest process; null in older records."""
+    """Highest resident memory of any rank's largest process; null if it was not measured."""
     cpu_busy_share: Share | None = None
-    """CPU time of the ranks over the time of their CPUs; null in older records."""
+    """CPU time of the ranks over the time of their CPUs; null if it was not measured."""
 
 
 class Computation(Part, frozen=True, kw_only=True):
@@ -506,29 +506,14 @@ def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.ValidationError:
-            return msgspec.convert(_in_full(content), kind)
+            return msgspec.convert(_with_complete_ranks(content), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{where}: {_problem(content, version, error)}") from error
 
 
-#: Part of a record, "" for the record itself → keys that older records have and nothing reads.
-_REMOVED = {
-    "": ("node_check",),
-    "derived": ("synchronisations_per_epoch",),
-    "metrics": ("attribution", "gradient_noise_scale", "gradient_norms"),
-}
-
-
-def _in_full(content: bytes) -> Any:
-    """The JSON of a record with all keys of its ranks and without removed keys.
-
-    Finished runs of older versions count.
-    """
+def _with_complete_ranks(content: bytes) -> Any:
+    """Decode a record and restore the keys that `write` left out of its ranks."""
     plain = msgspec.json.decode(content)
-    for part, keys in _REMOVED.items() if isinstance(plain, dict) else ():
-        values = plain.get(part) if part else plain
-        for key in keys if isinstance(values, dict) else ():
-            values.pop(key, None)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
         plain["ranks"] = [*completed(plain["ranks"])]
     return plain
@@ -539,10 +524,7 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
     try:
         plain = strict_json.loads(content.decode())
     except strict_json.NotFiniteError as not_finite:
-        return (
-            f"not JSON: {not_finite}; records made before schema_version 3 have it where a run "
-            "diverged: run it again (docs/reference-record.md)"
-        )
+        return f"not JSON: {not_finite}"
     except ValueError as no_json:
         return f"not JSON: {no_json}"
     if not isinstance(plain, dict):
