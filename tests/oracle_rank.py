@@ -30,7 +30,7 @@ from strategy_rank import training_spec
 from tfscaling.cluster import resolver
 from tfscaling.launch import heartbeat
 from tfscaling.launch.rank_process import RankContext
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.train import loop, parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.mpi import library as mpi
@@ -135,7 +135,7 @@ def trained(case: Case, way: Way) -> dict[str, Any]:
     events, updates = EventLog(Path(os.devnull), 0), []
     result = trainer.train(events, lambda _: updates.append(updates_of(trainer.optimizer)))
     if case.is_evaluated:
-        trainer.evaluate(result, events, "evaluated")
+        trainer.evaluate(result, events, EventName.EVALUATED)
     of_epochs = [(epoch.accuracy, epoch.metrics) for epoch in result.epochs]
     accuracy = {"accuracy": result.test_accuracy} if is_classifier(case) else {}
     return {
@@ -336,7 +336,7 @@ def main() -> None:
         heartbeat.FILES_INTERVAL_S = 0.3
         parameter_server.serve(RankContext(own, output.parent, events, 0.0, None))
         output.write_text("[]")
-    events.add("end")
+    events.add(EventName.END)
     sys.stdout.flush()
     os._exit(0)
 

@@ -13,18 +13,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 import pytest
 from builders import SCRIPTS, is_gone, wait_until
 from tfscaling.launch import heartbeat, rank_files, signs, supervisor
-from tfscaling.launch.heartbeat import Beat, Doing
+from tfscaling.launch.heartbeat import Beat
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.signs import Signs
 from tfscaling.launch.supervisor import Supervisor
 from tfscaling.record.attempts import Cause
-from tfscaling.record.events import Event, EventLog
+from tfscaling.record.events import Event, EventLog, EventName, RankActivity
 
 pytestmark = pytest.mark.timeout(600)  # a rank that is not ended must not hold up the tests
 SLEEP = "say('start', host='here'); time.sleep(600)"
@@ -105,7 +106,7 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
 
 
 def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
-    for rank, names in enumerate([("start", "imported"), ("start",)]):
+    for rank, names in enumerate([(EventName.START, EventName.IMPORTED), (EventName.START,)]):
         for name in names:
             EventLog(rank_files.events_path(tmp_path, rank), rank).add(name)
     ranks = [python_rank(tmp_path, rank, "time.sleep(600)") for rank in range(2)]
@@ -199,31 +200,36 @@ def test_a_stopped_rank_is_found_and_named(tmp_path: Path) -> None:
     assert of_this_test(tmp_path) == []
 
 
-IMPORTED = ({"event": "start"}, {"event": "imported"})
-MET = (*IMPORTED, {"event": "rendezvous"})
-EPOCH, END = {"event": "epoch"}, {"event": "end"}
+def passed(*names: EventName, **details: Any) -> list[Event]:
+    """Return events with these names; each has the `details`."""
+    return [Event(name=name, time_s=0.0, details=details) for name in names]
+
+
+IMPORTED = (EventName.START, EventName.IMPORTED)
+MET = (*IMPORTED, EventName.RENDEZVOUS)
+LOADED = (*MET, EventName.DATA)
 
 
 @pytest.mark.parametrize(
-    ("events", "doing"),
+    ("events", "expected"),
     [
-        (IMPORTED[:1], Doing.LOADING),
-        (IMPORTED, Doing.MEETING),
-        (MET, Doing.LOADING),
-        ((*IMPORTED, {"event": "rendezvous", "serves": True}), Doing.WAITING),
-        ((*MET, {"event": "data", "pipeline": True}), Doing.LOADING),
-        ((*MET, {"event": "data"}, {"event": "built"}, EPOCH), Doing.TRAINING),
-        ((*MET, {"event": "data", "pipeline": True}, {"event": "built"}, EPOCH), Doing.WAITING),
-        ((*MET, {"event": "data"}, EPOCH, {"event": "probed"}), Doing.WAITING),
-        ((*MET, {"event": "data"}, EPOCH, {"event": "probed"}, END), Doing.ENDED),
-        ((IMPORTED[0], {"event": "program_start"}, EPOCH), Doing.WAITING),
-        ((IMPORTED[0], {"event": "program_start"}, END), Doing.ENDED),
+        (passed(EventName.START), RankActivity.LOADING),
+        (passed(*IMPORTED), RankActivity.MEETING),
+        (passed(*MET), RankActivity.LOADING),
+        (passed(*MET, serves=True), RankActivity.WAITING),
+        (passed(*LOADED, pipeline=True), RankActivity.LOADING),
+        (passed(*LOADED, EventName.BUILT, EventName.EPOCH), RankActivity.TRAINING),
+        (passed(*LOADED, EventName.BUILT, EventName.EPOCH, pipeline=True), RankActivity.WAITING),
+        (passed(*LOADED, EventName.EPOCH, EventName.PROBED), RankActivity.WAITING),
+        (passed(*LOADED, EventName.EPOCH, EventName.PROBED, EventName.END), RankActivity.ENDED),
+        (passed(EventName.START, EventName.PROGRAM_STARTED), RankActivity.WAITING),
+        (passed(EventName.START, EventName.PROGRAM_STARTED, EventName.END), RankActivity.ENDED),
     ],
 )
-def test_what_a_rank_is_about_is_told_by_its_events(
-    events: tuple[Event, ...], doing: Doing
+def test_the_activity_of_a_rank_follows_from_its_events(
+    events: list[Event], expected: RankActivity
 ) -> None:
-    assert supervisor.doing(events) == doing
+    assert supervisor.activity(events) is expected
 
 
 class UnreachableSigns(Signs):

@@ -11,6 +11,7 @@ from builders import REGISTRIES, raw_config
 from generator import training_report
 from msgspec.structs import replace
 from tfscaling.record import checks, run_results
+from tfscaling.record.events import Event, EventName
 from tfscaling.record.rank_report import (
     Observed,
     ObservedEpoch,
@@ -63,11 +64,19 @@ def reports(*observed: Observed | None) -> list[ProgramReport]:
     ]
 
 
-def events_of(observed: tuple[Observed | None, ...]) -> list[list[dict[str, Any]]]:
+#: When a program's rank passes its events, by its host's clock.
+PROGRAM_S = {
+    EventName.START: 9.0,
+    EventName.PROGRAM_STARTED: 10.0,
+    EventName.PROGRAM_ENDED: 50.0,
+}
+
+
+def events_of(observed: tuple[Observed | None, ...]) -> list[list[Event]]:
     return [
         [
-            {"event": name, "time_s": at_s + rank + BEHIND_S, "host_time_s": at_s + rank}
-            for name, at_s in (("start", 9.0), ("program_start", 10.0), ("program_end", 50.0))
+            Event(name=name, time_s=at_s + rank + BEHIND_S, host_time_s=at_s + rank)
+            for name, at_s in PROGRAM_S.items()
         ]
         for rank in range(len(observed))
     ]

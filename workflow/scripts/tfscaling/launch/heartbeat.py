@@ -13,7 +13,7 @@ A rank that trains and is silent is given up after `SILENT_S`, and ranks that al
 another after `IDLE_S`. Only the platform's limit counts where a rank may wait for a download, a
 licence or a slow file system (imports, data, programs), and where one call may keep Python's lock,
 and with it the heart, for long: an import, a user's code that loads data or builds a model, and
-the rendezvous, in which TensorFlow keeps it until the last rank has come (`Doing`).
+the rendezvous, in which TensorFlow keeps it until the last rank has come (`RankActivity`).
 
 Work cannot be distinguished from an endless loop, or from threads that poll while a GPU waits in a
 collective: for these there is the longer limit of `Watch`. And a rank that trains looks stopped
@@ -24,7 +24,6 @@ release it.
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import threading
 import time
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfscaling.launch.link import Link
-from tfscaling.record.events import BEAT, EventLog
+from tfscaling.record.events import EventLog, EventName, RankActivity
 
 #: The second is for ranks without a connection, and for the launcher that reads their files: one
 #: call to the shared file system per rank and ten seconds.
@@ -117,7 +116,7 @@ class Heart:
             number += 1
             # a full disk ends the rank at its next event, not here
             with contextlib.suppress(OSError):
-                self._events.add(BEAT, number=number, **self._usage()._asdict())
+                self._events.add(EventName.BEAT, number=number, **self._usage()._asdict())
             if os.getppid() != self._parent:
                 self._orphaned()
                 return
@@ -179,24 +178,10 @@ class Stall(NamedTuple):
     rank: int | None
 
 
-class Doing(enum.Enum):
-    """What a rank that has started does now, by its events."""
-
-    #: It imports, loads data or builds a model: that may wait, and may stop the heart.
-    LOADING = enum.auto()
-    #: It looks for the other ranks, without a heartbeat until all have come.
-    MEETING = enum.auto()
-    #: It may wait for more than the other ranks: a program, a pipeline of data, a server.
-    WAITING = enum.auto()
-    #: It trains or evaluates, and waits for other ranks only.
-    TRAINING = enum.auto()
-    ENDED = enum.auto()
-
-
 #: A rank that does this beats if it is well.
-_BEATS = (Doing.WAITING, Doing.TRAINING)
+_BEATS = (RankActivity.WAITING, RankActivity.TRAINING)
 #: A rank that does this may be without a heartbeat.
-_NEED_NOT_BEAT = (Doing.MEETING, Doing.ENDED)
+_NEED_NOT_BEAT = (RankActivity.MEETING, RankActivity.ENDED)
 
 
 class Watch:
@@ -242,7 +227,7 @@ class Watch:
             ):
                 self._counted[rank], self._worked_s = beat, self._watched_s
 
-    def stall(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
+    def stall(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
         """The stall, or None; `doing` returns what the ranks do that have started."""
         if found := self._silent(doing) or self._idle(doing):
             return found
@@ -251,7 +236,7 @@ class Watch:
             return None
         return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
-    def lately_silent(self, doing: Mapping[int, Doing]) -> set[int]:
+    def lately_silent(self, doing: Mapping[int, RankActivity]) -> set[int]:
         """Ranks that had missed heartbeats when an event of another came, in the last minute.
 
         If others complained, it was about these. One that was stopped may beat again since: Slurm
@@ -261,7 +246,7 @@ class Watch:
         lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
         return {rank for rank in lately if doing.get(rank) in _BEATS}
 
-    def _silent(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
+    def _silent(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
         since_s = {
             r: at_s for r, at_s in self._beat_s.items() if self._is_past(at_s, self._silent_s)
         }
@@ -275,12 +260,13 @@ class Watch:
                 return Stall(f"rank {rank} gave no sign of life for {limit_s:g} s", rank)
         return None
 
-    def _idle(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
+    def _idle(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
         at_s = max(self._moved_s, self._worked_s)
         if not self._is_past(at_s, self._idle_s):
             return None
         now = doing()
-        train = len(now) >= self._ranks and set(now.values()) <= {Doing.TRAINING, Doing.ENDED}
+        wait_for_ranks = {RankActivity.TRAINING, RankActivity.ENDED}
+        train = len(now) >= self._ranks and set(now.values()) <= wait_for_ranks
         is_blocked = any(beat.blocked for beat in self._beats.values())
         limit_s = self._idle_s if train and not is_blocked else self.timeout_s
         if not self._is_past(at_s, limit_s):

@@ -27,7 +27,7 @@ from tfscaling.launch import forked_ranks, heartbeat, link, provenance, rank_fil
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.record import clock, crashes
 from tfscaling.record import events as rank_events
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Rank, RankClock
 from tfscaling.record.run_record import write_json
 from tfscaling.spec import run_spec
@@ -61,9 +61,9 @@ class RankContext:
             with contextlib.closing(own), contextlib.suppress(OSError):
                 return own.has_ended_well()
         while True:
-            last = rank_events.of_ranks(self.folder).get(0, [{}])[-1].get("event")
-            if last in ("end", "failed"):
-                return bool(last == "end")
+            events = rank_events.read_by_rank(self.folder).get(0)
+            if events and events[-1].name in (EventName.END, EventName.FAILED):
+                return events[-1].name is EventName.END
             time.sleep(heartbeat.FILES_INTERVAL_S)
 
     @property
@@ -163,7 +163,7 @@ def process(
         details["step"] = step
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
-    events.add("start", context.start_s, **details, source=cluster.source, **off)
+    events.add(EventName.START, context.start_s, **details, source=cluster.source, **off)
     heartbeat.Heart(events, lambda: _end_alone(events), usage, own, given_up).start()
     tasks = cluster.jobs[cluster.job]
     place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
@@ -198,7 +198,7 @@ def process(
             is_sent = True
     if not is_sent:
         write_json(rank_files.report_path(folder, cluster.rank), report)
-    events.add("end")
+    events.add(EventName.END)
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
@@ -212,12 +212,14 @@ def _add_failure(
     use = meter.end()
     on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
-    events.add("failed", error=error, message=message[:2000], **more, **peaks)
+    events.add(EventName.FAILED, error=error, message=message[:2000], **more, **peaks)
 
 
 def _end_alone(events: EventLog) -> None:
     """End this process, whatever it does: a rank without a launcher would only take cores."""
-    events.add("failed", error="LauncherEnded", message="the launcher ended before this rank")
+    events.add(
+        EventName.FAILED, error="LauncherEnded", message="the launcher ended before this rank"
+    )
     os._exit(1)
 
 

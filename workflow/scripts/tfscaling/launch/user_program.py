@@ -27,7 +27,7 @@ from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import ending_with_parent
 from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell
 from tfscaling.record import attempts, crashes, prepared_data
-from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, WORKING, EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.observers import (
     OBSERVERS,
     ObservationError,
@@ -116,7 +116,7 @@ class UserProgram:
         handler = self._pass_on if passes_on else lambda *_: None
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
             signal.signal(number, handler)
-        started_s = events.add(PROGRAM_STARTED)
+        started_s = events.add(EventName.PROGRAM_STARTED)
         child = self._child = _start(words, context.host, own_group=passes_on)
         done = threading.Event()
         assert child.stdout is not None
@@ -125,7 +125,7 @@ class UserProgram:
         for thread in (reader, signs):
             thread.start()
         code = self._wait(child)
-        ended_s = events.add(PROGRAM_ENDED, exit_code=code)
+        ended_s = events.add(EventName.PROGRAM_ENDED, exit_code=code)
         done.set()
         reader.join(_DRAIN_S)
         sys.stdout.flush()
@@ -220,7 +220,9 @@ class UserProgram:
             )
             if (now := (self._output_bytes, report, working)) != seen:
                 seen = now
-                events.add(WORKING, cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)
+                events.add(
+                    EventName.WORKING, cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes
+                )
 
     def give_up(self) -> None:
         """End the program, which hangs: Python reports first where it is."""

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tfscaling.files import atomic
 from tfscaling.record import energy, phases, run_record, step_estimates
-from tfscaling.record.events import CHECKPOINTED, PROGRAM_ENDED, PROGRAM_STARTED, Event, times
+from tfscaling.record.events import Event, EventName, first_times
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
     Epoch,
@@ -51,12 +51,12 @@ from tfscaling.record.run_record import (
 from tfscaling.spec.run_spec import RunSpec
 
 #: Events of a rank after an epoch: trained, evaluated.
-_OF_EPOCHS = ("epoch", "epoch_evaluated")
+_OF_EPOCHS = (EventName.EPOCH, EventName.EPOCH_EVALUATED)
 #: Kind of report → the events that its rank must have.
-_EVENTS: dict[type[RankReport], tuple[str, ...]] = {
+_EVENTS: dict[type[RankReport], tuple[EventName, ...]] = {
     TrainingReport: phases.EVENTS,
-    ServerReport: phases.EVENTS[: phases.EVENTS.index("rendezvous") + 1],
-    ProgramReport: ("start", PROGRAM_STARTED, PROGRAM_ENDED),
+    ServerReport: phases.EVENTS[: phases.EVENTS.index(EventName.RENDEZVOUS) + 1],
+    ProgramReport: (EventName.START, EventName.PROGRAM_STARTED, EventName.PROGRAM_ENDED),
 }
 #: Kind of report → its part in the record.
 _SUMMARIES: dict[type[RankReport], type[Rank]] = {
@@ -116,11 +116,11 @@ def measured_phases(
         passed_s = end_s if event is None else last.get(event)
         durations[name] = None if begin_s is None or passed_s is None else passed_s - begin_s
         begin_s = passed_s
-    first_line_s = min(p["start"] for p in passed)
+    first_line_s = min(p[EventName.START] for p in passed)
     if of_programs(reports):
         durations |= _of_program(durations, rank_events, reports, last)
-        durations["teardown_time_s"] = end_s - last[PROGRAM_ENDED]
-        durations["execution_time_s"] = last[PROGRAM_ENDED] - first_line_s
+        durations["teardown_time_s"] = end_s - last[EventName.PROGRAM_ENDED]
+        durations["execution_time_s"] = last[EventName.PROGRAM_ENDED] - first_line_s
         durations["execution_time_s"] -= durations["evaluation_time_s"] or 0.0
     else:
         # evaluations between epochs, with the same boundaries: from the last rank's end
@@ -128,35 +128,37 @@ def measured_phases(
         between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
         durations["train_time_s"] -= between_s
         durations["evaluation_time_s"] += between_s
-        if written := [e for events in rank_events for e in events if e["event"] == CHECKPOINTED]:
-            read_s, written_s = (max(e[key] for e in written) for key in ("read_s", "written_s"))
+        every = [event.details for event in _named(rank_events, EventName.CHECKPOINTED)]
+        if every:
+            read_s, written_s = (max(e[key] for e in every) for key in ("read_s", "written_s"))
             durations["first_step_time_s"] -= read_s
             durations["train_time_s"] -= written_s
             durations["checkpoint_time_s"] = read_s + written_s
-        durations["execution_time_s"] = last["trained"] - first_line_s - between_s
+        durations["execution_time_s"] = last[EventName.TRAINED] - first_line_s - between_s
     job = slurm_job or SlurmJob()
     return Phases(queue_time_s=job.queue_time_s, boot_time_s=job.boot_time_s, **durations)
 
 
 def _passed(events: Sequence[Event], report: RankReport) -> dict[str, float]:
     """When a rank passed each event, by the launcher's clock; of a program, as it was observed."""
-    passed = times(events)
+    passed = first_times(events)
     if not isinstance(report, ProgramReport):
         return passed
     moments = ("imported_s", "first_step_s", "last_step_s")
     seen_s = (getattr(report.seen, name) for name in moments)
-    observed = zip(("imported", "first_step", "trained"), seen_s, strict=True)
+    names = (EventName.IMPORTED, EventName.FIRST_STEP, EventName.TRAINED)
+    observed = zip(names, seen_s, strict=True)
     return {
-        "start": passed[PROGRAM_STARTED],
-        PROGRAM_ENDED: passed[PROGRAM_ENDED],
+        EventName.START: passed[EventName.PROGRAM_STARTED],
+        EventName.PROGRAM_ENDED: passed[EventName.PROGRAM_ENDED],
         **{name: at_s + _shift_s(events) for name, at_s in observed if at_s is not None},
     }
 
 
 def _shift_s(events: Sequence[Event]) -> float:
     """What is added to a program's times, which are by its host's clock."""
-    started = next(event for event in events if event["event"] == PROGRAM_STARTED)
-    return started["time_s"] - started["host_time_s"]
+    started = next(event for event in events if event.name is EventName.PROGRAM_STARTED)
+    return 0.0 if started.host_time_s is None else started.time_s - started.host_time_s
 
 
 def _first_shift_s(rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]) -> float:
@@ -178,11 +180,12 @@ def _of_program(
         train_time_s -= sum(
             end - begin
             for begin, end in spans_s
-            if last["first_step"] <= begin + shift_s and end + shift_s <= last["trained"]
+            if last[EventName.FIRST_STEP] <= begin + shift_s
+            and end + shift_s <= last[EventName.TRAINED]
         )
     evaluation_time_s = sum(end - begin for begin, end in spans_s) if spans_s else None
     known = (durations["import_time_s"], train_time_s, evaluation_time_s)
-    started_to_ended_s = last[PROGRAM_ENDED] - last["start"]
+    started_to_ended_s = last[EventName.PROGRAM_ENDED] - last[EventName.START]
     return {
         "train_time_s": train_time_s,
         "evaluation_time_s": evaluation_time_s,
@@ -199,9 +202,9 @@ def with_moments(
     clock.
     """
     pairs = zip(rank_events, reports, strict=True)
-    begin_s = min(_passed(*pair)["start"] for pair in pairs)
+    begin_s = min(_passed(*pair)[EventName.START] for pair in pairs)
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
-    ends_s = trained_s | _last_by_epoch(rank_events, "evaluated") | evaluated_s
+    ends_s = trained_s | _last_by_epoch(rank_events, EventName.EVALUATED) | evaluated_s
     within: list[HeldOut] = []
     if of_programs(reports):
         seen, shift_s = first_observed(reports), _first_shift_s(rank_events, reports)
@@ -235,11 +238,15 @@ def on_one_clock(
     return list(events), list(of_ranks)
 
 
-def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
-    """Epoch → when the last rank passed the event `name` of that epoch."""
-    every = itertools.chain.from_iterable(rank_events)
-    passed = [e for e in every if e["event"] == name and "epoch" in e]
-    return {e["epoch"]: e["time_s"] for e in sorted(passed, key=lambda e: e["time_s"])}
+def _named(rank_events: Sequence[Sequence[Event]], name: EventName) -> list[Event]:
+    return [event for events in rank_events for event in events if event.name is name]
+
+
+def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: EventName) -> dict[int, float]:
+    """Return, for each epoch, when the last rank passed its event with this name."""
+    passed = [event for event in _named(rank_events, name) if "epoch" in event.details]
+    passed.sort(key=lambda event: event.time_s)
+    return {event.details["epoch"]: event.time_s for event in passed}
 
 
 def missing_phases(
@@ -248,7 +255,7 @@ def missing_phases(
     """Ranks whose events do not have all their phases; both in the order of ranks."""
     found = []
     for events, report in zip(rank_events, reports, strict=True):
-        passed = times(events)
+        passed = first_times(events)
         if lost := [name for name in _EVENTS[type(report)] if name not in passed]:
             found.append(f"rank {report.rank} has no event {', '.join(lost)}")
     return found
@@ -269,10 +276,10 @@ def impossible(
         if not isinstance(report, TrainingReport) or not report.steps:
             continue
         stepping_s = sum(execution.duration_s for execution in report.steps)
-        passed = times(events)
+        passed = first_times(events)
         spans = {
             "execution_time_s": durations.execution_time_s,
-            "from built to trained": passed["trained"] - passed["built"],
+            "from built to trained": passed[EventName.TRAINED] - passed[EventName.BUILT],
         }
         wrong += [
             f"rank {report.rank} measured steps of {stepping_s:.3f} s in all, "

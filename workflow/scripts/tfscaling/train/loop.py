@@ -17,7 +17,7 @@ import msgspec
 
 from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record import step_estimates
-from tfscaling.record.events import CHECKPOINTED, EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Epoch, Execution, WentOn, summary
 from tfscaling.spec.config import AUTO, AUTO_STEPS
 from tfscaling.spec.run_spec import RunSpec
@@ -278,7 +278,7 @@ class TrainingLoop(ABC):
                 is_last = epoch == epochs and steps == self.updates_per_epoch
                 may_end = self._steps_left <= 0 and not is_last
                 result.is_short = may_end and self._is_enough(result)
-            events.add("epoch", **msgspec.to_builtins(row))
+            events.add(EventName.EPOCH, **msgspec.to_builtins(row))
             report(
                 f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
                 f"{row.duration_s:.1f} s, {end_s - start_s:.1f} s since the first step"
@@ -286,7 +286,7 @@ class TrainingLoop(ABC):
             # a short run has an evaluation as those between epochs: it compiles, the last does not
             is_due = epoch % interval == 0 or (result.is_short and not result.evaluations)
             if is_due and interval < epochs and epoch < epochs and not result.diverged:
-                report(self.evaluate(result, events, "epoch_evaluated"))
+                report(self.evaluate(result, events, EventName.EPOCH_EVALUATED))
             if result.diverged:
                 result.test_loss = result.test_accuracy = None  # of an epoch before, if of any
                 report(f"diverged: {result.diverged}: the training ends here")
@@ -303,8 +303,8 @@ class TrainingLoop(ABC):
     def _end(self, result: Result, events: EventLog) -> None:
         """Write the events that the last epoch is done."""
         if (made := self._checkpoints) is not None:
-            events.add(CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
-        events.add("trained")
+            events.add(EventName.CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
+        events.add(EventName.TRAINED)
 
     def _steps_of_epoch(self, whole: int) -> int:
         """Steps of an epoch that has `whole` steps: fewer if `stop_after_steps` ends it."""
@@ -412,7 +412,7 @@ class TrainingLoop(ABC):
             epochs=tuple(result.epochs),
         )
 
-    def evaluate(self, result: Result, events: EventLog, event: str) -> str:
+    def evaluate(self, result: Result, events: EventLog, event: EventName) -> str:
         """Loss and accuracy on the held-out examples, each counted once, summed over replicas.
 
         They are set in the result and in its last epoch; `event` reports them. Returns a line.
@@ -439,7 +439,7 @@ class TrainingLoop(ABC):
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
         """Write the event of the very first step, or else a sign of life."""
         if len(result.steps) == 1:
-            events.add("first_step")
+            events.add(EventName.FIRST_STEP)
         else:
             self._sign_of_life(events, epoch, step)
 
@@ -447,7 +447,7 @@ class TrainingLoop(ABC):
         """Write an event every few seconds: the launcher ends runs in which nothing moves."""
         now_s = time.perf_counter()
         if now_s - self._reported_s > _PROGRESS_INTERVAL_S:
-            events.add("progress", epoch=epoch, step=step)
+            events.add(EventName.PROGRESS, epoch=epoch, step=step)
             self._reported_s = now_s
 
     def _gather(self, indices: Any, data: tuple[Any, ...], types: Any = None) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.launch.rank_process import RankContext
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Execution
 from tfscaling.spec.config import Recipe
 from tfscaling.spec.run_spec import RunSpec
@@ -46,7 +46,7 @@ def serve(context: RankContext) -> bool:
         tf.train.ClusterSpec({job: list(tasks) for job, tasks in own.jobs.items()}),
         job_name=own.job, task_index=own.index, protocol="grpc", start=True,
     )  # fmt: skip
-    context.events.add("rendezvous", serves=True)
+    context.events.add(EventName.RENDEZVOUS, serves=True)
     return context.coordinator_has_ended_well()
 
 

@@ -22,6 +22,7 @@ from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays, PipelineContext
 from tfscaling.launch.rank_process import RankContext, let_others_tell
 from tfscaling.record import attempts, clock, crashes, prepared_data
+from tfscaling.record.events import EventName
 from tfscaling.record.rank_report import (
     Rank,
     RankReport,
@@ -68,7 +69,7 @@ def prepare(context: RankContext, spec: RunSpec) -> list[str]:
         let_others_tell(spec)
         raise
     # not before: it tells `let_others_tell` that this host has what the run requests
-    context.events.add("imported", imported_s)
+    context.events.add(EventName.IMPORTED, imported_s)
     return names
 
 
@@ -140,20 +141,22 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     # what TensorFlow has, which need not be what it was told
     worker_devices = strategies.of_workers() if kind.coordinated else None
     used = names if kind.coordinated else strategies.in_use(strategy)
-    events.add("rendezvous", replicas=spec.replicas)
+    events.add(EventName.RENDEZVOUS, replicas=spec.replicas)
     data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
     build = models.get(spec.point.model, spec.recipe.constants).build
     trainer: AllReduceLoop | ParameterServerTrainer
     if isinstance(data, Datasets):
-        events.add("data", pipeline=True)
+        events.add(EventName.DATA, pipeline=True)
     else:
-        events.add("data", train_examples=data.train_examples, test_examples=data.test_examples)
+        events.add(
+            EventName.DATA, train_examples=data.train_examples, test_examples=data.test_examples
+        )
     if kind.coordinated and isinstance(data, Arrays):
         trainer = ParameterServerTrainer(strategy, build, data, spec, kind.synchronous)
     else:
         trainer = all_reduce_trainer(strategy, build, data, spec)
     parameters = int(trainer.model.count_params())
-    events.add("built", model_parameters=parameters)
+    events.add(EventName.BUILT, model_parameters=parameters)
     is_first = cluster.rank == 0  # its log has the progress
     report_line: Callable[[str], None] = partial(print, flush=True) if is_first else lambda _: None
     result = trainer.train(events, report_line, checkpoints_of(context, spec))
@@ -161,9 +164,10 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     stopped: Stopped | None = None
     weights = ""
     if result.diverged:
-        events.add("evaluated")  # the phase exists but is empty: nothing is left to evaluate
+        # the phase exists but is empty: nothing is left to evaluate
+        events.add(EventName.EVALUATED)
     else:
-        report_line(trainer.evaluate(result, events, "evaluated"))
+        report_line(trainer.evaluate(result, events, EventName.EVALUATED))
         weights = _weights_sha256(trainer.model)
         if result.is_short:
             stopped = Stopped(
@@ -172,7 +176,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
                 epoch_turn_s=trainer.epoch_turn_s(),
             )
         compute_steps = trainer.compute_steps()
-    events.add("probed", steps=len(compute_steps))
+    events.add(EventName.PROBED, steps=len(compute_steps))
     kind.end()
     return TrainingReport(
         **fields_of(place_of(context, spec, used)),
