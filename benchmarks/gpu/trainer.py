@@ -49,7 +49,7 @@ def spec(replicas: int, epochs: int) -> RunSpec:
 
 
 def trained(kind: str, replicas: int, arrays: catalogue.Arrays, epochs: int) -> dict[str, Any]:
-    """What a training on the first `replicas` halves of the device gave."""
+    """Train on the first `replicas` halves of the device and return the results."""
     from tfscaling.train.all_reduce import Trainer
     from tfscaling.train.strategies import STRATEGIES, in_use
 

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def given(text: str) -> dict[str, ParameterValue]:
-    """The parameters in a JSON object."""
+    """Return the parameters in a JSON object."""
     return msgspec.json.decode(text, type=dict[str, ParameterValue])
 
 

@@ -38,7 +38,7 @@ class InputError(ValueError):
 
 
 def read_json(path: Path, kind: type[_T]) -> _T:
-    """The content of a file, of a type that msgspec knows. Raises InputError and OSError."""
+    """Read a file as a type that msgspec knows. Raises InputError and OSError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:

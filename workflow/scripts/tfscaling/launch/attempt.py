@@ -228,13 +228,12 @@ def _is_made(path: Path, spec: RunSpec, dataset_file: Path | None) -> bool:
 def bring_back(
     path: Path, spec: RunSpec, dataset_file: Path | None, environ: Mapping[str, str]
 ) -> int | None:
-    """The number of the attempt that made the run, its record in place; None if it is to be made.
+    """Restore the record of a finished run; return its attempt's number, or None to run again.
 
-    Snakemake has removed the record when it starts a job: one that exists came later. Slurm
-    restarts a job that is requeued, preempted or loses its node, and Snakemake a job that Slurm
-    reports as failed. If the run was finished just before, or while this job was in the queue, the
-    last attempt has all of it. A run that is requested again, or that has other parameters, code or
-    data now, is repeated.
+    Snakemake removes the record when it starts a job: an existing record is newer. Slurm restarts a
+    job that is requeued, preempted or loses its node; Snakemake restarts a job that Slurm reports
+    as failed. If the run had finished just before, the last attempt has all its files. A run that
+    is requested again, or whose parameters, code or data changed, is repeated.
     """
     begun = attempts.numbers(path.parent)
     if not begun:
@@ -321,6 +320,6 @@ def _cancel(number: int, _: object) -> NoReturn:
 
 
 def _ignore_signals() -> None:
-    """A further signal must not keep the cause from being written."""
+    """Ignore further signals, so that the cause is written."""
     for number in supervisor.SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -32,7 +32,7 @@ def inside(container: Container | None, command: Sequence[str], on_gpus: bool) -
 
 
 def srun_options(container: Container | None) -> list[str]:
-    """The options of srun with which pyxis starts ranks in the image."""
+    """Return srun's options that make pyxis start the ranks in the image; none without one."""
     if container is None or container.engine != "pyxis":
         return []
     pairs = [place if ":" in place else f"{place}:{place}" for place in _places(container)]

@@ -92,11 +92,13 @@ def find_cause(
     srun: Mapping[int, str],
     silent: Set[int] = frozenset(),
 ) -> Cause:
-    """The cause of a failure.
+    """Find the cause of a failure.
 
-    `folder` has the ranks' events and logs, `exits` the exit codes of ranks that the launcher
-    started itself, `srun` its words about ranks that it started. `silent` are ranks that gave no
-    sign of life before the first complaint.
+    Args:
+        folder: The attempt's folder, with the ranks' events and logs.
+        exits: Exit codes of ranks that the launcher started itself.
+        srun: srun's words about ranks that it started.
+        silent: Ranks without a sign of life before the first complaint.
     """
     seen = events.read_by_rank(folder)
     failed = {
@@ -149,7 +151,7 @@ def find_cause(
 
 
 def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
-    """The ranks whose heartbeats TensorFlow misses by this message; all of them have started."""
+    """Return the ranks that a message of TensorFlow calls silent; all of them have started."""
     said = _UNHEALTHY.search(message)
     tasks = _TASK.findall(said[1]) if said else []
     found = set[int]()
@@ -169,10 +171,16 @@ def _words(failure: Mapping[str, Any]) -> str:
 def stalled(
     folder: Path, message: str, silent: int | None = None, ranks: int | None = None
 ) -> Cause:
-    """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
+    """Return the cause when ranks hang: the silent rank, or the rank with the oldest last event.
 
     Parameter servers and workers that a coordinator drives report no events that could be late.
-    With the number of `ranks`, ranks that did not start or did not meet the others are named.
+
+    Args:
+        folder: The attempt's folder.
+        message: Which limit was exceeded.
+        silent: The rank without a sign of life, if known.
+        ranks: Number of ranks. If given, ranks that did not start or did not meet the others are
+            named.
     """
     seen = events.read_by_rank(folder)
     if silent is not None:
@@ -195,7 +203,7 @@ def _has(lines: Iterable[Event], name: EventName) -> bool:
 
 
 def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
-    """The first rank for which the others wait in a rendezvous, and all such ranks in words."""
+    """Return the first rank that the others await in a rendezvous, and all such ranks in words."""
     passed = {rank: {event.name for event in lines} for rank, lines in seen.items()}
     waiting = [
         rank
@@ -218,7 +226,7 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def with_places(cause: Cause, folder: Path) -> Cause:
-    """The cause with the lines at which programs that were given up hung."""
+    """Add to the cause the lines at which programs hang that were given up."""
     places: dict[str, list[int]] = {}
     for rank, lines in events.read_by_rank(folder).items():
         for event in lines:
@@ -232,7 +240,7 @@ def with_places(cause: Cause, folder: Path) -> Cause:
 
 
 def running(folder: Path, but: int | None = None) -> bool:
-    """Whether the program of a rank, except `but`, has started and the rank reported no end."""
+    """Return whether a rank's program, except for rank `but`, has started and not ended."""
     return any(
         lines[-1].name not in (EventName.FAILED, EventName.END)
         for rank, lines in events.read_by_rank(folder).items()
@@ -241,9 +249,9 @@ def running(folder: Path, but: int | None = None) -> bool:
 
 
 def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
-    """The cause, or the node that Slurm has lost, if other ranks may have complained of that first.
+    """Return the node that Slurm has lost if it may explain the cause; else the cause.
 
-    `log` is srun's, None without srun.
+    `log` is srun's; None without srun.
     """
     ended = slurm_job.ended_by(log) if cause.kind in _MAY_BE_OF_A_NODE else None
     if ended is None or ended.kind != "node_failed" or log is None:
@@ -252,7 +260,7 @@ def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
 
 
 def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
-    """The cause with the first rank that ran on its host, if it names one."""
+    """Add to the cause the first rank that ran on its host, if it names one."""
     for rank, lines in events.read_by_rank(folder).items():
         if cause.host is not None and lines[0].details.get("host") == cause.host:
             return of_rank(folder, cause.kind, rank, cause.message)
@@ -260,7 +268,7 @@ def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
 
 
 def of_exception(error: Exception) -> Cause:
-    """The cause when the launcher itself fails, as when the disk is full."""
+    """Return the cause when the launcher itself fails, as when the disk is full."""
     lines = "".join(traceback.format_exception(error)).splitlines()
     disk = program_errors.remedy(error) if isinstance(error, OSError) else None
     message = disk or f"{type(error).__name__}: {error}"
@@ -274,7 +282,7 @@ def of_rank(
     message: str | None,
     exit_code: int | None = None,
 ) -> Cause:
-    """The cause with what the rank left; without a message its exit code in words."""
+    """Make a cause from what the rank left; without a message, its exit code in words."""
     lines = events.read_by_rank(folder).get(rank, [])
     log = rank_files.rank_log(folder, rank)
     return Cause(
@@ -290,7 +298,7 @@ def of_rank(
 
 
 def exit_text(code: int | None) -> str:
-    """An exit code in words; negative ones are signals, as subprocess has them."""
+    """Describe an exit code; a negative one is a signal, as in subprocess."""
     if code is None:
         return "the rank ended without a report"
     if code < 0:
@@ -304,9 +312,12 @@ def exit_text(code: int | None) -> str:
 def without_memory(
     cause: Cause, of_rank: Sequence[Event] = (), slurms_words: Iterable[str] = ()
 ) -> Cause:
-    """The cause, `out_of_memory` if a rank or program was ended for want of memory, or had none.
+    """Change the cause to `out_of_memory` if a rank or program lacked memory.
 
-    `of_rank` are the events of the rank, `slurms_words` lines that Slurm has written about ranks.
+    Args:
+        cause: The cause so far.
+        of_rank: Events of the rank that failed.
+        slurms_words: Lines that Slurm has written about ranks.
     """
     has_failed = cause.kind in ("rank_failed", "program_failed")
     words = f"{cause.error or ''}: {cause.message}"
@@ -331,9 +342,13 @@ def without_memory(
 def memory(
     cause: Cause, folder: Path, job: SlurmJob | None, is_local: bool
 ) -> dict[str, float | None]:
-    """Peaks of memory and the limit, as `DoesNotFit` has them, of an attempt that ran out of it.
+    """Return the memory of an attempt that ran out of it: peaks and limit, as in `DoesNotFit`.
 
-    `folder` has the ranks' events. With `is_local` this process has started the ranks.
+    Args:
+        cause: Why the attempt failed.
+        folder: The attempt's folder, with the ranks' events.
+        job: Slurm's facts about the job; None without Slurm.
+        is_local: Whether this process has started the ranks.
     """
     ranks = events.read_by_rank(folder).values()
     failed = [event.details for lines in ranks for event in lines]
@@ -351,7 +366,7 @@ def memory(
 
 
 def without_gpus(cause: Cause, folder: Path) -> Cause:
-    """The cause, `missing_gpus` if its host alone lacks GPUs: the run may pass on other nodes.
+    """Change the cause to `missing_gpus` if its host alone lacks GPUs: other nodes may pass.
 
     Ranks that were ended before they reported anything are no evidence.
     """

@@ -81,7 +81,7 @@ class Usage(NamedTuple):
 
 
 def own_usage() -> Usage:
-    """The usage of this process, without the thread that asks."""
+    """Return the usage of this process, without the calling thread."""
     cpu_s = time.process_time() - time.thread_time()
     return Usage(cpu_s, _io_bytes(), _is_blocked(os.getpid()))
 
@@ -127,14 +127,14 @@ class Heart:
 
 
 def tree_usage(pid: int) -> Usage:
-    """The usage of a process and its descendants, with those that ended and were waited for."""
+    """Return the usage of a process and its descendants, also of those that it waited for."""
     processes = tree(pid)
     blocked = any(map(_is_blocked, processes))
     return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)), blocked)
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all its descendants, each after its parent."""
+    """Return a process and all its descendants, each after its parent."""
     found = [pid]
     for process in found:  # which grows meanwhile
         for children in Path(f"/proc/{process}/task").glob("*/children"):
@@ -144,7 +144,7 @@ def tree(pid: int) -> list[int]:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU time of a process and of its children that it waited for; 0 if it has ended."""
+    """Return the CPU time of a process and of its children that it waited for; 0 if it ended."""
     try:
         # the name, in parentheses, may have blanks and parentheses itself
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -154,7 +154,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _is_blocked(pid: int) -> bool:
-    """Whether a thread of the process is in a sleep that no signal ends."""
+    """Return whether a thread of the process is in a sleep that no signal ends."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # a thread that just ended
             if stat.read_text().rpartition(")")[2].split()[0] in _WAITS_FOR_DISK:
@@ -163,7 +163,7 @@ def _is_blocked(pid: int) -> bool:
 
 
 def _io_bytes(pid: int | str = "self") -> int:
-    """Bytes that a process has read and written, pipes included; 0 where Linux tells nothing."""
+    """Return the bytes that a process has read and written, pipes included; 0 if unknown."""
     try:
         counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
         return int(counts["rchar"]) + int(counts["wchar"])
@@ -204,9 +204,12 @@ class Watch:
         self._counted: dict[int, Beat] = {}
 
     def see(self, now_s: float, progress: object, beats: Mapping[int, Beat]) -> None:
-        """Take in what there is; `now_s` is of a monotonic clock.
+        """Take in the state of the ranks at a moment.
 
-        `progress` changes with every event, `beats` are the ranks' last heartbeats.
+        Args:
+            now_s: The moment, on a monotonic clock.
+            progress: A value that changes with every event.
+            beats: The ranks' last heartbeats.
         """
         self._watched_s += min(now_s - self._looked_s, _LOOK_MAX_S)
         self._looked_s = now_s
@@ -228,7 +231,10 @@ class Watch:
                 self._counted[rank], self._worked_s = beat, self._watched_s
 
     def stall(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
-        """The stall, or None; `doing` returns what the ranks do that have started."""
+        """Return why the ranks hang; None if they do not.
+
+        `doing` returns the activities of the ranks that have started.
+        """
         if found := self._silent(doing) or self._idle(doing):
             return found
         limit_s = BUSY_FACTOR * self.timeout_s
@@ -237,11 +243,11 @@ class Watch:
         return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
     def lately_silent(self, doing: Mapping[int, RankActivity]) -> set[int]:
-        """Ranks that had missed heartbeats when an event of another came, in the last minute.
+        """Return ranks that missed heartbeats when another rank's event came, in the last minute.
 
-        If others complained, it was about these. One that was stopped may beat again since: Slurm
-        continues ranks to end them. `doing` is what they did: a rank that waits for others to come
-        misses heartbeats, too.
+        If others complained, it was about these. A rank that was stopped may beat again since:
+        Slurm continues ranks to end them. `doing` is what the ranks did: a rank that waits for
+        others in a rendezvous misses heartbeats, too.
         """
         lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
         return {rank for rank in lately if doing.get(rank) in _BEATS}

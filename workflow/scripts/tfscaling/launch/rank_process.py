@@ -71,9 +71,9 @@ class RankContext:
         return socket.gethostname()
 
     def place(self) -> Rank:
-        """What the rank got, as far as that is known without TensorFlow; without its clock.
+        """Return what the rank got, as far as known without TensorFlow, and without its clock.
 
-        To be called after the work: asking the driver takes time that is no phase of a training.
+        Call it after the work: a query of the driver takes time that is no phase of a training.
         """
         cluster = self.cluster
         return Rank(
@@ -99,7 +99,7 @@ class CpuError(RuntimeError):
 
 
 def _missing_cpus(spec: RunSpec) -> str:
-    """Return which CPUs this rank lacks, or ""; processes on one machine share its CPUs."""
+    """Describe which CPUs this rank lacks; empty if it has all. Local ranks share one machine's."""
     if spec.measured.launcher == "local":
         return ""
     cpus, quota, least = provenance.placement().cpus, provenance.cpu_quota(), spec.cpus_per_task
@@ -121,7 +121,7 @@ class WorkFailedError(Exception):
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """The parser of the flags that `Attempt.run_ranks` gives to programs of ranks.
+    """Make the parser of the flags that `Attempt.run_ranks` gives to programs of ranks.
 
     The first line of `description`, the program's docstring, is shown.
     """
@@ -142,9 +142,13 @@ def process(
 ) -> None:
     """Run `work` as one rank: resolve the cluster, log events, write the report.
 
-    `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks;
-    `usage` gives the CPU time and the bytes of the processes that do the work; `given_up` is
-    called when the launcher takes it for hung.
+    Args:
+        spec: What is run.
+        folder: The attempt's folder, which all ranks share.
+        started_s: When the process began, by `time.monotonic()`.
+        work: Does the rank's work and returns its report.
+        usage: Returns CPU time and I/O of the processes that do the work.
+        given_up: Called when the launcher takes the rank for hung.
     """
     launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
     cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.on_gpus)
@@ -224,6 +228,6 @@ def _end_alone(events: EventLog) -> None:
 
 
 def let_others_tell(spec: RunSpec) -> None:
-    """Wait before this rank fails: srun ends the others with it, which may have their GPUs."""
+    """Wait before this rank fails: srun then ends the other ranks, which may have their GPUs."""
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
         time.sleep(_OTHERS_S)

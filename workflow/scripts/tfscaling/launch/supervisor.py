@@ -150,7 +150,7 @@ class Supervisor:
         return None
 
     def _stalled(self, stall: heartbeat.Stall) -> Cause:
-        """The cause, with the lines at which programs hang, which are ended."""
+        """End programs that hang, and return the cause with the lines at which they hang."""
         cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
         if not failures.running(self.folder):
             return cause
@@ -163,7 +163,7 @@ class Supervisor:
         return failures.with_places(cause, self.folder)
 
     def _activities(self, *, before_failing: bool = False) -> dict[int, RankActivity]:
-        """What each rank that has started does now, or did before it failed."""
+        """Return what each rank that has started does now, or did before it failed."""
         self.signs.update(files=True)
         found = {}
         for rank, lines in sorted(dict(self.signs.events).items()):
@@ -193,9 +193,9 @@ class Supervisor:
             time.sleep(_POLL_S)
 
     def _ask_ranks_of_srun(self) -> bool:
-        """Let Slurm ask the ranks to end, as somebody has asked the launcher; True if it does.
+        """Have Slurm signal the ranks as the launcher was signalled; return whether it does.
 
-        They may write a checkpoint then; srun, when it is asked itself, has them killed at once.
+        Ranks may write a checkpoint then. If srun itself is signalled, it kills them at once.
         """
         if self._signal is None or self._srun_log is None:
             return False
@@ -221,7 +221,7 @@ class Supervisor:
 
 
 def cancelled(number: int) -> Cause:
-    """The cause when the launcher received a signal."""
+    """Return the cause when the launcher received a signal."""
     name = signal.Signals(number).name
     return Cause(kind="cancelled", message=f"the launcher received {name}")
 

@@ -177,7 +177,7 @@ class UserProgram:
                 os.killpg(self._child.pid, number)
 
     def _place(self, context: RankContext) -> Rank:
-        """What the rank got, with the versions of the program's environment if it names one."""
+        """Return what the rank got, with package versions of the program's environment."""
         place = context.place()
         names: tuple[str, ...] = ()
         # the driver's names of the GPUs that this process may use, where they are numbers
@@ -239,7 +239,7 @@ class UserProgram:
                 os.kill(pid, number)
 
     def _observed(self, rank: int, log: Path) -> Observed | None:
-        """What the program reported. Raises WorkFailedError if that is missing or broken.
+        """Read what the program reported. Raises WorkFailedError if that is missing or broken.
 
         Where a program writes its own logs, the first rank may be the only one that does.
         """
@@ -278,10 +278,10 @@ class UserProgram:
 
 
 def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
-    """The variables that the program gets besides TF_CONFIG, by the usual names of frameworks.
+    """Return the variables that the program gets besides TF_CONFIG, by frameworks' usual names.
 
-    Raises WorkFailedError if the rank has other GPUs than the run requests, or its host has not
-    the recipe's environment.
+    Raises WorkFailedError if the rank has other GPUs than the run requests, or if the recipe's
+    environment does not exist on its host.
     """
     rank, cluster = context.cluster.rank, context.cluster
     host, _, port = cluster.jobs["worker"][0].rpartition(":")
@@ -324,7 +324,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
 
 
 def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
-    """The facts with the versions of the recipe's environment; none where its Python fails."""
+    """Add the package versions of the recipe's environment to the facts, if its Python runs."""
     command = [str(recipes.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -40,7 +40,7 @@ class _Panel:
 
 
 def quality_time(tables: Tables, title: str) -> Figure:
-    """The quality over execution time, with the Pareto sets: a panel for each metric."""
+    """Plot the quality over execution time, with the Pareto sets: a panel for each metric."""
     table = tables.comparison
     panels = []
     for quality in [*qualities_in(table).values()] or [Quality()]:
@@ -113,7 +113,7 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
 def _pareto_lines(
     axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool, gpus: bool
 ) -> None:
-    """A line through the Pareto set of each work, whose points have labels."""
+    """Draw a line through the Pareto set of each task, whose points have labels."""
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
     # of each work the points that no other beats, among those that may be compared
     tasks = group_by_task(typed(PointRow, panel.table))
@@ -168,7 +168,7 @@ class _Learned:
 
 
 def _learned(table: pd.DataFrame) -> list[_Learned]:
-    """The loss, and what the points are compared by; the accuracy where it is known, or that."""
+    """Return panels for the loss, a known accuracy, and the qualities to compare points by."""
     found = [*qualities_in(table).values()]
     panels = [_Learned("loss", "loss", "loss", "test_loss")]
     if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):

@@ -63,7 +63,7 @@ def _over_nodes(
 
 
 def execution_time(tables: Tables, title: str) -> Figure:
-    """Execution time over nodes, with the ideal of each series and the published times."""
+    """Plot execution time over nodes, with the ideal of each series and published times."""
     table, time = tables.comparison, "execution_time_s"
     figure, axes, lines, has_absent = _over_nodes(tables, title, "execution time (s)", time)
     axes.set_yscale("log")

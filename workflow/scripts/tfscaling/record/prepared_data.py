@@ -51,7 +51,7 @@ class PreparedDataError(RuntimeError):
 
 
 def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
-    """What a run of this recipe reads of the file. Raises PreparedDataError."""
+    """Return what a run of this recipe reads of the file. Raises PreparedDataError."""
     found = facts(dataset_file)
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
@@ -76,7 +76,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
 
 
 def facts(dataset_file: Path) -> DatasetFacts | None:
-    """The facts next to a prepared file; None if they are missing, broken or incomplete."""
+    """Read the facts next to a prepared file; None if they are missing, broken or incomplete."""
     try:
         return run_record.decoded(dataset_file.with_suffix(".json"), DatasetFacts)
     except run_record.RecordError:
@@ -97,12 +97,12 @@ def pipeline_sha256(function: str, folder: Path) -> str:
 
 
 def files_folder(dataset_file: Path) -> Path:
-    """Where the files lie that a pipeline's `prepare` made."""
+    """Return the folder of the files that a pipeline's `prepare` has made."""
     return dataset_file.with_suffix(".files")
 
 
 def checksum_here(dataset_file: Path) -> str | None:
-    """The checksum of what is prepared here; of a pipeline as its code is now."""
+    """Return the checksum of the data prepared here; for a pipeline, of its code and files now."""
     found = facts(dataset_file)
     if found is None:
         return None
@@ -116,5 +116,5 @@ def checksum_here(dataset_file: Path) -> str | None:
 
 
 def folder_beside(runs_dir: Path) -> Path:
-    """Where the prepared datasets lie, given where the runs do."""
+    """Return the folder of the prepared datasets next to the folder of the runs."""
     return runs_dir.with_name("datasets")

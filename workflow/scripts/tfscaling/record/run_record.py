@@ -419,7 +419,15 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     def of(
         cls, spec: RunSpec, attempt: int, reason: str, environment: Environment, **memory: Any
     ) -> DoesNotFit:
-        """The record of this run; `memory` are the other keys."""
+        """Make the record of a run that ran out of memory.
+
+        Args:
+            spec: What was run.
+            attempt: Number of the attempt.
+            reason: Which rank ran out of memory, and in which words.
+            environment: Host, job and code of the run.
+            **memory: The other keys: peaks of memory, the limit and the wall time.
+        """
         return cls(
             axes=RunAxes(**msgspec.structs.asdict(spec.point), repeat=spec.repeat),
             parameters=spec.parameters,
@@ -432,7 +440,7 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write the whole file or nothing: readers never see half of it.
+    """Write a complete file or nothing: readers never see half of it.
 
     Raises strict_json.NotFiniteError if a number is NaN or infinite: that is no JSON.
     """
@@ -459,7 +467,7 @@ def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]
 
 
 def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The ranks of a record's file, each with all its keys."""
+    """Yield the ranks of a record's file, each with the keys that `write` left out."""
     before: dict[str, Any] = {}
     for rank in ranks:
         if "cluster_hash" in rank:
@@ -471,13 +479,13 @@ def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def read(path: Path) -> RunRecord | None:
-    """The record of a run that ended, or None if there is none. Raises RecordError."""
+    """Read the record of a run that ended; None if there is none. Raises RecordError."""
     found = outcome(path)
     return found if isinstance(found, RunRecord) else None
 
 
 def outcome(path: Path) -> RunRecord | DoesNotFit | None:
-    """What the run left as its record, or None if there is no file. Raises RecordError."""
+    """Read the file that the run left as its record; None without a file. Raises RecordError."""
     try:
         return decoded(path, RunRecord, SCHEMA_VERSION)
     except RecordError:
@@ -487,9 +495,9 @@ def outcome(path: Path) -> RunRecord | DoesNotFit | None:
 
 
 def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
-    """The record in a file, or None if there is no file.
+    """Read a file as this kind of record; None if the file does not exist.
 
-    Raises RecordError with the file, the key and what is wrong.
+    Raises RecordError with the file, the key and the problem.
     """
     try:
         content = path.read_bytes()
@@ -501,7 +509,7 @@ def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
 
 
 def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
-    """The record in the content of a file, which errors call `where`. Raises RecordError."""
+    """Decode the content of a file, which errors call `where`. Raises RecordError."""
     try:
         try:
             return msgspec.json.decode(content, type=kind)
@@ -550,7 +558,7 @@ def _place(error: Exception) -> str:
 
 
 def checked(record: _R, where: str) -> _R:
-    """The record, if it is one that `read` would take. Raises RecordError with the key."""
+    """Return the record, if `read` would take it. Raises RecordError with the key."""
     try:
         msgspec.json.decode(msgspec.json.encode(record), type=type(record))
     except msgspec.ValidationError as error:

@@ -78,7 +78,10 @@ ACCURACIES = (
 
 
 def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
-    """The ranks that ran the training loop: all, or with parameter servers the coordinator."""
+    """Return the reports of ranks that ran the training loop.
+
+    These are all ranks, or with parameter servers the coordinator.
+    """
     return [report for report in reports if isinstance(report, TrainingReport)]
 
 
@@ -87,7 +90,7 @@ def of_programs(reports: Sequence[RankReport]) -> list[ProgramReport]:
 
 
 def first_observed(reports: Sequence[RankReport]) -> Observed:
-    """What the first rank with steps or epochs reported; nothing if no rank did."""
+    """Return what the first rank with steps or epochs reported; an empty report if no rank did."""
     seen = (report.seen for report in of_programs(reports) if report.seen.has_training)
     return next(seen, Observed())
 
@@ -99,13 +102,18 @@ def measured_phases(
     end_s: float,
     slurm_job: SlurmJob | None,
 ) -> Phases:
-    """Durations in seconds from the events of all ranks, by the launcher's clock.
+    """Measure the phases of a run by the events of all ranks, on the launcher's clock.
 
-    Phases of a program that nobody observed are None, and are a part of `program_time_s`.
-    Evaluations between epochs belong to `evaluation_time_s` and not to the training.
+    Phases of a program that nobody observed are None, and are part of `program_time_s`.
+    Evaluations between epochs belong to `evaluation_time_s` and not to the training. Clocks that
+    were wrong give impossible durations: see `impossible`.
 
-    `launch_s` is when the launcher began, `end_s` when all but the record was checked and written.
-    Clocks that were wrong give impossible durations: see `impossible`.
+    Args:
+        rank_events: Events of each rank.
+        reports: Reports of the same ranks.
+        launch_s: When the launcher began.
+        end_s: When all but the record was checked and written.
+        slurm_job: Slurm's facts about the job; None without Slurm.
     """
     passed = [_passed(*pair) for pair in zip(rank_events, reports, strict=True)]
     last = {name: max(p[name] for p in passed if name in p) for rank in passed for name in rank}
@@ -140,7 +148,7 @@ def measured_phases(
 
 
 def _passed(events: Sequence[Event], report: RankReport) -> dict[str, float]:
-    """When a rank passed each event, by the launcher's clock; of a program, as it was observed."""
+    """Return when a rank passed each event, on the launcher's clock; for a program, as observed."""
     passed = first_times(events)
     if not isinstance(report, ProgramReport):
         return passed
@@ -156,7 +164,7 @@ def _passed(events: Sequence[Event], report: RankReport) -> dict[str, float]:
 
 
 def _shift_s(events: Sequence[Event]) -> float:
-    """What is added to a program's times, which are by its host's clock."""
+    """Return what is added to a program's times, which are by its host's clock."""
     started = next(event for event in events if event.name is EventName.PROGRAM_STARTED)
     return 0.0 if started.host_time_s is None else started.time_s - started.host_time_s
 
@@ -172,7 +180,7 @@ def _of_program(
     reports: Sequence[RankReport],
     last: dict[str, float],
 ) -> dict[str, float | None]:
-    """Training and evaluations of a program as far as they were observed, and the rest of it."""
+    """Return training, evaluations and the rest of a program as far as they were observed."""
     shift_s = _first_shift_s(rank_events, reports)
     spans_s = first_observed(reports).evaluation_spans_s
     train_time_s = durations["train_time_s"]
@@ -196,10 +204,10 @@ def _of_program(
 def with_moments(
     measured: Metrics, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> Metrics:
-    """The metrics with the moments at which epochs and evaluations ended.
+    """Add to the metrics when epochs and evaluations ended.
 
-    Seconds since the first line of the first rank, or the start of its program, on the launcher's
-    clock.
+    Times are seconds since the first line of the first rank, or the start of its program, on the
+    launcher's clock.
     """
     pairs = zip(rank_events, reports, strict=True)
     begin_s = min(_passed(*pair)[EventName.START] for pair in pairs)
@@ -224,11 +232,11 @@ def with_moments(
 def on_one_clock(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> tuple[list[Sequence[Event]], list[RankReport]]:
-    """The events and reports of the ranks that make the times of the run.
+    """Return events and reports of the ranks that determine the times of the run.
 
-    A rank that the launcher's clock did not answer has the times of its host, which may be seconds
-    off and give impossible durations: it is left out. If it is the first rank, which runs next to
-    the launcher and reports the training, no rank is left out.
+    A rank without an answer from the launcher's clock has the times of its host, which may be
+    seconds off and give impossible durations: it is left out. If it is the first rank, which runs
+    next to the launcher and reports the training, no rank is left out.
     """
     pairs = list(zip(rank_events, reports, strict=True))
     known = [pair for pair in pairs if pair[1].clock.offset_s is not UNSET]
@@ -252,7 +260,7 @@ def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: EventName) -> d
 def missing_phases(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> list[str]:
-    """Ranks whose events do not have all their phases; both in the order of ranks."""
+    """Name the ranks whose events do not have all their phases; arguments in the order of ranks."""
     found = []
     for events, report in zip(rank_events, reports, strict=True):
         passed = first_times(events)
@@ -266,7 +274,7 @@ def impossible(
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
 ) -> list[str]:
-    """Durations that cannot be: a clock was wrong, or files are of different runs."""
+    """Name durations that cannot be: a clock was wrong, or files are from different runs."""
     wrong = [
         f"{name} is {value:.6f} s"
         for name in (*phases.WALL_PHASES, "execution_time_s")
@@ -291,9 +299,9 @@ def impossible(
 
 
 def waits(reports: Sequence[RankReport]) -> list[float]:
-    """The longest wait of any rank for its pipeline, in seconds a step, for each execution.
+    """Return, for each execution, the longest wait of a rank for its pipeline, in seconds a step.
 
-    Ranks begin a step together, where the one before it ended with the all-reduce: so this is what
+    Ranks begin a step together, when the all-reduce of the step before has ended: so this is what
     input adds to the step.
     """
     of_ranks = [[e.input_wait_s / e.steps for e in report.steps] for report in trained(reports)]
@@ -301,9 +309,11 @@ def waits(reports: Sequence[RankReport]) -> list[float]:
 
 
 def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
-    """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
+    """Split a step into computation and the rest, and find the slowest rank.
 
-    `fed_step_time_s` is the duration of a step in seconds without the wait for input.
+    Args:
+        reports: Reports of all ranks, with their own steps of computation alone.
+        fed_step_time_s: Seconds of a step without the wait for input; None if unknown.
     """
     medians = {
         (report.rank, report.host): statistics.median(report.compute_steps)
@@ -327,10 +337,10 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
 
 
 def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) -> Metrics:
-    """Metrics of a run: the chief's, and the computation, examples and rates of all ranks.
+    """Compute the metrics of a run: the chief's, and computation, examples and rates of all ranks.
 
-    The chief is rank 0, or the first rank whose program was observed. Rates are totals over total
-    time.
+    The chief is rank 0, or the first rank whose program was observed. Rates are totals divided by
+    total time.
     """
     if of_programs(reports):
         return _program_metrics(reports)
@@ -395,7 +405,7 @@ def program_examples(reports: Sequence[RankReport]) -> int | None:
 
 
 def _epochs(seen: Observed) -> Iterator[Epoch]:
-    """The epochs with the evaluation after each; a program may report evaluations only."""
+    """Yield the epochs with the evaluation after each; a program may report evaluations only."""
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
     # an epoch that did not end, because its evaluation ended the training, is known by that
     last = max((each.epoch for each in seen.epochs), default=0)
@@ -437,7 +447,7 @@ def _fraction(value: float | None) -> float | None:
 
 
 def _step_time_s(seen: Observed) -> float | None:
-    """The median over the windows of the time of a step, without evaluations between."""
+    """Return the median time of a step over the windows, without evaluations in between."""
     per_step = [
         (later.time_s - before.time_s) / (later.steps - before.steps)
         for before, later in itertools.pairwise(seen.windows)
@@ -467,7 +477,7 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
 
 
 def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
-    """The data with the numbers of examples; a pipeline's are those that the ranks found."""
+    """Return the data with the numbers of examples; for a pipeline, those that the ranks found."""
     chief = trained(reports)[0]
     return replace(
         data,
@@ -485,10 +495,21 @@ def build(
     checks: Sequence[str],
     divergence: str,
 ) -> RunRecord:
-    """The record of a run whose ranks left these reports. Raises RecordError if it is none.
+    """Make the record of a run from the reports of its ranks.
 
-    The run passed `checks`; `divergence` is empty or how it diverged. The caller adds whether it
-    resumed from a checkpoint.
+    Whether the run resumed from a checkpoint is added by the caller.
+
+    Args:
+        spec: What was run.
+        attempt: Number of the attempt.
+        reports: Reports of all ranks, in their order.
+        durations: Phases of the run.
+        environment: Host, job and code of the run.
+        checks: Names of the checks that the run passed.
+        divergence: How the run diverged; empty if it did not.
+
+    Raises:
+        RecordError: The result is no record that could be read again.
     """
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,
@@ -525,7 +546,7 @@ def build(
 
 
 def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
-    """Steps of the first epoch; of a program None unless all epochs have the same number."""
+    """Return the steps of the first epoch; None for a program whose epochs differ."""
     if of_programs(reports):
         seen = first_observed(reports)
         if not seen.steps or not seen.epochs or seen.steps % len(seen.epochs):
@@ -541,7 +562,7 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
 
 
 def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
-    """Warnings of the ranks for readers of the numbers, each sentence once, in order of ranks."""
+    """Return the ranks' warnings for readers of the numbers, each once, in the order of ranks."""
     said = [w for report in trained(reports) for w in report.warnings]
     if of_programs(reports):
         said = _program_warnings(spec, reports)
@@ -557,7 +578,7 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
 
 
 def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
-    """A warning of the ranks whose CPUs would fit into one socket and are in several."""
+    """Return a warning of ranks on several sockets whose CPUs would fit into one; else None."""
     found = [
         f"rank {report.rank} (CPUs {report.cpu_list})"
         for report in reports
@@ -604,7 +625,7 @@ def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]
 
 
 def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
-    """Raw step times of every rank as CSV, of the training and of computation alone."""
+    """Write the step times of every rank as CSV, for the training and for computation alone."""
     steps = ["rank,epoch,first_step,steps,duration_s,input_wait_s"]
     steps += [
         f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f},"

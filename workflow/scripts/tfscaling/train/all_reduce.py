@@ -31,7 +31,7 @@ EVALUATION_BATCH = 500
 
 
 def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
-    """Indices of the examples in random order, shape (steps, batch), int32: each of them once.
+    """Return the indices of the examples in random order, each once: (steps, batch), int32.
 
     An incomplete last batch is padded with the first examples of the epoch. So all steps have the
     same shape, and the statistics of a batch come from real images.
@@ -59,11 +59,11 @@ class ExampleOrder:
         self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
 
     def of_epoch(self, seed: int, epoch: int) -> np.ndarray:
-        """Indices of shape (steps, global batch); the last step may end with padding."""
+        """Return indices of shape (steps, global batch); the last step may end with padding."""
         return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
 
     def of_evaluation(self) -> np.ndarray:
-        """Indices of shape (calls, replicas x evaluation_batch), each once; -1 is padding."""
+        """Return indices of shape (calls, replicas x evaluation_batch), each once; -1 pads."""
         width = self.evaluation_batch * self.replicas
         indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
         indices[: self.test_examples] = np.arange(self.test_examples)
@@ -153,7 +153,7 @@ class Trainer(AllReduceLoop):
         return self._gather(self._own(indices, self.batch), data, self._train_types)
 
     def _own(self, indices: Any, size: int) -> Any:
-        """This replica's part of the indices of all replicas."""
+        """Return this replica's part of the indices of all replicas."""
         replica = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         return self.tf.slice(indices, [replica * size], [size])
 
@@ -173,7 +173,7 @@ class Trainer(AllReduceLoop):
         return self.strategy.run(self._replica_step, args=(order[step], examples, *data))
 
     def _steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
-        """Steps start to end - 1 of `order`; returns a value of the last of each local replica."""
+        """Run steps start to end - 1 of `order`; return a value of each replica's last step."""
         last = self._step(order, start, *data)
         if self.recipe.steps_per_execution == 1:
             return last  # a loop that never runs would be traced and compiled as well

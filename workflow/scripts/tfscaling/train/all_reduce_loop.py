@@ -51,10 +51,15 @@ class AllReduceLoop(TrainingLoop):
         sample: Callable[[], tuple[Any, ...]],
         problem_of_labels: Callable[[], str | None],
     ) -> None:
-        """The model with its optimizer, on all replicas.
+        """Make the model with its optimizer, on all replicas.
 
-        `sample` gives a batch as `fit` would have it; `problem_of_labels` says why a classifier
-        could not learn the labels. Raises ModelError.
+        Args:
+            build_model: Makes the model.
+            sample: Returns a batch as `fit` would have it.
+            problem_of_labels: Returns why a classifier could not learn the labels, or None.
+
+        Raises:
+            ModelError: The model cannot be trained so.
         """
         import keras
 
@@ -108,7 +113,7 @@ class AllReduceLoop(TrainingLoop):
             variable.assign(loop.stream(variable.value, number))
 
     def _gradients(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
-        """This replica's part of the loss of a global batch of `examples`, and its gradients."""
+        """Return this replica's part of the loss of a global batch, and its gradients."""
         x, answers = batch
         if self.replicas > 1:
             x = optimizers.of_any_size(x)
@@ -161,7 +166,7 @@ class AllReduceLoop(TrainingLoop):
         return self.tf.cast(examples, self.tf.int32)
 
     def _progress(self) -> Any:
-        """A value that is available once the optimizer has updated the weights."""
+        """Return a value that is available once the optimizer has updated the weights."""
         tf = self.tf
         first = tf.convert_to_tensor(self.model.trainable_variables[0].value)
         return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
@@ -220,7 +225,7 @@ class AllReduceLoop(TrainingLoop):
         return durations[1:]
 
     def _fetch(self, values: Any) -> list[Any]:
-        """The values of this rank's replicas, which are available once their work is done.
+        """Fetch the values of this rank's replicas, which exist once their work is done.
 
         They are fetched so that a step that a GPU has not finished is not counted as done.
         """

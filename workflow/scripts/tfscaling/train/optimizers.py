@@ -29,10 +29,17 @@ def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
 def make_optimizer(
     recipe: Recipe, replicas: int, updates_per_epoch: int | None = None, casts: bool = False
 ) -> Any:
-    """The recipe's Keras optimizer for this number of replicas, see `fused`; sgd if it names none.
+    """Make the recipe's Keras optimizer for this number of replicas, see `fused`; default: sgd.
 
-    Raises ValueError if the recipe has no learning rate, or asks for a schedule and
-    `updates_per_epoch` is not known (None).
+    Args:
+        recipe: The recipe, with learning rate, schedule and precision.
+        replicas: Number of replicas, by which the learning rate may be scaled.
+        updates_per_epoch: Updates in an epoch; None if unknown.
+        casts: Whether gradients are casts of bfloat16, see `fused`.
+
+    Raises:
+        ValueError: The recipe has no learning rate, or has a schedule and `updates_per_epoch` is
+            unknown.
     """
     import keras
 
@@ -49,7 +56,7 @@ def make_optimizer(
 
 
 def scheduled(recipe: Recipe, full: float, updates_per_epoch: int | None) -> Any:
-    """The learning rate `full` itself, or Keras's schedule from it that the recipe asks for.
+    """Return the learning rate `full` itself, or the schedule from it that the recipe requests.
 
     Update number u, from 0 on, of w updates of warm-up has (u + 1) / w of the full rate. Raises
     ValueError if there is a schedule and `updates_per_epoch` is None.
@@ -85,12 +92,12 @@ COMPILED_ELEMENTS_MIN = 1 << 18
 
 
 def fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -> Any:
-    """Keras's SGD or Adam, with one operation of TensorFlow for the update of a variable.
+    """Make Keras's SGD or Adam, which updates a variable by one operation of TensorFlow.
 
-    It applies gradients as they are given: nothing is summed over the replicas. `casts`: where a
-    gradient is a cast of bfloat16, as Keras's mixed_bfloat16 makes it, XLA compiles cast and update
-    of a large variable together, and no array has the gradient in the variable's type. That is for
-    variables on a CPU, and gradients of one replica: a sum over replicas is no cast.
+    It applies gradients as they are given: nothing is summed over the replicas. With `casts`,
+    where a gradient is a cast of bfloat16, as Keras's mixed_bfloat16 makes it, XLA compiles cast
+    and update of a large variable together, and no array has the gradient in the variable's type.
+    That is for variables on a CPU, and gradients of one replica: a sum over replicas is no cast.
     """
     import keras
     import tensorflow as tf
@@ -222,7 +229,7 @@ def _view() -> Any:
 
 
 def changed(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
-    """A gradient, or the values of its slices, multiplied or divided `by` TensorFlow."""
+    """Return a gradient, or the values of its slices, changed `by` a function of TensorFlow."""
     import tensorflow as tf
 
     own = tf.cast(number, gradient.dtype)
@@ -289,7 +296,7 @@ def of_any_size(batch: Any) -> Any:
 
 
 def after_all(gradients: Sequence[Any]) -> list[Any]:
-    """The gradients (None: there is none); each is available once all of them are.
+    """Return the gradients; each is available once all of them are. None stays None.
 
     As long as the backward pass still reads a variable, its update would have to copy it. What the
     backward pass made in bfloat16 is cast after that, where it is used.
@@ -307,7 +314,7 @@ def after_all(gradients: Sequence[Any]) -> list[Any]:
 
 
 def before_cast(gradient: Any) -> Any:
-    """The bfloat16 tensor that this one of a graph is a cast of; None if it is not."""
+    """Return the bfloat16 tensor from which this tensor was cast; None if it is no cast."""
     import tensorflow as tf
 
     if tf.executing_eagerly() or not isinstance(gradient, tf.Tensor) or gradient.op.type != "Cast":

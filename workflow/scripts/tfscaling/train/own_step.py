@@ -49,7 +49,7 @@ class OwnStep:
         self._measured = tf.autograph.experimental.do_not_convert(self._loss_and_metrics)
 
     def train(self, batch: tuple[Any, ...], own: Any, examples: Any) -> None:
-        """A step on the first `own` examples of this replica's `batch`, of `examples` in all."""
+        """Train one step on the first `own` examples of `batch`; all replicas have `examples`."""
         tf = self.tf
         before = [self.tf.identity(variable.value) for variable in self.metrics]
         gradients = self.gradients(self._real(batch, own))
@@ -78,7 +78,7 @@ class OwnStep:
         self._keep_if(own > 0, before)
 
     def states(self) -> list[Any]:
-        """The states of all metrics, combined over the replicas."""
+        """Return the states of all metrics, combined over the replicas."""
         tf = self.tf
         context = tf.distribute.get_replica_context()
         own = []
@@ -113,7 +113,7 @@ class OwnStep:
             }
 
     def _loss_and_metrics(self, batch: tuple[Any, ...], training: bool) -> Any:
-        """The loss of a batch; the metrics count it."""
+        """Return the loss of a batch, and update the metrics."""
         import keras
 
         x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
@@ -128,7 +128,7 @@ class OwnStep:
         return loss
 
     def _real(self, batch: tuple[Any, ...], own: Any) -> tuple[Any, ...]:
-        """The first `own` examples; one if there is none, to compute it with the others."""
+        """Return the first `own` examples; one if there is none, to compute it with the others."""
         rows = self.tf.maximum(own, 1)
         real: tuple[Any, ...] = self.tf.nest.map_structure(lambda array: array[:rows], batch)
         return real

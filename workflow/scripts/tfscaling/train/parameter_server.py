@@ -116,7 +116,7 @@ class ReplicaStates:
             self._rows.append(tf.Variable(np.stack(values), trainable=False))
 
     def forward(self, number: Any, call: Callable[[], Any]) -> Any:
-        """What `call` returns for the replica of this number, whose values it changes."""
+        """Return what `call` returns for the replica with this number, whose state it changes."""
         import keras
         import tensorflow as tf
 
@@ -188,7 +188,7 @@ class ParameterServerTrainer(TrainingLoop):
         self._update_step = self._in_replicas(self._apply_all)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
-        """An iterator on each worker that gives the whole arrays, again and again."""
+        """Return an iterator on each worker that gives the complete arrays again and again."""
         tf = self.tf
 
         def dataset() -> Any:
@@ -216,7 +216,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.optimizer.apply_gradients(zip(own, variables, strict=True))
 
     def _contribute(self, batch: Batch, data: Any) -> None:
-        """Synchronous: add this worker's gradients to the update."""
+        """Add this worker's gradients to the synchronous update."""
         own = self._gradients_of(batch, data)
         for total, gradient in zip(self.gradients, own, strict=True):
             # a variable that the loss does not depend on has no gradient: it stays 0

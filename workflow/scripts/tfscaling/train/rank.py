@@ -108,9 +108,9 @@ def _hidden(*names: str) -> Iterator[None]:
 
 
 def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
-    """What the rank got, its clock aside; `used` are the devices of its replicas.
+    """Return what the rank got, its clock aside; `used` are the devices of its replicas.
 
-    To be called after the work: to ask the driver takes time that is no phase of a training.
+    Call it after the work: a query of the driver takes time that is no phase of a training.
     """
     import tensorflow as tf
 
@@ -209,7 +209,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 def all_reduce_trainer(
     strategy: Any, build: Callable[[], Any], data: Arrays | Datasets, spec: RunSpec
 ) -> AllReduceLoop:
-    """The training of a model on arrays, or on a pipeline."""
+    """Make the training of a model on arrays, or on a pipeline."""
     if isinstance(data, Datasets):
         return PipelineTrainer(strategy, build, data, spec)
     return Trainer(strategy, build, data, spec)
@@ -221,7 +221,7 @@ def _warnings(
     data: Arrays | Datasets,
     result: Result,
 ) -> Iterator[str]:
-    """What of a user's model and data is taken in another way than it may be meant."""
+    """Yield warnings about a user's model and data that may be treated differently than meant."""
     model = trainer.model
     yield from user_model.warnings(model, spec.recipe)
     if isinstance(data, Arrays):
@@ -243,7 +243,7 @@ def _losses_of_parts(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
 
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
-    """The run's checkpoints, or None if its recipe asks for none."""
+    """Return the run's checkpoints; None if its recipe requests none."""
     beginning = attempts.read_beginning(context.folder)
     if beginning is None or not spec.recipe.writes_checkpoints:
         return None
@@ -252,7 +252,7 @@ def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
 
 
 def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Datasets, str | None]:
-    """The prepared arrays, or this worker's part of a pipeline; with its checksum."""
+    """Load the prepared arrays, or this worker's part of a pipeline; with their checksum."""
     recipe, dataset = spec.recipe, spec.dataset
     if dataset is None or not user_code.is_pipeline(dataset):
         arrays = catalogue.load(

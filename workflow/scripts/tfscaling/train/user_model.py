@@ -39,7 +39,7 @@ class ModelError(ValueError):
 
 
 def build(name: str, function: Callable[[], Any]) -> Any:
-    """The model that the user's function makes. Raises ModelError if it could not be followed."""
+    """Make the model by the user's function. Raises ModelError if it could not be followed."""
     import keras
 
     # they belong to the recipe and the run
@@ -230,7 +230,7 @@ def _scaled(schedule: Any, factor: float) -> Any:
 
 
 def trained_by(model: Any, recipe: Recipe) -> str:
-    """The model's optimizer, loss, metrics and methods that train it; "" if the recipe does."""
+    """Describe the model's optimizer, loss, metrics and methods that train it; "" without any."""
     if not trains_itself(model, recipe):
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
@@ -239,7 +239,7 @@ def trained_by(model: Any, recipe: Recipe) -> str:
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
-    """Settings of `compile()` that the recipe's classifier ignores; goes into the run's record."""
+    """Return the settings of `compile()` that the recipe's classifier ignores, for the record."""
     if trains_itself(model, recipe) or not model.compiled:
         return []
     names = [f"optimizer {type(model.optimizer).__name__}", *_compiled(model)]
@@ -309,7 +309,7 @@ def _is_additive(metric: Any) -> bool:
 
 
 def _compiled(model: Any) -> list[str]:
-    """The settings of `compile()` that are given, in words."""
+    """Return the settings of `compile()` that are given, in words."""
     given = ((key, keras_internals.compile_settings(model).get(key)) for key in _WHAT)
     return [f"{key} {_named(value)}" for key, value in given if value is not None]
 
@@ -319,7 +319,7 @@ def _joined(names: list[str]) -> str:
 
 
 def _named(value: Any) -> str:
-    """A setting in a word: for an object its class, for a list the words of its items."""
+    """Describe a setting in a word: for an object its class, for a list its items."""
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, Mapping):
@@ -342,7 +342,7 @@ _FOR_BYTES = ("Rescaling", "Normalization", "Embedding")
 
 
 def scale_bytes(model: Any, x: Any) -> Any:
-    """The inputs `x`, tensors; those that the model takes as images are scaled to [0, 1]."""
+    """Return the inputs `x`; bytes that the model takes as images are scaled to [0, 1]."""
     import tensorflow as tf
 
     def scaled(data: Any, symbol: Any) -> Any:
@@ -380,7 +380,7 @@ def _is_scaled(data: Any, symbol: Any) -> bool:
 
 
 def _symbols(model: Any, x: Any) -> Any:
-    """The model's symbolic input for each part of `x`; None where a subclass does not say it."""
+    """Return the model's symbolic input for each part of `x`; None where a subclass has none."""
     inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
     if isinstance(x, dict):
         by_name = {each.name: each for each in inputs}  # Keras wants these names for the keys
