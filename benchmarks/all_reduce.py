@@ -179,7 +179,7 @@ def steps(strategy: Any, spec: RunSpec) -> Callable[[], float]:
     labels = dice.integers(0, 10, len(images), np.uint8)
     arrays = Arrays(images, labels, images[:1], labels[:1])
     trainer = Trainer(strategy, MODELS["mnist_cnn"].build, arrays, spec)
-    order = tf.constant(trainer.order.of_epoch(spec.seed, 1))
+    order = tf.constant(trainer.order.epoch_indices(spec.seed, 1))
 
     def call() -> float:
         durations = []

@@ -81,7 +81,7 @@ def ways_of_job(own: int, ranks: int) -> Iterator[Way]:
     built = STRATEGIES["multi_worker_mirrored"].build(names, "ring")
     yield Way("multi_worker_mirrored", 2 * count, built)
     world = mpi.communicator(own, ranks)
-    of_node = mpi.of_node
+    of_node = mpi.node_communicator
 
     def by_mpi(ranks: Any) -> Any:
         return hiding_replicas(mpi_strategy.strategy(names[0], ranks))()
@@ -90,9 +90,9 @@ def ways_of_job(own: int, ranks: int) -> Iterator[Way]:
     if ranks < 4:
         return
     # the first two share memory with each other, and the last two: two nodes
-    mpi.of_node = lambda world: world.Split(own // 2)
+    mpi.node_communicator = lambda world: world.Split(own // 2)
     yield Way("mpi_all_reduce of two nodes", 4, by_mpi(world))
-    mpi.of_node = of_node
+    mpi.node_communicator = of_node
     parts = world.Split(min(own, 2) // 2 + own // 3)  # the first two, the third, the fourth
     if own != 2:
         yield Way("mpi_all_reduce", parts.size, by_mpi(parts))

@@ -201,7 +201,7 @@ def all_reduces_in_a_step(strategy: Any, batch: int) -> int:
 
     spec = training_spec(batch, steps_per_execution=1)
     trainer = Trainer(strategy, small_model, synthetic_arrays(), spec)
-    order = tf.constant(trainer.order.of_epoch(1, 1))
+    order = tf.constant(trainer.order.epoch_indices(1, 1))
     step = trainer._execute.get_concrete_function(
         order, tf.constant(0), tf.constant(1), *trainer.train_data
     )

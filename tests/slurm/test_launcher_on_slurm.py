@@ -139,7 +139,7 @@ sizes = (32, 64, 256, 700, 1500, 4000, 9000)
 used = [random.randbytes(random.choice(sizes)) for _ in range(60000)]
 del used[::2]
 world = mpi.communicator(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]))
-print(world.allreduce(1 << world.rank), mpi.of_node(world).size, flush=True)
+print(world.allreduce(1 << world.rank), mpi.node_communicator(world).size, flush=True)
 mpi.end()
 """
 

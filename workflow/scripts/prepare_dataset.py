@@ -45,4 +45,4 @@ def given(text: str) -> dict[str, ParameterValue]:
 
 
 if __name__ == "__main__":
-    program_errors.told(main)
+    program_errors.exit_on_input_error(main)

@@ -131,7 +131,7 @@ def finish(
     record = run_results.build(
         spec, attempt.number, reports, durations, environment, passed, divergence
     )
-    record = replace(record, metrics=run_results.with_moments(record.metrics, *timed))
+    record = replace(record, metrics=run_results.add_end_times(record.metrics, *timed))
     record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write(attempt.scratch / attempts.RECORD, record)
     launching.publish_record(attempt.scratch, path)
@@ -169,4 +169,4 @@ def leave_unfit(
 
 
 if __name__ == "__main__":
-    program_errors.told(main)
+    program_errors.exit_on_input_error(main)

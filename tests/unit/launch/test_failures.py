@@ -197,12 +197,12 @@ def test_a_node_that_failed_is_named_with_its_first_rank(tmp_path: Path) -> None
     log.write_text("srun: error: Node failure on n2\nsrun: Job step aborted\n")
     cause = slurm_job.ended_by(log)
     assert cause is not None
-    named = failures.with_rank_of_host(cause, tmp_path)
+    named = failures.add_rank_of_host(cause, tmp_path)
     assert (named.kind, named.rank, named.host) == ("node_failed", 1, "n2")
     silent = Cause(kind="stalled", message="rank 1 gave no sign of life for 40 s", rank=1)
-    assert failures.of_a_lost_node(silent, log) == named
+    assert failures.find_lost_node(silent, log) == named
     own = Cause(kind="program_failed", message="exit code 3", rank=0)
-    assert failures.of_a_lost_node(own, log) == own
+    assert failures.find_lost_node(own, log) == own
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_rank_that_had_no_memory_is_named(
     details = {"host": host or socket.gethostname()}
     start = rank_events(1, {"start": 1.0}, oom_counter=str(counter), oom_kills=before, **details)
     cause = Cause(kind=kind, message=message, error=message, rank=1, exit_code=exit_code)
-    named = failures.without_memory(cause, start)
+    named = failures.mark_out_of_memory(cause, start)
     assert (named.kind, named.rank) == (found, 1)
 
 
@@ -283,7 +283,7 @@ def test_the_own_control_group_counts_the_processes_without_memory(tmp_path: Pat
     ],
 )  # fmt: skip
 def test_a_gpu_without_memory_is_named(kind: Kind, message: str, found: str) -> None:
-    assert failures.without_memory(Cause(kind=kind, message=message, rank=1)).kind == found
+    assert failures.mark_out_of_memory(Cause(kind=kind, message=message, rank=1)).kind == found
 
 
 BEGUN, IMPORTED = {"start": 1.0}, {"start": 1.0, "imported": 2.0}
@@ -305,7 +305,7 @@ def cause_of(folder: Path, *ranks: list[Event]) -> Cause:
         write_events(folder, events[0].rank, events)
     exits = {events[0].rank: 1 for events in ranks if events[-1].name is EventName.FAILED}
     found = failures.find_cause(folder, exits, {})
-    return failures.without_gpus(found, folder)
+    return failures.mark_missing_gpus(found, folder)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from builders import SCRIPTS, wait_until
 from tfscaling.launch import heartbeat
-from tfscaling.launch.heartbeat import Beat, Stall, Watch
+from tfscaling.launch.heartbeat import Heartbeat, Stall, StallDetector
 from tfscaling.launch.signs import Signs
 from tfscaling.record.events import RankActivity
 
@@ -32,8 +32,8 @@ class Run:
     ) -> None:
         self.ranks = range(ranks)
         self.now_s, self.progress = 1000.0, 0
-        self.watch = Watch(timeout_s, self.now_s, ranks)
-        self.beats = {rank: Beat(1, 3.0, 1_000_000) for rank in range(ranks)}
+        self.watch = StallDetector(timeout_s, self.now_s, ranks)
+        self.beats = {rank: Heartbeat(1, 3.0, 1_000_000) for rank in range(ranks)}
         self.doing = dict.fromkeys(range(ranks), doing)
         self.blocked: set[int] = set()
 
@@ -52,7 +52,7 @@ class Run:
         for _ in range(int(seconds / heartbeat.INTERVAL_S)):
             for rank, used_s in (cpu_s or {}).items():
                 beat = self.beats[rank]
-                self.beats[rank] = Beat(
+                self.beats[rank] = Heartbeat(
                     beat.number + 1, beat.cpu_s + used_s, beat.io_bytes + io, rank in self.blocked
                 )
             self.progress += events
@@ -209,14 +209,14 @@ from tfscaling.record.events import EventLog
 heartbeat.FILES_INTERVAL_S = 0.05
 folder = pathlib.Path(sys.argv[1])
 log = EventLog(folder / "rank-3.events.jsonl", 3)
-heartbeat.Heart(log, lambda: (folder / "orphaned").touch()).start()
+heartbeat.HeartbeatThread(log, lambda: (folder / "orphaned").touch()).start()
 until = time.monotonic() + 600
 while time.monotonic() < until:
     exec(sys.argv[2])
 """
 
 
-def beats_of(folder: Path, doing: str) -> tuple[Beat, Beat]:
+def beats_of(folder: Path, doing: str) -> tuple[Heartbeat, Heartbeat]:
     """Two heartbeats, twenty apart, of a process that does this."""
     rank = subprocess.Popen(
         [sys.executable, "-c", RANK, str(folder), doing],
@@ -230,7 +230,7 @@ def beats_of(folder: Path, doing: str) -> tuple[Beat, Beat]:
         rank.wait()
 
 
-def heard(folder: Path, number: int) -> Beat:
+def heard(folder: Path, number: int) -> Heartbeat:
     """The first heartbeat of rank 3 from this number on, as the launcher reads it."""
     signs = Signs(folder)
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from builders import SCRIPTS, is_gone, wait_until
 from tfscaling.launch import heartbeat, rank_files, signs, supervisor
-from tfscaling.launch.heartbeat import Beat
+from tfscaling.launch.heartbeat import Heartbeat
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.signs import Signs
 from tfscaling.launch.supervisor import Supervisor
@@ -126,7 +126,7 @@ BEATING = (
     f"heartbeat.FILES_INTERVAL_S = {BEAT_S}\n"
     "say('start', host='h' + str(RANK))\n"
     "path = rank_files.events_path(pathlib.Path(FOLDER), RANK)\n"
-    "heartbeat.Heart(EventLog(path, RANK), lambda: os._exit(9)).start()\n"
+    "heartbeat.HeartbeatThread(EventLog(path, RANK), lambda: os._exit(9)).start()\n"
     "def beats():\n"
     "    return path.read_text().count('\"beat\"')\n"
     "def wait_beats(number):\n"
@@ -144,7 +144,7 @@ def beating_rank(folder: Path, rank: int, doing: str, beats: int) -> Command:
     return python_rank(folder, rank, BEATING + doing, str(beats))
 
 
-class WatchByBeats(heartbeat.Watch):
+class WatchByBeats(heartbeat.StallDetector):
     """A watch whose clock ticks with the heartbeats of the quickest rank, once all ranks beat.
 
     A busy machine slows ranks and clock alike.
@@ -156,7 +156,7 @@ class WatchByBeats(heartbeat.Watch):
         super().__init__(timeout_s, 0.0, ranks)
         self.missing, self.beats, self.beats_before = set(range(ranks)), 0, 0
 
-    def see(self, _: float, progress: object, beats: Mapping[int, Beat]) -> None:
+    def see(self, _: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
         self.missing -= beats.keys()
         self.beats = self.pace((beat.number for beat in beats.values()), default=0)
         if self.missing:
@@ -175,7 +175,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launcher reads heartbeats as often as these ranks beat."""
     monkeypatch.setattr(signs, "FILES_INTERVAL_S", BEAT_S)
     monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", BEAT_S)
-    monkeypatch.setattr(heartbeat, "Watch", WatchByBeats)
+    monkeypatch.setattr(heartbeat, "StallDetector", WatchByBeats)
 
 
 @pytest.mark.usefixtures("often")
@@ -183,7 +183,7 @@ def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second waits for the first, as in a collective."""
-    monkeypatch.setattr(heartbeat, "Watch", WatchBySlowestBeats)
+    monkeypatch.setattr(heartbeat, "StallDetector", WatchBySlowestBeats)
     ranks = [beating_rank(tmp_path, 0, WORK, 80), beating_rank(tmp_path, 1, WAIT, 80)]
     assert Supervisor(ranks, Signs(tmp_path), LIMIT_S, len(ranks)).run() is None
 

@@ -243,6 +243,6 @@ def test_epochs_end_when_the_program_says_and_not_with_what_follows_the_last() -
         ),
     )
     told = reports(seen, seen)
-    found = run_results.with_moments(run_results.metrics(told), events_of((seen, seen)), told)
+    found = run_results.add_end_times(run_results.metrics(told), events_of((seen, seen)), told)
     assert [epoch.ended_s for epoch in found.epochs] == pytest.approx([25.0, 38.0])
     assert [(each.epoch, each.ended_s) for each in found.evaluations] == [(1, 15.0)]

@@ -92,7 +92,7 @@ def test_the_moments_of_epochs_have_no_checkpoints_after_them() -> None:
         events_of_rank[place:place] = [*between, *evaluated({2: (120.0, 121.5)})]
     reports = [report(rank) for rank in range(len(ranks))]
     metrics = generator.record(local_spec(), reports, phases()).metrics
-    found = run_results.with_moments(metrics, ranks, reports)
+    found = run_results.add_end_times(metrics, ranks, reports)
     first_line_s = min(times["start"] for times in PASSED)
     moments = [epoch.ended_s for epoch in found.epochs]
     assert moments == pytest.approx([115.0 - first_line_s, 121.5 - first_line_s])

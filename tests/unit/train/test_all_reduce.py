@@ -109,7 +109,7 @@ def test_gradients_of_bfloat16_are_cast_in_the_update_of_large_variables(
         weights.append(trainer.model.get_weights())
         assert {weight.dtype.name for weight in weights[-1]} == {"float32"}
         step = trainer._execute.get_concrete_function(
-            trainer.order.of_epoch(1, 1), tf.constant(0), tf.constant(1), *trainer.train_data
+            trainer.order.epoch_indices(1, 1), tf.constant(0), tf.constant(1), *trainer.train_data
         )
         compiled.append(functions_for_xla(step.graph))
     assert compiled == [1, 0]

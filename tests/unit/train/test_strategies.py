@@ -31,11 +31,12 @@ visible = [[d.name for d in tf.config.list_logical_devices(kind)] for kind in ("
 print(json.dumps(visible))
 print(tf.config.threading.get_intra_op_parallelism_threads())
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-print(json.dumps([strategies.in_use(strategy), strategies.gpu_names(), strategies.of_workers()]))
+devices = strategies.devices_in_use(strategy)
+print(json.dumps([devices, strategies.gpu_names(), strategies.worker_devices()]))
 class Told:
     class extended:
         worker_devices = ("/job:worker/task:0/device:CPU:2", "/job:worker/task:0/device:CPU:7")
-print(json.dumps(strategies.in_use(Told)))
+print(json.dumps(strategies.devices_in_use(Told)))
 """
 
 

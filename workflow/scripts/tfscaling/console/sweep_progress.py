@@ -299,7 +299,7 @@ def _result(record: RunRecord, asked: Quality) -> str:
     if record.metrics.loss is not None and asked.metric != "loss":
         words.append(f"loss {record.metrics.loss:.3g}")
     if (value := metrics.quality_of_run(record, asked).value) is not None:
-        title = metrics.of_quality(asked).title
+        title = metrics.quality_metric(asked).title
         words.append(f"{title} {value:.3g} {asked.unit or ''}".rstrip())
     return ", ".join(words)
 

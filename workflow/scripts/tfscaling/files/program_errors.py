@@ -53,7 +53,7 @@ def remedy(error: OSError) -> str | None:
     return f"{file}{error.strerror}; {REMEDIES[error.errno]}"
 
 
-def told(main: Callable[[], None]) -> None:
+def exit_on_input_error(main: Callable[[], None]) -> None:
     """Run a program; an InputError or an error of files ends it by one line and exit status 1."""
     try:
         main()

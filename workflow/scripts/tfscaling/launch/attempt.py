@@ -141,7 +141,7 @@ class Attempt:
             ).run()
             signs.update()
             if cause is not None:
-                return failures.without_gpus(cause, self.scratch)
+                return failures.mark_missing_gpus(cause, self.scratch)
             signs.wait(range(geometry.tasks), latency_wait_s)
             return None
 
@@ -187,7 +187,7 @@ def run(
         shutil.rmtree(attempt.scratch)
         return
     if restarts(os.environ):
-        _tell_of_restart(attempt, spec)
+        _record_restart(attempt, spec)
     previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
     # while there are ranks it is passed on to them
     previous[supervisor.WARNING] = signal.signal(supervisor.WARNING, lambda *_: None)
@@ -218,14 +218,14 @@ def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) ->
 
 
 def _is_made(path: Path, spec: RunSpec, dataset_file: Path | None) -> bool:
-    number = bring_back(path, spec, dataset_file, os.environ)
+    number = restore_record(path, spec, dataset_file, os.environ)
     if number is not None:
         print(f"attempt {number} has finished the run: its record is kept")
         attempts.remove_checkpoints(path.parent)
     return number is not None
 
 
-def bring_back(
+def restore_record(
     path: Path, spec: RunSpec, dataset_file: Path | None, environ: Mapping[str, str]
 ) -> int | None:
     """Restore the record of a finished run; return its attempt's number, or None to run again.
@@ -271,7 +271,7 @@ def bring_back(
     return begun[-1]
 
 
-def _tell_of_restart(attempt: Attempt, spec: RunSpec) -> None:
+def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
     """Leave a cause in the attempt before, if its launcher had no time to, as without power.
 
     Slurm has started the job again, and gives no reason.
@@ -305,9 +305,9 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
         (attempt.scratch / attempts.RECORD).unlink(missing_ok=True)  # the newer attempt makes one
         return Cause(kind="cancelled", message=str(error))
     except IncompleteError as error:
-        return failures.of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
+        return failures.cause_of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
     except Exception as error:
-        return failures.of_exception(error)
+        return failures.cause_of_exception(error)
 
 
 class _CancelledError(BaseException):

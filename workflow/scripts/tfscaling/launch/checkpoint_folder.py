@@ -80,7 +80,7 @@ def temporary(folder: Path, steps: int, attempt: int) -> Path:
     return folder / f".{checkpoint_name(steps)}.{attempt}"
 
 
-def of_program(beginning: Beginning) -> Path:
+def program_folder(beginning: Beginning) -> Path:
     """Return the folder into which a user's program may write checkpoints."""
     return Path(beginning.folder) / OF_PROGRAM
 
@@ -109,12 +109,12 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
         folder=str(folder.resolve()), attempt=attempt, first_attempt=identity.first_attempt
     )
     if spec.recipe.program:
-        own = of_program(beginning)
+        own = program_folder(beginning)
         own.mkdir(exist_ok=True)
         if any(own.iterdir()):
             beginning = msgspec.structs.replace(beginning, checkpoint=OF_PROGRAM)
     for steps, path in reversed(checkpoints(folder)):
-        state = read_whole(path, spec.geometry.tasks)
+        state = read_complete(path, spec.geometry.tasks)
         if state is not None and state.steps == steps:
             beginning = msgspec.structs.replace(beginning, checkpoint=path.name, steps=steps)
             print(f"resuming from {path}: epoch {state.epoch}, after {state.step} steps of it")
@@ -139,7 +139,7 @@ def read_state(checkpoint: Path) -> State | None:
     return run_record.decoded(checkpoint / STATE, State)
 
 
-def read_whole(checkpoint: Path, ranks: int) -> State | None:
+def read_complete(checkpoint: Path, ranks: int) -> State | None:
     """Read the state of a checkpoint of `ranks` ranks; None if a part is missing or broken."""
     try:
         state = read_state(checkpoint)

@@ -130,15 +130,15 @@ def find_cause(
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
         text += _words(details)
-        return of_rank(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
+        return cause_of_rank(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
     if died:
-        return of_rank(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
+        return cause_of_rank(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
     if complaint is not None:
         kind: Kind = "program_failed" if details.get("of_program") else "rank_failed"
         if details["error"] == InterruptedTrainingError.__name__:
             kind = "cancelled"  # somebody has ended one rank, and it has told the others
         text = _words(details)
-        cause = of_rank(folder, kind, complaint, text, exits.get(complaint))
+        cause = cause_of_rank(folder, kind, complaint, text, exits.get(complaint))
         # the line of user code, if it raised the exception
         place = details.get("place") if not about_a_peer else None
         line = None if place is None else msgspec.convert(place, UserLine)
@@ -184,18 +184,18 @@ def stalled(
     """
     seen = events.read_by_rank(folder)
     if silent is not None:
-        return of_rank(folder, "stalled", silent, message)
+        return cause_of_rank(folder, "stalled", silent, message)
     if not seen:
         lines = rank_files.last_lines(folder / "srun.log")
         return Cause(kind="stalled", message=message, last_lines=lines)
     if ranks is not None and (missing := _missing(seen, ranks)):
         rank, text = missing
-        return of_rank(folder, "stalled", rank, f"{message}; {text}")
+        return cause_of_rank(folder, "stalled", rank, f"{message}; {text}")
     unfinished = [r for r in seen if seen[r][-1].name is not EventName.END] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1].time_s)
     if len(unfinished) < len(seen) and _has(seen[rank], EventName.PROGRAM_STARTED):
         message = f"{message}; {_named(unfinished)} did not end, {_OTHERS_ENDED}"
-    return of_rank(folder, "stalled", rank, message)
+    return cause_of_rank(folder, "stalled", rank, message)
 
 
 def _has(lines: Iterable[Event], name: EventName) -> bool:
@@ -225,7 +225,7 @@ def _named(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def with_places(cause: Cause, folder: Path) -> Cause:
+def add_places(cause: Cause, folder: Path) -> Cause:
     """Add to the cause the lines at which programs hang that were given up."""
     places: dict[str, list[int]] = {}
     for rank, lines in events.read_by_rank(folder).items():
@@ -248,7 +248,7 @@ def running(folder: Path, but: int | None = None) -> bool:
     )
 
 
-def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
+def find_lost_node(cause: Cause, log: Path | None) -> Cause:
     """Return the node that Slurm has lost if it may explain the cause; else the cause.
 
     `log` is srun's; None without srun.
@@ -256,18 +256,18 @@ def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
     ended = slurm_job.ended_by(log) if cause.kind in _MAY_BE_OF_A_NODE else None
     if ended is None or ended.kind != "node_failed" or log is None:
         return cause
-    return with_rank_of_host(ended, log.parent)
+    return add_rank_of_host(ended, log.parent)
 
 
-def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
+def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
     """Add to the cause the first rank that ran on its host, if it names one."""
     for rank, lines in events.read_by_rank(folder).items():
         if cause.host is not None and lines[0].details.get("host") == cause.host:
-            return of_rank(folder, cause.kind, rank, cause.message)
+            return cause_of_rank(folder, cause.kind, rank, cause.message)
     return cause
 
 
-def of_exception(error: Exception) -> Cause:
+def cause_of_exception(error: Exception) -> Cause:
     """Return the cause when the launcher itself fails, as when the disk is full."""
     lines = "".join(traceback.format_exception(error)).splitlines()
     disk = program_errors.remedy(error) if isinstance(error, OSError) else None
@@ -275,7 +275,7 @@ def of_exception(error: Exception) -> Cause:
     return Cause(kind="launcher_failed", message=message, last_lines=tuple(lines[-30:]))
 
 
-def of_rank(
+def cause_of_rank(
     folder: Path,
     kind: Kind,
     rank: int,
@@ -309,7 +309,7 @@ def exit_text(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def without_memory(
+def mark_out_of_memory(
     cause: Cause, of_rank: Sequence[Event] = (), slurms_words: Iterable[str] = ()
 ) -> Cause:
     """Change the cause to `out_of_memory` if a rank or program lacked memory.
@@ -365,7 +365,7 @@ def memory(
     return {**peaks, "memory_limit_gb": limit_gb}
 
 
-def without_gpus(cause: Cause, folder: Path) -> Cause:
+def mark_missing_gpus(cause: Cause, folder: Path) -> Cause:
     """Change the cause to `missing_gpus` if its host alone lacks GPUs: other nodes may pass.
 
     Ranks that were ended before they reported anything are no evidence.

@@ -12,13 +12,12 @@ bytes it has read and written so far. From that the launcher finds:
 A rank that trains and is silent is given up after `SILENT_S`, and ranks that all wait for one
 another after `IDLE_S`. Only the platform's limit counts where a rank may wait for a download, a
 licence or a slow file system (imports, data, programs), and where one call may keep Python's lock,
-and with it the heart, for long: an import, a user's code that loads data or builds a model, and
-the rendezvous, in which TensorFlow keeps it until the last rank has come (`RankActivity`).
+and with it the heartbeats, for long: an import, a user's code that loads data or builds a model,
+and the rendezvous, in which TensorFlow keeps it until the last rank has come (`RankActivity`).
 
 Work cannot be distinguished from an endless loop, or from threads that poll while a GPU waits in a
-collective: for these there is the longer limit of `Watch`. And a rank that trains looks stopped
-while one call into C keeps Python's lock; TensorFlow's operations and NumPy's file functions
-release it.
+collective: for these `StallDetector` has a longer limit. And a rank that trains looks stopped while
+one call into C keeps Python's lock; TensorFlow's operations and NumPy's file functions release it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tfscaling.launch.link import Link
+from tfscaling.launch.link import LauncherConnection
 from tfscaling.record.events import EventLog, EventName, RankActivity
 
 #: The second is for ranks without a connection, and for the launcher that reads their files: one
@@ -56,7 +55,7 @@ _LOOK_MAX_S = 5.0
 _LATELY_S = 60.0
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """A heartbeat: its number, and what the rank has used since it began, as `Usage`.
 
     The launcher hears the next one within `interval_s` if all is well.
@@ -86,7 +85,7 @@ def own_usage() -> Usage:
     return Usage(cpu_s, _io_bytes(), _is_blocked(os.getpid()))
 
 
-class Heart:
+class HeartbeatThread:
     """Beats in a separate thread until the process ends.
 
     `orphaned` is called, once, when the process that started this one has ended. `usage` gives what
@@ -98,7 +97,7 @@ class Heart:
         events: EventLog,
         orphaned: Callable[[], object],
         usage: Callable[[], Usage] = own_usage,
-        link: Link | None = None,
+        link: LauncherConnection | None = None,
         given_up: Callable[[], object] = lambda: None,
     ) -> None:
         self._events, self._orphaned, self._usage = events, orphaned, usage
@@ -184,7 +183,7 @@ _BEATS = (RankActivity.WAITING, RankActivity.TRAINING)
 _NEED_NOT_BEAT = (RankActivity.MEETING, RankActivity.ENDED)
 
 
-class Watch:
+class StallDetector:
     """Finds from events and heartbeats when ranks hang; `timeout_s` is the platform's limit.
 
     They hang if a rank that has begun to beat is silent; if no rank has an event or works; if no
@@ -200,10 +199,10 @@ class Watch:
         self._moved_s = self._worked_s = 0.0
         self._beat_s: dict[int, float] = {}
         self._missed_s: dict[int, float] = {}
-        self._beats: dict[int, Beat] = {}
-        self._counted: dict[int, Beat] = {}
+        self._beats: dict[int, Heartbeat] = {}
+        self._counted: dict[int, Heartbeat] = {}
 
-    def see(self, now_s: float, progress: object, beats: Mapping[int, Beat]) -> None:
+    def see(self, now_s: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
         """Take in the state of the ranks at a moment.
 
         Args:

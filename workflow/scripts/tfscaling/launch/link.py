@@ -36,15 +36,15 @@ def proof(secret: str, challenge: bytes, rank: int) -> bytes:
     return hmac.digest(bytes.fromhex(secret), challenge + rank.to_bytes(4, "big"), "sha256")
 
 
-def connect(address: str, rank: int) -> Link | None:
+def connect(address: str, rank: int) -> LauncherConnection | None:
     """Connect to the launcher at an address, as in VARIABLE; None if that is impossible."""
     try:
-        return Link(address, rank)
+        return LauncherConnection(address, rank)
     except (OSError, ValueError, OverflowError):
         return None
 
 
-class Link:
+class LauncherConnection:
     """A connection; threads may share it to `post`. Raises OSError if it cannot be made."""
 
     def __init__(self, address: str, rank: int) -> None:

@@ -168,7 +168,7 @@ def process(
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
     events.add(EventName.START, context.start_s, **details, source=cluster.source, **off)
-    heartbeat.Heart(events, lambda: _end_alone(events), usage, own, given_up).start()
+    heartbeat.HeartbeatThread(events, lambda: _end_alone(events), usage, own, given_up).start()
     tasks = cluster.jobs[cluster.job]
     place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
     print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
@@ -187,7 +187,7 @@ def process(
         print(error, file=sys.stderr)
         sys.exit(error.status)
     except Exception as error:
-        blamed = crashes.of_exception(error, Path.cwd())
+        blamed = crashes.find_user_line(error, Path.cwd())
         if blamed is None:
             _add_failure(events, meter, type(error).__name__, str(error))
         else:
@@ -227,7 +227,7 @@ def _end_alone(events: EventLog) -> None:
     os._exit(1)
 
 
-def let_others_tell(spec: RunSpec) -> None:
+def defer_failure(spec: RunSpec) -> None:
     """Wait before this rank fails: srun then ends the other ranks, which may have their GPUs."""
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
         time.sleep(_OTHERS_S)

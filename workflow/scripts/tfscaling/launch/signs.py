@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tfscaling.files import strict_json
 from tfscaling.launch import link, rank_files
-from tfscaling.launch.heartbeat import FILES_INTERVAL_S, INTERVAL_S, Beat
+from tfscaling.launch.heartbeat import FILES_INTERVAL_S, INTERVAL_S, Heartbeat
 from tfscaling.record import clock, events
 from tfscaling.record.events import Event, EventName
 
@@ -54,7 +54,7 @@ class Signs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.events: dict[int, list[Event]] = {}
-        self.beats: dict[int, Beat] = {}
+        self.beats: dict[int, Heartbeat] = {}
         self.reported: set[int] = set()
         self.progress = self.refused = 0
         self._secret = secrets.token_hex(32)
@@ -164,7 +164,7 @@ class Signs:
 
     def _take(self, rank: int, event: Event, interval_s: float = INTERVAL_S) -> None:
         if event.name is EventName.BEAT:
-            self.beats[rank] = Beat(**event.details, interval_s=interval_s)
+            self.beats[rank] = Heartbeat(**event.details, interval_s=interval_s)
             return
         lines = self.events.setdefault(rank, [])
         if lines and lines[-1].name is event.name is EventName.WORKING:

@@ -41,7 +41,7 @@ _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 class Supervisor:
     """Runs the commands of one launch until all ended, one failed, or nothing moves.
 
-    `ranks` is the number of ranks, `stall_timeout_s` the limit for `heartbeat.Watch`; `grace_s` is
+    `ranks` is the number of ranks, `stall_timeout_s` the limit of the stall detector; `grace_s` is
     how long ranks may take to end when a signal ends the launch.
     """
 
@@ -95,7 +95,7 @@ class Supervisor:
         if may_be and slurm_job.is_preempted(os.environ):
             said = "Slurm ended the job: preemption"
             return Cause(kind="preempted", message=said, last_lines=cause.last_lines)
-        return failures.of_a_lost_node(cause, self._srun_log)
+        return failures.find_lost_node(cause, self._srun_log)
 
     def _exits(self) -> dict[int, int | None]:
         """Rank → exit code, None while it runs, of the ranks that this process has started."""
@@ -114,7 +114,7 @@ class Supervisor:
 
     def _watch(self) -> Cause | None:
         now_s = time.monotonic()
-        watch = heartbeat.Watch(self.stall_timeout_s, now_s, self._ranks)
+        watch = heartbeat.StallDetector(self.stall_timeout_s, now_s, self._ranks)
         heard_s, seen_s = float("-inf"), now_s
         codes: list[int | None] = []
         while self._signal is None:
@@ -160,7 +160,7 @@ class Supervisor:
         while failures.running(self.folder, but=stall.rank) and time.monotonic() < until_s:
             time.sleep(_POLL_S)
             self.signs.update()
-        return failures.with_places(cause, self.folder)
+        return failures.add_places(cause, self.folder)
 
     def _activities(self, *, before_failing: bool = False) -> dict[int, RankActivity]:
         """Return what each rank that has started does now, or did before it failed."""
@@ -212,12 +212,12 @@ class Supervisor:
 
     def _why(self, silent: set[int]) -> Cause:
         if ended := slurm_job.ended_by(self._srun_log):
-            return failures.with_rank_of_host(ended, self.folder)
+            return failures.add_rank_of_host(ended, self.folder)
         srun = slurm_job.srun_errors(self._srun_log) if self._srun_log else {}
         cause = failures.find_cause(self.folder, self._exits(), srun, silent)
         words = slurm_job.words(self._srun_log)
         own = [] if cause.rank is None else self.signs.events.get(cause.rank, [])
-        return failures.without_memory(cause, own, words)
+        return failures.mark_out_of_memory(cause, own, words)
 
 
 def cancelled(number: int) -> Cause:

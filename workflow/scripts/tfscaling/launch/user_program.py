@@ -25,7 +25,7 @@ from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
 from tfscaling.launch import checkpoint_folder, failures, heartbeat, rank_files
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import ending_with_parent
-from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell
+from tfscaling.launch.rank_process import RankContext, WorkFailedError, defer_failure
 from tfscaling.record import attempts, crashes, prepared_data
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.observers import (
@@ -310,7 +310,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
         variables |= {"VIRTUAL_ENV": str(python.parents[1]), "PATH": path}
     if (beginning := attempts.read_beginning(context.folder)) is not None:
-        variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
+        variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.program_folder(beginning))
     if _source(spec) == "events":
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
     if not spec.on_gpus:
@@ -318,7 +318,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
     if here is not None and len(here) != asked:
         text = f"requested {asked} GPUs for the program, this rank may use {len(here)}: {here}."
-        let_others_tell(spec)
+        defer_failure(spec)
         raise WorkFailedError(failures.DEVICE_ERROR, text, 1)
     return variables
 

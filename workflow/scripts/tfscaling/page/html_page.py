@@ -32,7 +32,7 @@ from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.findings import Finding
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.record import attempts, checks
-from tfscaling.record.metrics import METRICS, QUALITY, meanings, of_quality
+from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
 from tfscaling.spec.config import AXES, Platform, Quality
 from tfscaling.spec.manifest import Manifest
@@ -268,7 +268,7 @@ def spent(runs: pd.DataFrame) -> list[str]:
 def metrics_table(qualities: Mapping[str, Quality]) -> Table:
     """Every metric, and the `qualities` of the points that only recipes name."""
     texts = {**meanings(), **BY_FORMULAE}
-    own = {name: of_quality(each) for name, each in qualities.items() if name not in METRICS}
+    own = {name: quality_metric(each) for name, each in qualities.items() if name not in METRICS}
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, texts.get(name, texts[QUALITY])]
         for name, m in {**METRICS, **own}.items()

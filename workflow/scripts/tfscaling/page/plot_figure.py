@@ -344,7 +344,7 @@ def value_axis(axes: Any, found: Iterable[float]) -> None:
         axes.set_xlim(known[0] / factor, known[-1] * factor)
 
 
-def say(axes: Any, text: str = NOTHING) -> None:
+def label_empty_axes(axes: Any, text: str = NOTHING) -> None:
     """Write a text in the middle of empty axes, without ticks at their y axis."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
     axes.yaxis.set_ticks([])

@@ -464,7 +464,7 @@ def problems(
     """
     found = _problems(_place_checks(spec), spec, reports)
     if spec.recipe.program or data is None:
-        return found | _problems(PROGRAM_CHECKS, spec, run_results.of_programs(reports))
+        return found | _problems(PROGRAM_CHECKS, spec, run_results.program_reports(reports))
     return found | _problems(TRAINING_CHECKS, spec, run_results.trained(reports), data)
 
 

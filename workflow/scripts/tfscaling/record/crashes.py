@@ -130,7 +130,7 @@ def ending_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     return last_traceback(plain, folder) if is_end else None
 
 
-def of_exception(error: BaseException, folder: Path) -> Blame | None:
+def find_user_line(error: BaseException, folder: Path) -> Blame | None:
     """Return the exception with the line of user code that raised it; None without such a line.
 
     TensorFlow and Keras put the way through a traced function into the exception's message: these
@@ -149,7 +149,7 @@ def of_exception(error: BaseException, folder: Path) -> Blame | None:
 
 def sentence(error: BaseException, folder: Path) -> str:
     """Return the exception in one line, with the line of user code if it was raised there."""
-    blamed = of_exception(error, folder)
+    blamed = find_user_line(error, folder)
     if blamed is None:
         return f"{type(error).__name__}: {error}"
     return f"{blamed.place}: {blamed.error}"

@@ -223,10 +223,10 @@ OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy")
 
 def named(name: str) -> Metric:
     """Return the metric with this name: one of METRICS, or a quality that a recipe names."""
-    return METRICS.get(name) or of_quality(Quality(metric=name))
+    return METRICS.get(name) or quality_metric(Quality(metric=name))
 
 
-def of_quality(quality: Quality) -> Metric:
+def quality_metric(quality: Quality) -> Metric:
     """Return the metric that a recipe names as its quality; METRICS may give meaning and digits."""
     known = METRICS.get(quality.metric)
     return Metric(

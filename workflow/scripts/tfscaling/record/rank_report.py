@@ -221,7 +221,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     input_wait_s: float = 0.0
 
 
-class WentOn(msgspec.Struct, frozen=True, kw_only=True):
+class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where a training was when a rank resumed it."""
 
     epoch: Positive
@@ -258,7 +258,7 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""
     warnings: tuple[str, ...] = ()
-    went_on: WentOn | None = None
+    went_on: ResumePoint | None = None
     """Null if the training began with its first step."""
     stopped: Stopped | None = None
     """Null if the rank trained all epochs, or diverged."""

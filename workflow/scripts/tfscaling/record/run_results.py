@@ -85,13 +85,13 @@ def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
     return [report for report in reports if isinstance(report, TrainingReport)]
 
 
-def of_programs(reports: Sequence[RankReport]) -> list[ProgramReport]:
+def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
     return [report for report in reports if isinstance(report, ProgramReport)]
 
 
 def first_observed(reports: Sequence[RankReport]) -> Observed:
     """Return what the first rank with steps or epochs reported; an empty report if no rank did."""
-    seen = (report.seen for report in of_programs(reports) if report.seen.has_training)
+    seen = (report.seen for report in program_reports(reports) if report.seen.has_training)
     return next(seen, Observed())
 
 
@@ -125,7 +125,7 @@ def measured_phases(
         durations[name] = None if begin_s is None or passed_s is None else passed_s - begin_s
         begin_s = passed_s
     first_line_s = min(p[EventName.START] for p in passed)
-    if of_programs(reports):
+    if program_reports(reports):
         durations |= _of_program(durations, rank_events, reports, last)
         durations["teardown_time_s"] = end_s - last[EventName.PROGRAM_ENDED]
         durations["execution_time_s"] = last[EventName.PROGRAM_ENDED] - first_line_s
@@ -170,7 +170,7 @@ def _shift_s(events: Sequence[Event]) -> float:
 
 
 def _first_shift_s(rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]) -> float:
-    pairs = zip(rank_events, of_programs(reports), strict=True)
+    pairs = zip(rank_events, program_reports(reports), strict=True)
     return next((_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
 
@@ -201,7 +201,7 @@ def _of_program(
     }
 
 
-def with_moments(
+def add_end_times(
     measured: Metrics, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> Metrics:
     """Add to the metrics when epochs and evaluations ended.
@@ -214,7 +214,7 @@ def with_moments(
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
     ends_s = trained_s | _last_by_epoch(rank_events, EventName.EVALUATED) | evaluated_s
     within: list[HeldOut] = []
-    if of_programs(reports):
+    if program_reports(reports):
         seen, shift_s = first_observed(reports), _first_shift_s(rank_events, reports)
         evaluated = {each.epoch: each for each in seen.evaluations}
         told: list[ObservedEpoch | ObservedEvaluation] = [*seen.epochs, *evaluated.values()]
@@ -342,7 +342,7 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
     The chief is rank 0, or the first rank whose program was observed. Rates are totals divided by
     total time.
     """
-    if of_programs(reports):
+    if program_reports(reports):
         return _program_metrics(reports)
     chief = trained(reports)[0]
     # the first execution compiles; if it was the only one, there is no steady state to report
@@ -381,7 +381,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
     # a rank's mean wait for input in a step, as far as it reports that
     waits_s = [
         report.seen.input_wait_s / report.seen.steps
-        for report in of_programs(reports)
+        for report in program_reports(reports)
         if report.seen.steps and report.seen.input_wait_s is not None
     ]
     return Metrics(
@@ -401,7 +401,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
 
 def program_examples(reports: Sequence[RankReport]) -> int | None:
     """Examples that the programs of all ranks together report; None if none reports any."""
-    return sum(report.seen.examples or 0 for report in of_programs(reports)) or None
+    return sum(report.seen.examples or 0 for report in program_reports(reports)) or None
 
 
 def _epochs(seen: Observed) -> Iterator[Epoch]:
@@ -462,7 +462,7 @@ def _step_time_s(seen: Observed) -> float | None:
 def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
     """Examples of all ranks after their first step over the time of the chief's further steps."""
     total, chief = 0, first_observed(reports)
-    for report in of_programs(reports):
+    for report in program_reports(reports):
         windows = report.seen.windows
         if len(windows) > 1 and windows[0].examples is not None:
             total += (windows[-1].examples or 0) - windows[0].examples
@@ -547,7 +547,7 @@ def build(
 
 def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
     """Return the steps of the first epoch; None for a program whose epochs differ."""
-    if of_programs(reports):
+    if program_reports(reports):
         seen = first_observed(reports)
         if not seen.steps or not seen.epochs or seen.steps % len(seen.epochs):
             return None
@@ -564,7 +564,7 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
 def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     """Return the ranks' warnings for readers of the numbers, each once, in the order of ranks."""
     said = [w for report in trained(reports) for w in report.warnings]
-    if of_programs(reports):
+    if program_reports(reports):
         said = _program_warnings(spec, reports)
     if off := [f"{r.rank} ({r.host})" for r in reports if r.clock.offset_s is UNSET]:
         times = "from the other ranks"
@@ -595,7 +595,7 @@ def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
     seen = first_observed(reports)
-    found = [text for report in of_programs(reports) for text in report.seen.warnings]
+    found = [text for report in program_reports(reports) for text in report.seen.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:
         found.append(f"The program reported {len(seen.epochs)} of {spec.recipe.epochs} epochs.")
     # those within an epoch come one after the other

@@ -107,7 +107,7 @@ def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
     )
 
 
-def as_short(record: RunRecord, epochs: int) -> RunRecord:
+def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
     """Return a complete run's record as part of a training with this many `epochs`.
 
     Its steady steps are the steps after the first epoch. The record stays unchanged if an end of an

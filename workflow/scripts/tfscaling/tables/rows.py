@@ -83,7 +83,7 @@ def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
 
     Inherited fields follow the field that the type names as `inherited_after`.
     """
-    return {key: each for name in ordered(kind) for key, each in of_field(kind, name).items()}
+    return {key: each for name in ordered(kind) for key, each in field_columns(kind, name).items()}
 
 
 @functools.cache
@@ -100,7 +100,7 @@ def ordered(kind: type[msgspec.Struct]) -> list[str]:
 
 
 @functools.cache
-def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
+def field_columns(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
     """Return the columns of a field: one, or all columns of a mapping, whose values have one type.
 
     The annotation of a mapping is a mapping of its columns; a metric's unit is in METRICS.

@@ -253,7 +253,7 @@ def _with_record(
         row.examples_trained = record.metrics.examples_trained
     steady: tuple[StepBlock, ...] = ()
     if record.is_valid and run.whole_epochs is not None:
-        record = step_estimates.as_short(record, run.whole_epochs)
+        record = step_estimates.as_short_run(record, run.whole_epochs)
         if record.short_run is None:
             warnings.append(
                 "nothing is projected: the ends, steps or examples of epochs are unknown"

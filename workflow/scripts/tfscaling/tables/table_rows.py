@@ -13,7 +13,7 @@ import pandas as pd
 
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
-from tfscaling.record.metrics import METRICS, NAN, OF_RESULTS, QUALITY, Metric, of_quality
+from tfscaling.record.metrics import METRICS, NAN, OF_RESULTS, QUALITY, Metric, quality_metric
 from tfscaling.spec.config import LINE_AXES, POINT_AXES, Quality
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.rows import (
@@ -24,7 +24,7 @@ from tfscaling.tables.rows import (
     RunRow,
     columns,
     enumeration,
-    of_field,
+    field_columns,
 )
 
 _T = TypeVar("_T")
@@ -79,7 +79,7 @@ def qualities_in(table: pd.DataFrame) -> dict[str, Quality]:
 
 def metric_of(name: str, row: Cells) -> Metric:
     """Return the metric of a column; for the column `quality` the row's metric."""
-    return of_quality(quality_of(row)) if name == QUALITY else METRICS[name]
+    return quality_metric(quality_of(row)) if name == QUALITY else METRICS[name]
 
 
 def counted_by(name: str) -> str:
@@ -164,7 +164,7 @@ def frame(kind: type[_Row], rows: Sequence[_Row]) -> pd.DataFrame:
     cells = [msgspec.structs.astuple(row) for row in rows]
     for place, field in enumerate(kind.__struct_fields__):
         values = [row[place] for row in cells]
-        for name, column in of_field(kind, field).items():
+        for name, column in field_columns(kind, field).items():
             own = values if name == field else [each.get(name) for each in values]
             found[name] = _series(own, column)
     return pd.DataFrame({name: found[name] for name in columns(kind)})
@@ -186,7 +186,7 @@ def typed(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
     names, defaults = kind.__struct_fields__, kind.__struct_defaults__
     defaults = (*[None] * (len(names) - len(defaults)), *defaults)
     for field, default in zip(names, defaults, strict=True):
-        own = of_field(kind, field)
+        own = field_columns(kind, field)
         there = {name: _values(table[name], each) for name, each in own.items() if name in table}
         if field in there:
             member, values = enumeration(kind, field), there[field]

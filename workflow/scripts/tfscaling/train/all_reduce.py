@@ -58,11 +58,11 @@ class ExampleOrder:
         # of a replica in a call; padding is computed as well: no more than a small test set needs
         self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
 
-    def of_epoch(self, seed: int, epoch: int) -> np.ndarray:
+    def epoch_indices(self, seed: int, epoch: int) -> np.ndarray:
         """Return indices of shape (steps, global batch); the last step may end with padding."""
         return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
 
-    def of_evaluation(self) -> np.ndarray:
+    def evaluation_indices(self) -> np.ndarray:
         """Return indices of shape (calls, replicas x evaluation_batch), each once; -1 pads."""
         width = self.evaluation_batch * self.replicas
         indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
@@ -196,10 +196,10 @@ class Trainer(AllReduceLoop):
 
     def _before_first_step(self) -> None:
         super()._before_first_step()
-        self.tf.constant(self.order.of_epoch(self.seed, self.recipe.epochs))
+        self.tf.constant(self.order.epoch_indices(self.seed, self.recipe.epochs))
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
-        tf, order = self.tf, self.order.of_epoch(self.seed, epoch)
+        tf, order = self.tf, self.order.epoch_indices(self.seed, epoch)
         steps, chunk = self._steps_of_epoch(len(order)), self.recipe.steps_per_execution
         indices = tf.constant(order)
         for start in range(self._begun.step, steps, chunk):
@@ -222,10 +222,10 @@ class Trainer(AllReduceLoop):
         return self._gather(self.tf.constant([*first]), data, self._train_types)
 
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        for row in itertools.cycle(self.order.of_epoch(self.seed, 0)):
+        for row in itertools.cycle(self.order.epoch_indices(self.seed, 0)):
             yield partial(self._computation, self.tf.constant(row[None]), *self.train_data)
 
     def _evaluate(self) -> None:
         self._average_call()
-        for batch in self.order.of_evaluation():
+        for batch in self.order.evaluation_indices():
             self._evaluate_call(self.tf.constant(batch), *self.test_data)

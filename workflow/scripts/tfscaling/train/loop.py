@@ -18,7 +18,7 @@ import msgspec
 from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record import step_estimates
 from tfscaling.record.events import EventLog, EventName
-from tfscaling.record.rank_report import Epoch, Execution, WentOn, summary
+from tfscaling.record.rank_report import Epoch, Execution, ResumePoint, summary
 from tfscaling.spec.config import AUTO, AUTO_STEPS
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
@@ -102,7 +102,7 @@ class Result:
     steps: list[Execution] = field(default_factory=list)
     test_loss: float | None = None
     test_accuracy: float | None = None
-    went_on: WentOn | None = None
+    went_on: ResumePoint | None = None
     examples_trained: int = 0
     diverged: str = ""
     evaluations: int = 0
@@ -351,7 +351,7 @@ class TrainingLoop(ABC):
             self._skip(state, events)
         result.epochs += state.epochs
         result.examples_trained = state.examples_trained
-        result.went_on = summary(state, WentOn)
+        result.went_on = summary(state, ResumePoint)
         self._begun = Begun(
             step=state.step,
             steps=state.steps - state.step,

@@ -262,7 +262,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.coordinator.schedule(self._worker_step, args=(batch, self.train_data))
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
-        order = self.order.of_epoch(self.seed, epoch)
+        order = self.order.epoch_indices(self.seed, epoch)
         if self.synchronous:
             self._train_synchronously(epoch, order, result, events)
         else:
@@ -309,7 +309,7 @@ class ParameterServerTrainer(TrainingLoop):
     def _evaluate(self) -> None:
         if self.states is not None:
             self.states.average()
-        for batch in self.order.of_evaluation().reshape(-1, self.order.evaluation_batch):
+        for batch in self.order.evaluation_indices().reshape(-1, self.order.evaluation_batch):
             arguments = (self.tf.constant(batch), self.test_data)
             self.coordinator.schedule(self._evaluation_step, args=arguments)
         self.coordinator.join()

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays, PipelineContext
-from tfscaling.launch.rank_process import RankContext, let_others_tell
+from tfscaling.launch.rank_process import RankContext, defer_failure
 from tfscaling.record import attempts, clock, crashes, prepared_data
 from tfscaling.record.events import EventName
 from tfscaling.record.rank_report import (
@@ -33,9 +33,9 @@ from tfscaling.record.rank_report import (
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.run_spec import CheckedModel, ModelToCheck, RunSpec
 from tfscaling.train import (
+    custom_train_step,
     loss_means,
     models,
-    own_step,
     parameter_server,
     strategies,
     user_model,
@@ -66,9 +66,9 @@ def prepare(context: RankContext, spec: RunSpec) -> list[str]:
     try:
         names = strategies.configure(gpus, spec.measured.devices, threads)
     except strategies.DeviceError:
-        let_others_tell(spec)
+        defer_failure(spec)
         raise
-    # not before: it tells `let_others_tell` that this host has what the run requests
+    # not before: it tells `defer_failure` that this host has what the run requests
     context.events.add(EventName.IMPORTED, imported_s)
     return names
 
@@ -139,8 +139,8 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
     strategy = kind.build(names, spec.recipe.communication)
     # what TensorFlow has, which need not be what it was told
-    worker_devices = strategies.of_workers() if kind.coordinated else None
-    used = names if kind.coordinated else strategies.in_use(strategy)
+    worker_devices = strategies.worker_devices() if kind.coordinated else None
+    used = names if kind.coordinated else strategies.devices_in_use(strategy)
     events.add(EventName.RENDEZVOUS, replicas=spec.replicas)
     data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
     build = models.get(spec.point.model, spec.recipe.constants).build
@@ -349,7 +349,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
             )
         )
     elif on_several_replicas:
-        own_step.check_reductions(trainer.model)
+        custom_train_step.check_reductions(trainer.model)
         loss_means.spread_weights(trainer.model)
         losses = _losses_of_parts(trainer)
         if losses is not None and losses.problem:

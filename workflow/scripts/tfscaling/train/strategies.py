@@ -68,7 +68,7 @@ def gpu_names() -> list[str | None]:
     return [details(gpu).get("device_name") for gpu in tf.config.list_physical_devices("GPU")]
 
 
-def in_use(strategy: Any) -> list[str]:
+def devices_in_use(strategy: Any) -> list[str]:
     """Return the devices of this rank's replicas, such as ["GPU:0", "GPU:1"]."""
     import tensorflow as tf
 
@@ -77,7 +77,7 @@ def in_use(strategy: Any) -> list[str]:
     return [name for name in used if name in present]
 
 
-def of_workers() -> tuple[tuple[str, ...], ...]:
+def worker_devices() -> tuple[tuple[str, ...], ...]:
     """Return the devices of each worker that this coordinator drives: its GPUs, or its CPU."""
     import tensorflow as tf
 

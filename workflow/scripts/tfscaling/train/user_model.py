@@ -1,10 +1,10 @@
 """A custom Keras model: which of its settings train it, and what is refused or reported.
 
 A compiled model, or one with a custom `compute_loss`, is trained by its own loss, metrics and
-optimizer (`own_step`); keys of the recipe win where they are given. Any other model is a classifier
-whose layers, weights and `call` are taken, and whose loss is the cross-entropy; so is every model
-if the recipe's `loss` says so. A model with a custom `train_step` or `fit` is refused: a program
-trains it.
+optimizer (`custom_train_step`); keys of the recipe win where they are given. Any other model is a
+classifier whose layers, weights and `call` are taken, and whose loss is the cross-entropy; so is
+every model if the recipe's `loss` says so. A model with a custom `train_step` or `fit` is refused:
+a program trains it.
 
 A model that trains itself gets the arrays as `fit` gives them. A classifier's bytes are images,
 which are scaled to [0, 1], unless the model says otherwise: an integer `keras.Input` takes them as
@@ -21,7 +21,7 @@ import numpy as np
 from tfscaling.datasets.catalogue import Nest
 from tfscaling.spec.config import Recipe
 from tfscaling.train import keras_internals
-from tfscaling.train.optimizers import learning_rate_factor, make_optimizer, scheduled
+from tfscaling.train.optimizers import learning_rate_factor, make_learning_rate, make_optimizer
 
 #: Methods of keras.Model that the trainer does not call: it has its own loop.
 NEVER_CALLED = (
@@ -216,7 +216,7 @@ def _change_optimizer(
             inner.learning_rate = _scaled(rate, factor)
         return
     own = float(inner.learning_rate) if recipe.learning_rate is None else recipe.learning_rate
-    inner.learning_rate = scheduled(recipe, own * factor, updates_per_epoch)
+    inner.learning_rate = make_learning_rate(recipe, own * factor, updates_per_epoch)
 
 
 def _scaled(schedule: Any, factor: float) -> Any:

@@ -130,7 +130,7 @@ def _start(mpi: Any) -> None:
         own.Set_errhandler(mpi.ERRORS_RETURN)
 
 
-def of_node(world: Any) -> Any:
+def node_communicator(world: Any) -> Any:
     """Return the communicator of the ranks of `world` that share memory with this one.
 
     Once all ranks have mapped the library's own shared memory, its name is removed.

@@ -78,7 +78,7 @@ class MpiAllReduce:
         import tensorflow as tf
 
         self.tf, self.world = tf, world
-        self._sums = RankSums(world, library.of_node(world))
+        self._sums = RankSums(world, library.node_communicator(world))
         with tf.device("CPU:0"):
             self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
 
@@ -264,7 +264,7 @@ def strategy(device: str, world: Any) -> Any:
         def _reduced(self, reduce_op: Any, values: Sequence[Any]) -> list[Any]:
             sums = self._sums(values)
             if reduce_op == tf.distribute.ReduceOp.MEAN:
-                return [optimizers.changed(total, ranks, tf.divide) for total in sums]
+                return [optimizers.scale_values(total, ranks, tf.divide) for total in sums]
             return sums
 
     class MpiStrategy(tf.distribute.Strategy):  # type: ignore[misc]

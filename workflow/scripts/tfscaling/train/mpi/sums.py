@@ -184,7 +184,7 @@ class Node:
             if self.rank == 0:
                 between(summed)
             self.meet()
-            total[part] = summed  # nobody writes to `summed` before the next meeting
+            total[part] = summed  # nobody writes to `sum_over_replicas` before the next meeting
         return total
 
     def _sum_chunks(self, own: np.ndarray, total: np.ndarray | None) -> None:

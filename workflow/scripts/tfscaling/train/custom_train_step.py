@@ -24,7 +24,7 @@ from tfscaling.train import keras_internals, optimizers, strategies
 from tfscaling.train.user_model import ModelError, has_own
 
 
-class OwnStep:
+class CustomTrainStep:
     """The steps of a model on one replica, and what its metrics found on all of them.
 
     `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights), or
@@ -41,7 +41,7 @@ class OwnStep:
             check_reductions(model)
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
             if optimizer is not None:  # a loss scale calls the inner one in separate threads
-                optimizer.apply = optimizers.summed_already()(optimizer.apply)
+                optimizer.apply = optimizers.gradients_as_given()(optimizer.apply)
         self.metrics = list(model.metrics_variables)
         #: Keras's own mean of the loss; a model with its own `metrics` counts its loss itself.
         self._loss = None if has_own(model, "metrics") else model.metrics[0]
@@ -56,13 +56,15 @@ class OwnStep:
         self._keep_if(own > 0, before)
         if self.replicas > 1:
             share = tf.cast(own, tf.float32) / tf.cast(examples, tf.float32)
-            gradients = optimizers.summed(
+            gradients = optimizers.sum_over_replicas(
                 [
-                    None if each is None else optimizers.changed(each, share, tf.multiply)
+                    None if each is None else optimizers.scale_values(each, share, tf.multiply)
                     for each in gradients
                 ]
             )
-        self.model.optimizer.apply(optimizers.after_all(gradients), self.model.trainable_variables)
+        self.model.optimizer.apply(
+            optimizers.wait_for_all(gradients), self.model.trainable_variables
+        )
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
         """Gradients of the loss of this replica's batch, which the metrics count."""
