@@ -46,6 +46,7 @@ from tfscaling.tables.estimates import (
     TOO_FEW,
     Difference,
     Samples,
+    count_beyond_limit,
     keeps_limit,
     median_interval,
     weakest,
@@ -440,16 +441,18 @@ def _by_limits(
         return replace(each, state=State.OPEN, reason=f"reports no {title}{short}")
     statuses = samples.statuses(each.point)
     has_endless = statuses[RunState.DIVERGED] or statuses[RunState.DOES_NOT_FIT]
-    keeps = {
-        name: keeps_limit(values[name], limit, error, samples.projection_error(each.point, name))
+    judged = {
+        name: (values[name], limit, error, samples.projection_error(each.point, name))
         for name, limit in limits.items()
     }
-    missed = tuple(name for name, is_kept in keeps.items() if is_kept is False)
+    planned = statuses.total()
+    missed = tuple(n for n, own in judged.items() if is_closed(count_beyond_limit(*own), planned))
     is_part = {ENERGY} if other_parts else set()
     undecided = tuple(
-        n for n, is_kept in keeps.items() if is_kept is None or has_endless or n in is_part
+        name
+        for name, own in judged.items()
+        if name not in missed and (has_endless or name in is_part or not keeps_limit(*own))
     )
-    undecided = tuple(name for name in undecided if name not in missed)
     if not missed + undecided:
         return replace(each, kept_runs=min(map(len, values.values())))
     words = "misses a limit" if missed else "is not shown to keep a limit"
@@ -488,7 +491,7 @@ def _by_value(each: Candidate, goal: str, parts: str | None) -> Candidate:
         reason = "no time that counts" + " of every run" * (goal in OF_ALL_RUNS)
     elif goal in OF_ALL_RUNS and not all_at_target(row):
         reached, ended = row.runs_at_target or 0, row.runs + (row.runs_diverged or 0)
-        is_missed = reached == 0 and is_closed(ended, row.runs_asked or ended)
+        is_missed = is_closed(ended - reached, row.runs_asked or ended)
         state = State.INFEASIBLE if is_missed else State.UNDECIDED
         return replace(each, state=state, reason=f"reached the target in {reached} of {ended} runs")
     elif goal == QUALITY:
@@ -643,12 +646,13 @@ def _by_search(each: Candidate, search: StudySearch, name: str | None) -> Candid
         return each
     took = f", its valid runs {value(goal, each.row)}" * is_known(each.row[goal])
     if reason := verdict.failed.get(name):
-        is_open = name in verdict.unresolved
-        state = State.OPEN if is_open else State.EXCLUDED
+        state = State.EXCLUDED
+        if name in verdict.unresolved:
+            state = State.UNDECIDED if reason is Reason.NOT_SHOWN else State.OPEN
         return replace(each, state=state, reason=f"{reason}{took}")
     standing = verdict.standings[name]
     out = standing.reason
-    if out in (Reason.NOT_ALLOWED, Reason.NOT_SHOWN):
+    if out is Reason.NOT_ALLOWED:
         return replace(each, state=State.INFEASIBLE, reason=str(out))
     if not each.runs and (verdict.is_decided or out is Reason.BY_ITS_LINE):
         return replace(each, state=State.EXCLUDED, reason=_BY_LINE)
