@@ -16,7 +16,7 @@ import pytest
 from builders import manifest_of, raw_config, study_folder
 from scipy.signal import lfilter
 from tfscaling.conclusions import decision, headline, projection
-from tfscaling.conclusions.answer import by_goals
+from tfscaling.conclusions.answers.answer import by_goals
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
 from tfscaling.plan import costed_plan

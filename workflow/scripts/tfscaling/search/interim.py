@@ -141,9 +141,9 @@ class Decision:
     `best` may be worse than the best by the fraction `bound`; None where nothing may be named.
     Nothing is compared, so nothing decided, where fewer than two candidates have a valid run.
     `unresolved` left without being closed (they do not run, or some of their runs diverged or
-    missed a limit or the target), and no runs show that they are worse than `best`. `beat_by`: a candidate without runs would have to be better than its line
-    says by this fraction, to be better than the best by more than the indifference; None if every
-    candidate has a run.
+    missed a limit or the target), and no runs show that they are worse than `best`. `beat_by`: a
+    candidate without runs would have to be better than its line says by this fraction, to be better
+    than the best by more than the indifference; None if every candidate has a run.
 
     The next analysis needs this many runs of each candidate, and of each `short`, in `wanted`,
     which is empty when the search has ended. Those in `open` may be run later.
