@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 from known_truth import DIVERGED, NODES, OK, PLATFORMS, REPEATS, STEPPED, TrueSet, Writer
 from tfscaling.conclusions import clouds, findings
-from tfscaling.conclusions.answer import Answer, by_goals
+from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import attempts
 from tfscaling.tables import runs_table, table_rows

@@ -191,7 +191,7 @@ def test_no_configuration_is_to_be_used_while_a_faster_one_is_undecided() -> Non
 def test_measured_configurations_of_which_none_keeps_the_limits_are_measured() -> None:
     low = {"execution_time_s": Limit(at_most=10)}
     assert headline(study(limits=low))["badge"] == "not compared"
-    some = {"execution_time_s": Limit(at_most=60)}
+    some = {"execution_time_s": Limit(at_most=60.3)}
     assert headline(study(limits=some))["badge"] == OPEN
 
 

@@ -17,7 +17,7 @@ from statistics import median
 import pandas as pd
 
 from tfscaling.conclusions import shown
-from tfscaling.conclusions.answer import answer
+from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
 from tfscaling.conclusions.headline import WORDS
 from tfscaling.files import atomic

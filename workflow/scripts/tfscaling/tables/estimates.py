@@ -78,22 +78,41 @@ Interval = tuple[float, float]
 
 def keeps_limit(
     values: Sequence[float], limit: Limit, error: float, shared_error: float = 0.0
-) -> bool | None:
-    """Return whether a configuration keeps a limit, by its runs; None where they do not show it.
+) -> bool:
+    """Return whether the runs show that a configuration keeps a limit.
 
-    It does if every run does and the mean's interval, one-sided with this `error`, is inside. By
-    Student's t. Fewer than RUNS_FOR_INTERVAL runs show nothing. `shared_error` is the standard
-    error of all values together, as a fraction: more runs do not reduce it.
+    They do if every run keeps it and the interval of their mean, by Student's t, is inside.
+    `run_counts.misses_limit` returns whether runs show the opposite; often they show neither.
+
+    Args:
+        values: The limited metric of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
+        limit: The limit.
+        error: Error rate of the interval, one-sided.
+        shared_error: Standard error of all values together, as a fraction: more runs do not
+            reduce it.
     """
     if len(values) < RUNS_FOR_INTERVAL:
-        return None
+        return False
     found, most = as_costs_with_limit(np.asarray(values), limit)
     runs = len(found)
     total = math.hypot(float(found.std(ddof=1)) / math.sqrt(runs), shared_error)
     half_width = float(scipy.special.stdtrit(runs - 1, 1 - error)) * total
-    if found.max() <= most and found.mean() + half_width <= most:
-        return True
-    return False if found.mean() - half_width > most else None
+    return bool(found.max() <= most and found.mean() + half_width <= most)
+
+
+def count_beyond_limit(
+    values: Sequence[float], limit: Limit, error: float = 0.5, shared_error: float = 0.0
+) -> int:
+    """Return how many runs are beyond a limit.
+
+    Args:
+        values: The limited metric of the runs.
+        limit: The limit.
+        error: Error rate, one-sided, with which a value that has a `shared_error` is beyond.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+    found, most = as_costs_with_limit(np.asarray(values, float), limit)
+    return int((found - scipy.special.ndtri(1 - error) * shared_error > most).sum())
 
 
 def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:
