@@ -93,7 +93,7 @@ class Project:
     def snakemake(
         self,
         *arguments: str,
-        profile: str = "local",
+        profile: str | None = "local",
         config: list[str] | None = None,
         check: bool = True,
         snakefile: str = "Snakefile",
@@ -109,7 +109,8 @@ class Project:
         # `--configfile` takes any number of files: it stands before another option
         words = [
             "--snakefile", str(REPOSITORY / snakefile),
-            "--configfile", *files, "--profile", str(REPOSITORY / "profiles" / profile),
+            "--configfile", *files,
+            *(["--profile", str(REPOSITORY / "profiles" / profile)] if profile else []),
             *arguments,
         ]  # fmt: skip
         variables = loaded_python.environ({**os.environ, **(environ or {})})

@@ -16,7 +16,7 @@ def test_the_unchanged_configuration_is_good(project: Project) -> None:
     odd = "{x} {{ 'a' $(touch hacked) <script>"  # of which Snakemake and shells may make something
     titles = {"comparison": {"title": odd}, "plots": {"speedup": {"title": odd}}}
     project.overlay({**GOOD, **titles})
-    assert "train" in project.snakemake("--dry-run").stdout
+    assert "to do" in project.snakemake("--dry-run").stdout
 
 
 def test_bad_configuration(project: Project) -> None:

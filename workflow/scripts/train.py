@@ -20,6 +20,7 @@ from tfscaling.launch import (
     provenance,
     rank_files,
     signs,
+    slurm_job,
 )
 from tfscaling.launch.attempt import Attempt
 from tfscaling.record import (
@@ -118,6 +119,10 @@ def finish(
     environment = provenance.describe(
         SCRIPTS, LAUNCH_S, code, data, unchecked, spec.measured.container
     )
+    if spec.measured.launcher != "local" and (
+        wrong_nodes := slurm_job.other_allocation(environment.slurm_job, spec.geometry.nodes)
+    ):
+        return Cause(kind="invalid", message=wrong_nodes)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e.time_s)
     # next to the reports: files of an earlier record stay as long as that record
     events.write(attempt.scratch / run_record.EVENTS, merged)

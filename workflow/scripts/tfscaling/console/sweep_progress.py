@@ -133,11 +133,14 @@ class Job:
 class SweepProgress:
     """What has happened so far in the sweep of a study.
 
-    `answer` returns the lines that are printed where nothing is to be done.
+    `answer` returns the lines that are printed where nothing is to be done, `preview` the lines of
+    a dry-run.
     """
 
     study: str
     answer: Callable[[], Sequence[str]]
+    #: Returns the lines of a dry-run of these jobs.
+    preview: Callable[[Sequence[Mapping[str, Any]]], list[str]]
     #: Jobs are submitted to Slurm, which enforces time limits.
     is_remote: bool = False
     #: How often Snakemake retries a failed job.

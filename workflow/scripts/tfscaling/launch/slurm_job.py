@@ -87,6 +87,19 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
     return replace(job, restarts=restarts(environ))
 
 
+def other_allocation(job: SlurmJob | None, nodes: int) -> str:
+    """Return that the job, or the run's part of an allocation, has more or fewer nodes, or "".
+
+    Nodes that a run holds without using them are missing in its node-hours.
+    """
+    if job is None or job.nodes is None:
+        return ""
+    with contextlib.suppress(NodeListError):
+        if len(held := expand(job.nodes)) != nodes:
+            return f"requested {nodes} nodes, Slurm allocated {len(held)}: {job.nodes}"
+    return ""
+
+
 def submitted_s(environ: Mapping[str, str]) -> float:
     """When our job was submitted, in s since the epoch; infinite if unknown or in an allocation."""
     job = None if part_of_allocation(environ) else describe(environ)

@@ -232,6 +232,20 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     )
 
 
+def cost_runs(
+    config: Config, planned: Manifest, runs: Sequence[PlannedRun], runs_dir: Path
+) -> list[PlanRow]:
+    """Return a row for the runs of each configuration, with the estimates of `make`."""
+    first = {run.spec.point: run for run in planned.runs}
+    shorts = {w.point: first[p].spec for p, w in variants.wholes(planned.runs).items()}
+    return [
+        _row(
+            own[0], len(own), RUNS, "", estimate(own[0].spec, config, runs_dir, shorts.get(point))
+        )
+        for point, own in table_rows.grouped(runs, lambda run: run.spec.point).items()
+    ]
+
+
 def _row(
     run: PlannedRun, number: float, feasibility: str, reason: str, estimated: Estimate
 ) -> PlanRow:

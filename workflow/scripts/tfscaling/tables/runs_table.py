@@ -49,6 +49,11 @@ RUN_METRICS = RunMetrics.__struct_fields__
 TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
 #: For short runs: the steps that they trained, and the steps of the whole training.
 PROJECTED = ("projected_from_steps", "projected_to_steps")
+#: Columns that follow from the times of a run.
+_OF_TIMES = (
+    *("cost_usd", "node_hours", "energy_usd", "energy_kg_co2", "share_of_peak"),
+    *("time_to_target_s", "cost_to_target_usd", "projection_error_s"),
+)
 RUN_COLUMNS = tuple(columns(RunRow))
 #: How the reason of a missing run begins that a run before it has ruled out.
 NOT_RUN = "not run"
@@ -116,14 +121,29 @@ def run_tables(
         whose = (*run.spec.axes.values(), row.status)
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
     _add_reasons_of_size(kept, runs)
-    for row, sharing in zip(runs, shared_with(runs), strict=True):
+    for run, row, sharing in zip(kept, runs, shared_with(runs), strict=True):
         row.shared_with = sharing
+        if sharing and run.spec.measured.launcher == "local":
+            _exclude_times(row, sharing)
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
         table_rows.frame(RunRow, runs),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
+
+
+def _exclude_times(row: RunRow, sharing: int) -> None:
+    """Leave the times of a run out, which took the cores of other runs; its quality counts.
+
+    Slurm gives each job its own cores. The local launcher gives none: runs share all of them.
+    """
+    for name in (*TIMES_OF_RUNS, *_OF_TIMES):
+        setattr(row, name, NAN)
+    row.projected_from_steps = row.projected_to_steps = None
+    others = "another run" if sharing == 1 else f"{sharing} other runs"
+    note = f"it ran at the same time as {others} on this machine: its times are not compared"
+    row.warnings = SEPARATOR.join(filter(None, [row.warnings, note]))
 
 
 def _add_reasons_of_size(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) -> None:
