@@ -122,7 +122,9 @@ class DryRun:
         money = f"${total.cost_usd:,.2f}"
         if total.unpriced:
             lacking = f"no price of {', '.join(total.unpriced)}"
-            money = f"{money} + unknown ({lacking})" if total.cost_usd else f"cost unknown ({lacking})"
+            money = (
+                f"{money} + unknown ({lacking})" if total.cost_usd else f"cost unknown ({lacking})"
+            )
         line = f"Estimate: {text_lines.node_hours(total.node_hours)}, {money}"
         if any(row.duration_from == costed_plan.TIME_LIMIT for row in rows):
             line += "; runs of configurations without a measurement count with their time limit"

@@ -35,7 +35,7 @@ KEPT = 2
 
 
 class InterruptedTrainingError(RuntimeError):
-    """A training was asked to end; `checkpoint` is what it left, None if it could not."""
+    """A signal ended a training; `checkpoint` is what it wrote, None if it could not."""
 
     def __init__(self, message: str, checkpoint: Path | None) -> None:
         super().__init__(message)
