@@ -387,7 +387,7 @@ def mark_missing_gpus(cause: Cause, folder: Path) -> Cause:
     found = (
         f"{cause.message.removesuffix(WAYS_OUT)} Another host of the run, {min(having)}, has its "
         f"GPUs: look for the fault on {', '.join(sorted(lacking))}, in GPUs, driver or Slurm's "
-        "gres.conf, and tell those who run the cluster"
+        "gres.conf, and inform the cluster's administrators"
     )
     node = slurm_job.node_of(cause.host, os.environ)
     return replace(cause, kind="missing_gpus", message=found, host=node)

@@ -211,7 +211,7 @@ def parse(text: str) -> SlurmJob:
     job = msgspec.convert({**facts, **in_utc}, SlurmJob)
     waited_s = _seconds(facts.get("submit"), facts.get("start"))
     if waited_s is None or waited_s < 0:
-        reason = "Slurm does not tell when the job was submitted or started"
+        reason = "Slurm does not report when the job was submitted or started"
         if waited_s is not None:
             reason = f"Slurm's start is {-waited_s:g} s before the submission"
         return replace(job, queue_time_reason=reason)

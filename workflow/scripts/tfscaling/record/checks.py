@@ -346,7 +346,7 @@ PLACE_CHECKS = {
     "cluster": Check("All ranks agree on the cluster.", _agree("the cluster", "cluster_hash")),
     "cluster_source": Check(
         "All ranks found the cluster in the same source.",
-        _agree("where the cluster is told", "cluster_source"),
+        _agree("the source of the cluster", "cluster_source"),
     ),
     "tensorflow_version": Check(
         "All ranks ran the same version of TensorFlow.",
@@ -487,7 +487,7 @@ def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
     if spec.on_gpus and len(workers) > 1 and not all(map(_gpus_of, workers)):
-        texts.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
+        texts.append("gpu_sharing: nvidia-smi lists no UUIDs of GPUs")
     return tuple(texts)
 
 

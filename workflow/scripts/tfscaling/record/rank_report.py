@@ -273,7 +273,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     time_s: float
     steps: int
-    #: Of this rank alone; None if not reported.
+    #: Examples of this rank alone; None if not reported.
     examples: int | None = None
     #: How long the program waited for its next batch; None if not reported.
     input_wait_s: float | None = None
@@ -325,7 +325,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     #: The last step had ended.
     last_step_s: float | None = None
     steps: int | None = None
-    #: Of this rank alone.
+    #: Examples of this rank alone.
     examples: int | None = None
     input_wait_s: float | None = None
     epochs: tuple[ObservedEpoch, ...] = ()

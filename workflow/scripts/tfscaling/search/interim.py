@@ -384,7 +384,7 @@ class _Search:
         return self._kinds(self._next(self._chosen(fit, gates, is_sure)), bool(has_all))
 
     def _failed(self) -> list[int]:
-        """Return the candidates that left, without those that their runs show to be out."""
+        """Return the candidates that left before their runs showed them to be out."""
         return [n for n, why in self.gone.items() if why in FAILED and not self._is_closed(n)]
 
     def _is_closed(self, n: int) -> bool:

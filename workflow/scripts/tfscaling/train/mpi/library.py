@@ -107,7 +107,7 @@ def communicator(rank: int, ranks: int) -> Any:
     if (world.rank, world.size) != (rank, ranks):
         raise MpiError(
             f"rank {rank} of {ranks} is rank {world.rank} of {world.size} for the MPI library "
-            f"({library()}): it was not told of the others. With srun the platform's `mpi` must be "
+            f"({library()}): it does not see the others. With srun the platform's `mpi` must be "
             "a type that both know: pmi2 for MPICH, pmix for Open MPI; see `srun --mpi=list`"
         )
     return world
