@@ -169,7 +169,8 @@ def planned(wildcards):
     """The specification of the run of a job."""
     path = RUN.format(**wildcards)
     if path not in RUNS:
-        raise WorkflowError(f"{path} is not in the grid of the configuration")
+        why = "" if workflow.is_main_process else ": its files were changed while the job waited"
+        raise WorkflowError(f"{path} is not in the grid of the configuration{why}")
     return RUNS[path].spec
 
 

@@ -15,7 +15,6 @@ from builders import REGISTRIES, raw_config, refused
 from jsonschema import Draft202012Validator
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.config import Config, Platform, Recipe
-from tfscaling.spec.configuration import REMOVED
 
 BLOCK: tuple[str | int, ...] = ("grid", 0)
 RECIPE = ("recipes", "weak")
@@ -140,13 +139,6 @@ def test_an_unknown_key_is_called_that(path: Sequence[str | int], key: str, rule
     message = error_of(raw)
     assert message.startswith(f"config.yaml: {key}: 1 ")
     assert f"; unknown key; {rule}" in message
-
-
-@pytest.mark.parametrize("key", REMOVED)
-def test_a_removed_key_is_called_that(key: str) -> None:
-    message = error_of(raw_config(((*RECIPE, key), True)))
-    assert message.startswith(f"config.yaml: recipes.weak.{key}: true ")
-    assert message.endswith(REMOVED[key])
 
 
 @pytest.mark.parametrize(

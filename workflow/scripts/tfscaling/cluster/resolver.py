@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfscaling.cluster import slurm_environment as slurm
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, allocate
+from tfscaling.cluster.gpu_allocation import ClusterError, allocate, gpu_variable
 
 _ADDRESS = re.compile(r".+:([0-9]{1,5})")
 _INDEX = re.compile(r"[0-9]{1,18}")
@@ -36,7 +36,8 @@ class Cluster:
         job: the job of this task, such as ``worker``.
         index: the index of this task in its job.
         rank: the position of this task among all tasks, SLURM_PROCID in a Slurm step.
-        gpus: the entries for this task's CUDA_VISIBLE_DEVICES; None: leave it as it is.
+        gpus: the entries for this task's CUDA_VISIBLE_DEVICES, or for AMD's or Intel's variable
+            where that chooses the GPUs; None: leave it as it is.
         source: ``TF_CONFIG``, ``slurm`` or ``single``.
     """
 
@@ -79,7 +80,7 @@ class Cluster:
             _NO_GRPC_PROXY: ",".join(dict.fromkeys(filter(None, without_proxy))),
         }
         if self.gpus is not None:
-            variables[VISIBLE_GPUS] = ",".join(self.gpus)
+            variables[gpu_variable(environ)] = ",".join(self.gpus)
         return variables
 
 
@@ -88,6 +89,7 @@ def resolve(
     *,
     jobs: Mapping[str, int] | None = None,
     gpus: bool | None = True,
+    host_suffix: str = "",
 ) -> Cluster:
     """Find out which cluster this process belongs to, and which task of it it is.
 
@@ -97,6 +99,8 @@ def resolve(
             default: all tasks are ``worker``. TF_CONFIG must agree with it.
         gpus: in a Slurm step, whether tasks share out the GPUs of their node or get none; None
             leaves CUDA_VISIBLE_DEVICES as it is, as TF_CONFIG does.
+        host_suffix: in a Slurm step, what follows a node's name, before its domain, in the
+            addresses: of another network of the node.
 
     Raises:
         ClusterError: the variables are missing, broken, or contradict each other or the arguments.
@@ -126,7 +130,9 @@ def resolve(
     ports = slurm.ports(environ, fullest)
     addresses: dict[str, list[str]] = {}
     for (job, _), (_, host, local) in zip(tasks, places, strict=True):
-        addresses.setdefault(job, []).append(f"{host}:{ports[local]}")
+        name, dot, domain = host.partition(".")
+        address = f"{name}{host_suffix}{dot}{domain}:{ports[local]}"
+        addresses.setdefault(job, []).append(address)
     own: tuple[str, ...] | None = None if gpus is None else ()
     if gpus:
         own = allocate(environ, local_index, tasks_on_host[own_host], fullest)

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions.answer import Answer, State, answer
+from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import sentence
 from tfscaling.record.metrics import NAN, number

@@ -1,4 +1,4 @@
-"""JSON as the standard has it: NaN and infinity are neither written nor read.
+"""Strict JSON: NaN and infinity are neither written nor read.
 
 Python's own functions write `NaN` and `Infinity`, which no other reader takes, and read them back
 without a word: a number that is none would enter a table.
@@ -19,12 +19,12 @@ class NotFiniteError(ValueError):
 
 
 def dumps(content: Any, **options: Any) -> str:
-    """The content as JSON. Raises ValueError if a number in it is NaN or infinite."""
+    """Return the content as JSON. Raises ValueError if a number in it is NaN or infinite."""
     return json.dumps(content, allow_nan=False, **options)
 
 
 def encode(content: object) -> bytes:
-    """An object of types that msgspec knows, as JSON. Raises NotFiniteError."""
+    """Encode an object of types that msgspec supports as JSON. Raises NotFiniteError."""
     written = msgspec.json.encode(content)
     check(written, content)
     return written
@@ -44,7 +44,7 @@ def check(written: bytes, content: object) -> None:
 
 
 def loads(text: str) -> Any:
-    """The content of JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
+    """Decode JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:

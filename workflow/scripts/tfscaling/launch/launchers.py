@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.cluster import process_management
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, gpus_here
+from tfscaling.cluster.gpu_allocation import ClusterError, gpu_variable, gpus_here
 from tfscaling.cluster.slurm_environment import part_of_allocation
 from tfscaling.files import atomic
 from tfscaling.launch import containers
@@ -81,7 +81,7 @@ class Command:
 
 
 def srun(request: Request) -> list[Command]:
-    """One srun with the whole geometry said explicitly; Slurm starts the ranks."""
+    """One srun with the complete geometry as options; Slurm starts the ranks."""
     shape = request.geometry
     argv = (
         "srun",
@@ -93,15 +93,16 @@ def srun(request: Request) -> list[Command]:
         f"--cpus-per-task={request.cpus_per_task}",
         *([f"--mpi={request.mpi}"] if request.mpi else []),
         *request.binding,
-        # also where the user's SLURM_EXPORT_ENV says otherwise
+        # overrides the user's SLURM_EXPORT_ENV
         "--export=ALL",
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={rank_log(request.folder, '%t')}",
-        *containers.srun_options(request.container),
+        *containers.srun_options(request.container, request.env),
         *request.words,
     )
-    return [Command(argv, dict(request.env), request.folder / "srun.log", None)]
+    env = containers.environment(request.container, request.env)
+    return [Command(argv, env, request.folder / "srun.log", None)]
 
 
 def local(request: Request) -> list[Command]:
@@ -130,9 +131,12 @@ def local(request: Request) -> list[Command]:
         task = {"cluster": cluster, "task": {"type": job, "index": index}}
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
         if request.gpus:
-            env[VISIBLE_GPUS] = ",".join(own_gpus.get((job, index), ()))
+            env[gpu_variable({**os.environ, **request.env})] = ",".join(
+                own_gpus.get((job, index), ())
+            )
         if pmi is not None:
             env |= process_management.variables(pmi, rank)
+        env = containers.environment(request.container, env)
         log = rank_log(request.folder, rank)
         commands.append(Command(tuple(request.words), env, log, rank, is_fork))
     return commands
@@ -142,14 +146,15 @@ def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
     """(job, index) → GPUs of each worker."""
     workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
     needed = workers * each
-    given = gpus_here({**os.environ, **request.env})
+    environ = {**os.environ, **request.env}
+    given = gpus_here(environ)
     if given is None:  # CUDA numbers them from 0; a rank that misses one says so
         given = tuple(str(number) for number in range(needed))
     if len(given) < needed:
         shown = ",".join(given)
         raise ClusterError(
             f"{workers} workers with {each} GPUs each on this machine need {needed} GPUs, "
-            f"there are {len(given)} ({VISIBLE_GPUS}={shown!r}); "
+            f"there are {len(given)} ({gpu_variable(environ)}={shown!r}); "
             "expected fewer nodes or GPUs per node, or `devices: logical` in the platform"
         )
     return {("worker", n): given[n * each : (n + 1) * each] for n in range(workers)}
@@ -183,7 +188,7 @@ class ReservedPorts(contextlib.ExitStack):
 
 def start(command: Command) -> subprocess.Popen[bytes]:
     """Start the process of a command in a new session; it ends with this thread."""
-    # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
+    # srun ends its step on request; a rank may be stopped, so it gets no request
     number = signal.SIGTERM if command.rank is None else signal.SIGKILL
     with command.log.open("ab") as log:
         return subprocess.Popen(
@@ -203,7 +208,7 @@ def ending_with_parent(number: int) -> Callable[[], None]:
 
     def prepare() -> None:
         _C.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before we asked
+        if os.getppid() != parent:  # it ended before
             os._exit(1)
 
     return prepare

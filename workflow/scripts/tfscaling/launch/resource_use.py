@@ -144,7 +144,7 @@ class Gpu:
 
 
 def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu], str]:
-    """The GPUs in CUDA_VISIBLE_DEVICES, or else all of the node; or none, and why.
+    """Return the GPUs in CUDA_VISIBLE_DEVICES, or else all GPUs of the node; or none, and why.
 
     `nvml` replaces the module pynvml.
     """
@@ -168,7 +168,7 @@ def _handle(nvml: Any, entry: str) -> Any:
 class Meter:
     """Measures from its construction to `end`, in a thread that samples once a second.
 
-    The thread also asks the driver for the GPUs, which can take a second: the work begins at once.
+    The thread also queries the GPUs' driver, which can take a second: the work begins at once.
     """
 
     def __init__(self, environ: Mapping[str, str], on_gpus: bool) -> None:

@@ -68,9 +68,9 @@ _END_BYTES = 1 << 16
 
 
 def describe(environ: Mapping[str, str]) -> SlurmJob | None:
-    """The job's facts, with queue_time_s and boot_time_s, or None outside Slurm.
+    """Return the job's facts with queue_time_s and boot_time_s; None outside Slurm.
 
-    Only the id if the controller does not answer: a run is not lost for that.
+    If the controller does not answer, only the id is known: the run continues.
     """
     number = job_id(environ)
     if number is None:
@@ -108,7 +108,7 @@ def submitted_s(environ: Mapping[str, str]) -> float:
 
 
 def memory_gb(job: SlurmJob | None) -> float | None:
-    """The memory that Slurm gave a job on each node, by its `tres`; None if that is not known."""
+    """Return the memory that Slurm gave a job on each node, by its `tres`; None if unknown."""
     if job is None or (found := re.search(r"\bmem=([\d.]+)([KMGT])", job.tres or "")) is None:
         return None
     return float(found[1]) * 1024 ** "_KMGT".index(found[2]) / int(job.nodes_allocated or 1) / 1e9
@@ -189,7 +189,7 @@ def _own_fields(environ: Mapping[str, str]) -> dict[str, str]:
 def signals_children_alone() -> bool:
     """Whether Slurm signals the processes that it has started, and none that these start.
 
-    So does proctrack/cgroup, unless cgroup.conf says otherwise (Slurm 26.11).
+    So does proctrack/cgroup, unless cgroup.conf disables it (Slurm 26.11).
     """
     found = _config() or {}
     signals_all = found.get("SignalChildrenProcesses", "no").lower() == "yes"
@@ -197,11 +197,11 @@ def signals_children_alone() -> bool:
 
 
 def parse(text: str) -> SlurmJob:
-    """The wanted fields of one `scontrol show job`, and the times that follow.
+    """Parse the output of `scontrol show job` for one job, and derive its waiting times.
 
     Slurm evaluates a job for the last time when it allocates the nodes (LastSchedEval). If it has
     to boot some of them, it sets the start (StartTime) again once all are up. Without times,
-    `queue_time_reason` says why.
+    `queue_time_reason` has the reason.
     """
     fields = _fields(text)
     fields.setdefault("AllocTRES", fields.get("TRES", ""))  # its name until Slurm 23.02
@@ -211,7 +211,7 @@ def parse(text: str) -> SlurmJob:
     job = msgspec.convert({**facts, **in_utc}, SlurmJob)
     waited_s = _seconds(facts.get("submit"), facts.get("start"))
     if waited_s is None or waited_s < 0:
-        reason = "Slurm does not tell when the job was submitted or started"
+        reason = "Slurm does not report when the job was submitted or started"
         if waited_s is not None:
             reason = f"Slurm's start is {-waited_s:g} s before the submission"
         return replace(job, queue_time_reason=reason)

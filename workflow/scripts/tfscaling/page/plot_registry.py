@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plot:
-    """`title` is used where the configuration has none; `{quality}` in it is what is compared, and
+    """A plot of the page.
+
+    `title` is used where the configuration has none; `{quality}` in it is what is compared, and
     `{learned}` the loss and that.
 
     `function` is `module.function` of this package: it takes `Tables`, the title, and the `metric`
-    where there is one, and returns the figure, whatever has failed or is missing. `shows` are
-    columns of the comparison: the page leaves the plot out where no point has a value of any of
-    them.
+    if the plot has one, and returns the figure, whatever has failed or is missing. `shows` are
+    columns of the comparison: the page leaves the plot out if no point has a value in any of them.
     """
 
     title: str

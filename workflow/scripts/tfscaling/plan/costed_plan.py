@@ -283,7 +283,7 @@ def estimate(
             source += f" of up to {max(steps):,} steps"
         return Estimate(statistics.median(each.phases.wall_time_s for each in made), source)
     records = records_of(short, runs_dir) if short else ()
-    shorts = (step_estimates.as_short(record, spec.recipe.epochs) for record in records)
+    shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
     found = map(step_estimates.projected, shorts)
     if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
         number = count(len(times_s), "short run")

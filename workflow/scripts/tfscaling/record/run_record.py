@@ -35,6 +35,8 @@ from tfscaling.spec.run_spec import Point, RunSpec, Value
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
 COMPUTE_STEPS = "compute_steps.csv"
+#: The output of the launcher.
+LAUNCH_LOG = "launch.log"
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=msgspec.Struct)
 #: Parts of a rank that in the file list each key by itself.
@@ -70,7 +72,7 @@ class Derived(Part, frozen=True, kw_only=True):
     per_replica_batch_size: Examples
     global_batch_size: Examples
     steps_per_epoch: Positive | None
-    """Null if a user's program does not tell."""
+    """Null if a user's program does not report it."""
 
 
 class Use(Part, frozen=True, kw_only=True):
@@ -89,9 +91,9 @@ class Use(Part, frozen=True, kw_only=True):
     gpu_memory_gb: Amount | None = None
     """Highest memory in use on any GPU, sampled once a second; null without NVML."""
     rank_memory_gb: Amount | None = None
-    """Highest resident memory of any rank's largest process; null in older records."""
+    """Highest resident memory of any rank's largest process; null if it was not measured."""
     cpu_busy_share: Share | None = None
-    """CPU time of the ranks over the time of their CPUs; null in older records."""
+    """CPU time of the ranks over the time of their CPUs; null if it was not measured."""
 
 
 class Computation(Part, frozen=True, kw_only=True):
@@ -127,10 +129,9 @@ class Metrics(Computation, frozen=True, kw_only=True):
     """Mean over the last epoch's examples while they are trained - the total loss with the model's
     own losses, as in Keras; null if the run diverged, or if a program does not report it."""
     accuracy: Share | None
-    """Likewise; null if a custom model measures no accuracy."""
+    """Mean over the same examples; null if a custom model measures no accuracy."""
     test_loss: float | None
-    """On held-out examples after training - the total loss likewise; null where loss may be
-    null."""
+    """Total loss on held-out examples after training; null where loss may be null."""
     test_accuracy: Share | None
     """On held-out examples after training; null if the run diverged, or as accuracy."""
     step_time_s: float | None
@@ -146,11 +147,11 @@ class Metrics(Computation, frozen=True, kw_only=True):
     counts it, or what a program reports by this name; null if they are not known."""
     examples_trained: Examples | None
     """Examples really trained, over all epochs and replicas; null if a user's program does not
-    tell."""
+    report them."""
     evaluations: tuple[HeldOut, ...] = ()
     """Evaluations of a program within an epoch, before the last evaluation of the epoch."""
     epochs: tuple[Epoch, ...]
-    """Empty if a user's program does not tell."""
+    """Empty if a user's program reports none."""
 
 
 #: `user_source.Checksums` in a record.
@@ -165,8 +166,8 @@ class PreparedData(Part, frozen=True, kw_only=True):
     source: str
     """Where the data was fetched from."""
     sha256: Sha256
-    """Of the whole prepared arrays, or of a pipeline's code and of the names and sizes of its
-    files; every rank that trained found this checksum."""
+    """Checksum of the prepared arrays, or of a pipeline's code and its files' names and sizes.
+    Every rank that trained found this checksum."""
     train_examples: Examples | None
     """For a pipeline, the examples of its first epoch."""
     test_examples: Examples | None
@@ -186,7 +187,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes_allocated: str | None = None
     """Their number."""
     cpus_allocated: str | None = None
-    """Likewise, on all nodes."""
+    """Number of CPUs on all nodes."""
     submit: str | None = None
     """When it was submitted."""
     start: str | None = None
@@ -224,15 +225,15 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     unchecked: tuple[str, ...]
     """What could not be compared with the request; it does not affect `validity`."""
     container_sha256: Sha256 | None = None
-    """Of the file of the platform's container; of a folder, of the names, sizes and times of its
-    files. Null without a container, or if no path on the launcher's host is the image."""
+    """Checksum of the platform's container file; for a folder, of its files' names, sizes and
+    times. Null without a container, or if no path on the launcher's host is the image."""
 
 
 class Validity(Part, frozen=True, kw_only=True):
     """Whether the run counts.
 
-    Records are written only for runs that passed every check, and for those that diverged and
-    passed all others.
+    Records are written only for runs that passed every check, and for diverged runs that passed
+    all others.
     """
 
     valid: bool
@@ -315,7 +316,7 @@ class ShortRun(Part, frozen=True, kw_only=True):
     """Epochs that were begun."""
     epochs_of_whole: Positive
     examples_of_whole: Examples
-    """Of a pipeline as many in each step as in those that were trained."""
+    """For a custom input pipeline, extrapolated from the trained steps."""
     evaluations: Positive
     """Evaluations that were made."""
     evaluations_of_whole: Positive
@@ -350,7 +351,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
     environment: Environment
     warnings: tuple[Annotated[str, Meta(min_length=1)], ...]
-    """What a reader of the numbers has to know, one sentence each - such as settings of a custom
+    """Warnings for readers of the numbers, one sentence each - such as settings of a custom
     model that the training does not use. Empty for most runs."""
     validity: Validity
     trained_by: str = ""
@@ -411,7 +412,7 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     rank_memory_gb: Amount | None = None
     """Highest resident memory of a rank that reported it before it ended; else null."""
     gpu_memory_gb: Amount | None = None
-    """Highest memory in use on a GPU, likewise."""
+    """Highest memory in use on a GPU of such a rank; else null."""
     memory_limit_gb: Amount | None = None
     """Memory of the GPU, if that ran out, or of the job on a node; null if unknown."""
 
@@ -419,7 +420,15 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     def of(
         cls, spec: RunSpec, attempt: int, reason: str, environment: Environment, **memory: Any
     ) -> DoesNotFit:
-        """The record of this run; `memory` are the other keys."""
+        """Make the record of a run that ran out of memory.
+
+        Args:
+            spec: What was run.
+            attempt: Number of the attempt.
+            reason: Which rank ran out of memory, and in which words.
+            environment: Host, job and code of the run.
+            **memory: The other keys: peaks of memory, the limit and the wall time.
+        """
         return cls(
             axes=RunAxes(**msgspec.structs.asdict(spec.point), repeat=spec.repeat),
             parameters=spec.parameters,
@@ -432,7 +441,7 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write the whole file or nothing: readers never see half of it.
+    """Write a complete file or nothing: readers never see half of it.
 
     Raises strict_json.NotFiniteError if a number is NaN or infinite: that is no JSON.
     """
@@ -441,7 +450,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def write(path: Path, record: RunRecord) -> None:
-    """Write a record, its ranks as `RunRecord.ranks` says. Raises as `write_json`."""
+    """Write a record with abbreviated ranks (`RunRecord.ranks`). Raises as `write_json`."""
     plain = msgspec.json.decode(strict_json.encode(record))
     first, *_ = ranks = plain["ranks"]
     plain["ranks"] = [first, *(_abbreviated(*both) for both in itertools.pairwise(ranks))]
@@ -459,7 +468,7 @@ def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]
 
 
 def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The ranks of a record's file, each with all its keys."""
+    """Yield the ranks of a record's file, each with the keys that `write` left out."""
     before: dict[str, Any] = {}
     for rank in ranks:
         if "cluster_hash" in rank:
@@ -471,13 +480,13 @@ def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def read(path: Path) -> RunRecord | None:
-    """The record of a run that ended, or None if there is none. Raises RecordError."""
+    """Read the record of a run that ended; None if there is none. Raises RecordError."""
     found = outcome(path)
     return found if isinstance(found, RunRecord) else None
 
 
 def outcome(path: Path) -> RunRecord | DoesNotFit | None:
-    """What the run left as its record, or None if there is no file. Raises RecordError."""
+    """Read the file that the run left as its record; None without a file. Raises RecordError."""
     try:
         return decoded(path, RunRecord, SCHEMA_VERSION)
     except RecordError:
@@ -487,9 +496,9 @@ def outcome(path: Path) -> RunRecord | DoesNotFit | None:
 
 
 def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
-    """The record in a file, or None if there is no file.
+    """Read a file as this kind of record; None if the file does not exist.
 
-    Raises RecordError with the file, the key and what is wrong.
+    Raises RecordError with the file, the key and the problem.
     """
     try:
         content = path.read_bytes()
@@ -501,34 +510,19 @@ def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
 
 
 def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
-    """The record in the content of a file, which errors call `where`. Raises RecordError."""
+    """Decode the content of a file, which errors call `where`. Raises RecordError."""
     try:
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.ValidationError:
-            return msgspec.convert(_in_full(content), kind)
+            return msgspec.convert(_with_complete_ranks(content), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{where}: {_problem(content, version, error)}") from error
 
 
-#: Part of a record, "" for the record itself → keys that older records have and nothing reads.
-_REMOVED = {
-    "": ("node_check",),
-    "derived": ("synchronisations_per_epoch",),
-    "metrics": ("attribution", "gradient_noise_scale", "gradient_norms"),
-}
-
-
-def _in_full(content: bytes) -> Any:
-    """The JSON of a record with all keys of its ranks and without removed keys.
-
-    Finished runs of older versions count.
-    """
+def _with_complete_ranks(content: bytes) -> Any:
+    """Decode a record and restore the keys that `write` left out of its ranks."""
     plain = msgspec.json.decode(content)
-    for part, keys in _REMOVED.items() if isinstance(plain, dict) else ():
-        values = plain.get(part) if part else plain
-        for key in keys if isinstance(values, dict) else ():
-            values.pop(key, None)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
         plain["ranks"] = [*completed(plain["ranks"])]
     return plain
@@ -539,10 +533,7 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
     try:
         plain = strict_json.loads(content.decode())
     except strict_json.NotFiniteError as not_finite:
-        return (
-            f"not JSON: {not_finite}; records made before schema_version 3 have it where a run "
-            "diverged: run it again (docs/reference-record.md)"
-        )
+        return f"not JSON: {not_finite}"
     except ValueError as no_json:
         return f"not JSON: {no_json}"
     if not isinstance(plain, dict):
@@ -568,7 +559,7 @@ def _place(error: Exception) -> str:
 
 
 def checked(record: _R, where: str) -> _R:
-    """The record, if it is one that `read` would take. Raises RecordError with the key."""
+    """Return the record, if `read` would take it. Raises RecordError with the key."""
     try:
         msgspec.json.decode(msgspec.json.encode(record), type=type(record))
     except msgspec.ValidationError as error:

@@ -44,18 +44,6 @@ CONFIG_FILES = (STUDY_FILE, PLATFORMS_FILE)
 SHARED_FOLDERS = ("datasets", "logs", "runs")
 #: What is read of the study that `compare_with` names, below its folder.
 REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
-#: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
-REMOVED = {
-    "accumulate_steps": "a compiled model may set Keras's own gradient_accumulation_steps",
-    "gradient_noise_scale": "without a replacement; delete it",
-    "repeat_until": "raise `repeats`: finished runs are kept",
-    "attribution": "delete it: every run is analysed",
-    "all_reduce_benchmark": "delete it. The bottleneck analysis shows communication in a step",
-    "log_folder": "as `observe: tensorboard` was; use `events` or `output`",
-    "multi_cluster": "start the sweep on a login node of the cluster, with --config cluster=NAME",
-    "node_check": "the column straggler_ratio shows slow nodes; delete it",
-    "node_check_factor": "the column straggler_ratio shows slow nodes; delete it",
-}
 #: The value of a key that is missing, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
@@ -133,9 +121,7 @@ def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
     for option in _options(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
-            removed = f"this key was removed; {REMOVED.get(key)}"
-            rule = removed if key in REMOVED else f"unknown key; {known(fields, key)}"
-            return NotAllowed([*place, key], value[key], rule)
+            return NotAllowed([*place, key], value[key], f"unknown key; {known(fields, key)}")
         for key in (key for key in option.get("required", ()) if key not in value):
             looked = "" if place else _files_without_key(sources)
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")

@@ -544,8 +544,9 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
                 rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
                 raise NotAllowed(["question", "goal"], question.goal, rule)
             limits = question.limits_for(question.goal, recipe.quality.metric)
-            if limits and search.repeats_max < LIMITED_RUNS_MIN:
-                rule = "fewer runs do not show whether limits are kept; allowed: "
+            may_miss = limits or "_to_target" in question.goal
+            if may_miss and search.repeats_max < LIMITED_RUNS_MIN:
+                rule = "fewer runs do not show whether limits and targets are kept; allowed: "
                 rule += f"{LIMITED_RUNS_MIN} to 20"
                 raise _in_search(config, number, "repeats_max", search.repeats_max, rule)
         found.append(

@@ -77,14 +77,20 @@ def run_tables(
     runs_dir: Path,
     targets: Mapping[str, float] = types.MappingProxyType({}),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(runs, epochs): one row per planned run, and one per epoch of each run that has a record.
+    """Make the tables of runs and of epochs: one row per planned run, one per epoch of each record.
 
-    Runs are `RunRow`s; extra repeats of a search have a row once they were started. A stale run has
-    the `record` of its parameters if there is one: it is rerun only on request. A valid run without
-    quality says why in `warnings`. `targets`: metric of a quality → value that is to be reached; a
-    run that reached it at an unknown time says so there as well.
-    Epochs have EPOCH_COLUMNS, and columns for other metrics that are a recipe's quality, or the
-    same in training.
+    Extra repeats of a search have a row once they were started. A stale run has the `record` of its
+    parameters if it exists: it is rerun only on request. A valid run without quality, or one that
+    reached a target at an unknown time, has the reason in `warnings`.
+
+    Args:
+        planned: The runs of the manifest.
+        runs_dir: The folder of the runs.
+        targets: For metrics of a quality, the value to reach.
+
+    Returns:
+        The runs, as `RunRow`s; and the epochs, with EPOCH_COLUMNS and columns for other metrics
+        that are a recipe's quality, or the same in training.
     """
     runs, epochs, kept = [], [], []
     named = ((q.in_training, q.metric) for q in (run.spec.recipe.quality for run in planned))
@@ -187,7 +193,7 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
 
 
 def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
-    """The values of EPOCH_COLUMNS after the status, and of the metrics."""
+    """Return the values of EPOCH_COLUMNS after the status, and of the metrics."""
     test_loss, *own = (metrics.quality_of_epoch(epoch, n) for n in ("test_loss", *own_metrics))
     of_training = epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s
     return *of_training, test_loss, epoch.test_accuracy, epoch.evaluation_time_s, *own
@@ -214,7 +220,7 @@ def _read_run(
 
 
 def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
-    """The row of a run that ran out of memory."""
+    """Make the row of a run that ran out of memory."""
     row = _planned_row(run, RunState.DOES_NOT_FIT, record.reason, str(path))
     row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
@@ -254,7 +260,7 @@ def _with_record(
     notes: Sequence[str] = (),
     steady_from: int = 0,
 ) -> _Run:
-    """The row of a run whose record is of what is planned; `notes` are warnings besides its own."""
+    """Make the row of a run with a record of what is planned; `notes` are further warnings."""
     row = _planned_row(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]
     if not (is_timed := _is_timed(run, record)):
@@ -263,11 +269,11 @@ def _with_record(
     add_environment(row, record)
     before_s = (record.resumed.trained_before_s or 0.0) if record.resumed and is_timed else 0.0
     row.wall_time_s = record.phases.wall_time_s + before_s
-    if record.resumed is None or not record.is_of_program:  # which tells of its last attempt
+    if record.resumed is None or not record.is_of_program:  # the file of its last attempt
         row.examples_trained = record.metrics.examples_trained
     steady: tuple[StepBlock, ...] = ()
     if record.is_valid and run.whole_epochs is not None:
-        record = step_estimates.as_short(record, run.whole_epochs)
+        record = step_estimates.as_short_run(record, run.whole_epochs)
         if record.short_run is None:
             warnings.append(
                 "nothing is projected: the ends, steps or examples of epochs are unknown"
@@ -282,7 +288,7 @@ def _with_record(
         if whole is not None:
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
         compared_by = run.spec.recipe.quality
-        # a program that tells nothing of its training was not asked for anything either, and the
+        # a program that reports nothing of its training did not have to, and the
         # quality of a whole training is not projected
         if (
             is_whole
@@ -303,8 +309,10 @@ def _with_record(
 
 
 def _measure(row: RunRow, run: PlannedRun, record: RunRecord, whole: Projected | None) -> None:
-    """Set metrics and costs of a valid run: of a short run, those projected to the whole training,
-    without quality."""
+    """Set metrics and costs of a valid run.
+
+    A short run gets those projected to the complete training, without quality.
+    """
     if whole is not None and record.short_run is not None:
         _project(row, run, record, record.short_run, whole)
         return
@@ -331,7 +339,7 @@ def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
 
 
 def _cost_usd(run: PlannedRun, time_s: float) -> float:
-    """The cost of a run that takes this time; NaN without a price or a time."""
+    """Return the cost of a run that takes this time; NaN without a price or a time."""
     return number(platforms.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, time_s))
 
 
@@ -359,7 +367,7 @@ def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
 
 
 def _with_training_before(record: RunRecord) -> RunRecord:
-    """The record with the training that earlier attempts did and the last one did not repeat."""
+    """Add to the record the training of earlier attempts that the last one did not repeat."""
     before_s = record.resumed.trained_before_s if record.resumed else None
     if before_s is None:
         return record
@@ -372,7 +380,7 @@ def _with_training_before(record: RunRecord) -> RunRecord:
 def _planned_row(
     run: PlannedRun, status: RunState, reason: str, record: str | None = None
 ) -> RunRow:
-    """The facts about a run that need no record."""
+    """Make a row with the facts about a run that need no record."""
     spec, point = run.spec, run.spec.point
     compared_by = spec.recipe.quality
     return RunRow(
@@ -411,7 +419,7 @@ def _why_no_record(folder: Path, parameters_hash: str) -> tuple[RunState, str]:
 #: What should be the same in all runs of a platform.
 ALIKE = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
-#: A host's facts but for those that are of one host in any case.
+#: A host's facts, except facts that differ between any two hosts.
 _comparable = operator.attrgetter(
     *(name for name in HostFacts.__struct_fields__ if name not in ("machine", "gpu_uuids"))
 )
@@ -430,7 +438,7 @@ def add_environment(row: RunRow, record: RunRecord) -> None:
         name: _distinct([fact.packages.get(name) for fact in facts]) for name in PROGRAM_PACKAGES
     }
     row.hosts = " ".join(dict.fromkeys(rank.host for rank in ranks))
-    # a rank that does not know its machine may share one: nothing is claimed of it
+    # a rank without a known machine may share one: nothing is claimed about it
     row.machines = None if None in machines else " ".join(filter(None, machines))
     row.slowest_rank = record.metrics.slowest_rank
     row.slowest_host = record.metrics.slowest_host
@@ -448,14 +456,14 @@ def add_environment(row: RunRow, record: RunRecord) -> None:
 
 
 def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
-    """The facts of the first rank, and of each that differs in more than what is of one host."""
+    """Return the facts of the first rank, and of ranks that differ beyond host-specific fields."""
     first, *others = (rank.host_facts for rank in ranks)
     usual = _comparable(first)
     return [first, *(facts for facts in others if _comparable(facts) != usual)]
 
 
 def _text(value: object) -> str | None:
-    """A text as it is, other values as JSON; None for none."""
+    """Return a text as it is, other values as JSON; None for none."""
     if value is None or isinstance(value, str) or value in ((), {}):
         return str(value) if value else None
     return json.dumps(value, sort_keys=True)

@@ -60,7 +60,7 @@ class Training(Protocol):
 class Checkpoints:
     """The checkpoints of one rank's training.
 
-    `rank` of `ranks` writes and reads them where `beginning` says; `attempt` is the attempt's
+    `rank` of `ranks` writes and reads them in the folder of `beginning`; `attempt` is the attempt's
     folder.
     """
 
@@ -80,7 +80,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """SIGTERM asks for a checkpoint and the end, SIGUSR1 for a checkpoint."""
+        """Request a checkpoint and the end at SIGTERM, and a checkpoint at SIGUSR1."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -119,7 +119,7 @@ class Checkpoints:
         return state
 
     def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
-        """Write a checkpoint if one is due or asked for. To be called in the middle of epochs.
+        """Write a checkpoint if one is due or requested. Call it in the middle of epochs.
 
         The training has `steps` steps, and then this `state`. Raises InterruptedTrainingError if it
         is to end.
@@ -142,7 +142,10 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def _ask(self, training: Training, state: State, due: bool, step_s: float) -> None:
-        """`step_s` is the duration of a step lately; the ranks' mean says when to ask again."""
+        """Decide with the other ranks whether to write or to end, and when to decide again.
+
+        `step_s` is how long a step took lately.
+        """
         now_s = time.perf_counter()
         is_late = self._rank == 0 and now_s - self._last_s >= self._every_s
         ending, warned = _END in self._asked, _WARNING in self._asked
@@ -160,7 +163,7 @@ class Checkpoints:
             raise InterruptedTrainingError(f"interrupted {where}; {left}", written)
 
     def _write(self, training: Training, state: State) -> Path | None:
-        """A checkpoint of this state, or None if a rank could not write its part."""
+        """Write a checkpoint of this state; None if a rank could not write its part."""
         self._note(state.steps, force=True)
         temporary = checkpoint_folder.temporary(self._folder, state.steps, self._beginning.attempt)
         saved = training.saved()
@@ -244,7 +247,7 @@ def _assign(path: Path, kind: str, variables: Sequence[Sequence[Any]]) -> None:
                         f"{path} is of another model: {name} has not the shape {copy.shape}"
                     )
                 expected = copy.dtype.as_numpy_dtype
-                # NumPy does not know the type bfloat16, and keeps its bytes
+                # NumPy has no type bfloat16, and keeps its bytes
                 copy.assign(value.view(expected) if value.dtype.kind == "V" else value)
         if len({name.split("/")[1] for name in names}) != len(variables):
             raise CheckpointError(f"{path} is of another model, of {len(names)} variables")
