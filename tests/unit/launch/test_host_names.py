@@ -25,7 +25,7 @@ PROGRAM = {"per_replica_batch_size": 8, "epochs": 1, "program": ["touch", "begun
 
 def rank_of(
     folder: Path, workers: list[str], index: int, *, of_program: bool = False
-) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+) -> tuple[subprocess.CompletedProcess[str], events.Event]:
     """Run one rank of a training or program among these workers; returns it and its last event."""
     kind = {"model": "mnist_cnn", "recipe": "weak", "strategy": "multi_worker_mirrored"}
     if of_program:
@@ -46,7 +46,7 @@ def rank_of(
     )
     seen = events.read_by_rank(folder)
     assert index in seen, done.stderr
-    return done, {**seen[index][-1]}
+    return done, seen[index][-1]
 
 
 @pytest.mark.parametrize("index", [0, 1])
