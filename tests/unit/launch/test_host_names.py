@@ -25,7 +25,7 @@ PROGRAM = {"per_replica_batch_size": 8, "epochs": 1, "program": ["touch", "begun
 
 def rank_of(
     folder: Path, workers: list[str], index: int, *, of_program: bool = False
-) -> tuple[subprocess.CompletedProcess[str], events.Event]:
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Run one rank of a training or program among these workers; returns it and its last event."""
     kind = {"model": "mnist_cnn", "recipe": "weak", "strategy": "multi_worker_mirrored"}
     if of_program:
@@ -44,7 +44,7 @@ def rank_of(
         text=True,
         check=False,
     )
-    seen = events.read_by_rank(folder)
+    seen = events.of_ranks(folder)
     assert index in seen, done.stderr
     return done, seen[index][-1]
 
