@@ -1,10 +1,10 @@
 """The configuration, the planned runs, wildcard constraints, and look-ups for rules."""
 
 import functools
+import hashlib
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -21,9 +21,9 @@ from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.registries import Registries
 from tfscaling.plan import retries
-from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
+from tfscaling.plan.to_do import RunsToDo
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 
@@ -87,7 +87,7 @@ DETAILS = f"{RESULTS}/details"
 LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
 #: The folder of a run below results/runs.
-RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
+RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES}, "{parameters}")
 #: Runs by their folder, in the order in which they start.
 RUNS = {run.spec.path: run for run in grid.randomised(MANIFEST.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
@@ -104,6 +104,7 @@ REFERENCE = local(configuration.reference_files(CONFIG))
 
 wildcard_constraints:
     **{axis: "[^/]+" for axis in (*AXES, "dataset")},
+    parameters="[0-9a-f]+",
     round=r"[1-9]\d*",
 
 
@@ -148,18 +149,6 @@ def run_priority(wildcards):
 
 @platforms.with_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read; none for a user program.
-
-    Data that is prepared again reruns only runs that need the new data.
-    """
+    """The file that the ranks of a run read; none for a user program."""
     spec = planned(wildcards)
-    if spec.dataset is None:
-        return []
-    file = f"results/datasets/{variants.data_of(spec)}.npz"
-    return file if spec.path in RERUNS.runs_of_changed_data else ancient(file)
-
-
-@platforms.with_signature
-def checksum_of_specification(wildcards):
-    """The checksum of the run's specification; a changed value reruns exactly this run."""
-    return run_spec.checksum(planned(wildcards))
+    return ancient(f"results/datasets/{variants.data_of(spec)}.npz") if spec.dataset else []

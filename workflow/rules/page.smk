@@ -5,7 +5,9 @@ rule write_report:
     """Write the page of the study, with its plots."""
     input:
         manifest=f"{DETAILS}/manifest.json",
+        manifest_stamp=rules.write_manifest.output.stamp,
         config=f"{DETAILS}/config.json",
+        config_stamp=rules.write_config.output.stamp,
         runs=rules.collect.output,
         comparison=rules.compare.output,
         code=CODE,
@@ -24,15 +26,29 @@ rule write_report:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
-        # Without a valid run, or with a broken record, each start writes the page, and so ends
-        # with status 1 again.
-        valid=lambda wildcards: (OUTCOME.has_result() and not UNREADABLE) or time.time(),
     message:  # Snakemake would list all input files
         "write the page"
     shell:
         r"""
         python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1
         """
+
+
+rule note_problems:
+    """Let a start that has nothing to do report again that no run counts or a record is broken."""
+    input:
+        page=f"{RESULTS}/report.html",
+    output:
+        note=f"{DETAILS}/problems",
+    log:
+        f"{LOGS}/note_problems.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    message:
+        "report the problems of the study again"
+    shell:
+        "touch {output.note:q} 2>{log:q}"
 
 
 rule proposal:

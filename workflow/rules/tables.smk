@@ -5,6 +5,7 @@ rule collect:
     """Collect every planned run into one row: valid, failed, stale and missing ones too."""
     input:
         manifest=f"{DETAILS}/manifest.json",
+        manifest_stamp=rules.write_manifest.output.stamp,
         records=records_of_runs,
         code=CODE,
         user_code=USER_CODE,  # runs of other code are stale
@@ -30,7 +31,9 @@ rule compare:
     input:
         runs=f"{RESULTS}/runs.csv",
         manifest=f"{DETAILS}/manifest.json",
+        manifest_stamp=rules.write_manifest.output.stamp,
         config=f"{DETAILS}/config.json",
+        config_stamp=rules.write_config.output.stamp,
         published=PUBLISHED,
         reference=REFERENCE,
         code=CODE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import time
 from collections.abc import Mapping
@@ -85,13 +84,6 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
         why = "the run is a part of an allocation, which waited once for all its runs"
         job = replace(job, nodes=part, queue_time_s=None, boot_time_s=None, queue_time_reason=why)
     return replace(job, restarts=restarts(environ))
-
-
-def submitted_s(environ: Mapping[str, str]) -> float:
-    """When our job was submitted, in s since the epoch; infinite if unknown or in an allocation."""
-    job = None if part_of_allocation(environ) else describe(environ)
-    moment = _moment(job.submit) if job is not None else None
-    return math.inf if moment is None else moment.timestamp()
 
 
 def memory_gb(job: SlurmJob | None) -> float | None:

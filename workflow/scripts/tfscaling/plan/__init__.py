@@ -7,8 +7,8 @@ __all__ = [
     "local_checks",
     "preflight",
     "queue_waits",
-    "reruns",
     "retries",
     "sweep_jobs",
     "sweep_start",
+    "to_do",
 ]
