@@ -76,15 +76,18 @@ def _close(folder: Path, attempts: Iterable[int], newest: int) -> None:
 def restore_record(kept: Path, record: Path) -> None:
     """Put the record that an attempt has kept in its place; no other attempt can publish one then.
 
-    A record that is there stays with its attempt, a broken one next to it. Raises OSError.
+    A record that is there stays with its attempt; a broken one, or the record of another run, stays
+    next to it. Raises OSError and RecordError.
     """
     folder, attempt = record.parent, kept.parent
     number = int(attempt.name.partition("=")[2])
     _close(folder, (each for each in numbers(folder) if each != number), number)
-    try:
-        if present := run_record.outcome(record):
-            keep_record(record, present.attempt)
-    except RecordError:
+    counts, present = run_record.outcome(kept), None
+    with contextlib.suppress(RecordError):
+        present = run_record.outcome(record)
+    if present and counts and present.parameters_hash == counts.parameters_hash:
+        keep_record(record, present.attempt)
+    elif record.exists():
         os.rename(record, record.with_name(f"broken.{record.name}"))
     files = [name for name in FILES_OF_RUN if (attempt / name).exists()]
     for name in files:  # its launcher ended before it published them
