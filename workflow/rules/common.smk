@@ -20,7 +20,7 @@ from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import retries
+from tfscaling.plan import retries, unrequested_runs
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
 from tfscaling.plan.to_do import RunsToDo

@@ -66,6 +66,20 @@ rule proposal:
         'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
 
 
+rule clean_runs:
+    """List the runs that no study of this folder asks for; --config clean=remove removes them."""
+    input:
+        alone,  # no file
+    log:
+        f"{LOGS}/clean_runs.log",
+    localrule: True
+    run:
+        remove = CONFIG.clean == "remove"
+        lines = unrequested_runs.clean(Path(ROOT), CONFIG.study, MANIFEST, remove=remove)
+        Path(str(log)).write_text("\n".join(lines))
+        say(lines)
+
+
 rule partial:
     """Make tables, plots and the page of the runs that have finished."""
     input:

@@ -11,4 +11,5 @@ __all__ = [
     "sweep_jobs",
     "sweep_start",
     "to_do",
+    "unrequested_runs",
 ]

@@ -92,8 +92,9 @@ class SweepJobs:
         files = self.outputs_to_do()
         number = sum(map(os.path.exists, files))
         missing = [file for file in files if file in self.specs and not os.path.exists(file)]
-        runs = f"; {len(missing)} runs have no record: a start without --touch makes them"
-        return f"touched {number} files" + (runs if missing else "")
+        runs = "1 run has" if len(missing) == 1 else f"{len(missing)} runs have"
+        missed = f"; {runs} no record: a start without --touch makes what is missing"
+        return f"touched {number} files" + (missed if missing else "")
 
     def may_repeat(self) -> bool:
         """Whether rounds to do may ask for extra repeats."""

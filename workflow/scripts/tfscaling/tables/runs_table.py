@@ -51,6 +51,7 @@ TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RES
 PROJECTED = ("projected_from_steps", "projected_to_steps")
 RUN_COLUMNS = tuple(columns(RunRow))
 #: How the reason of a missing run begins that a run before it has ruled out.
+NEAREST = "the nearest record has other parameters"
 NOT_RUN = "not run"
 EPOCH_COLUMNS = tuple(columns(EpochRow))
 
@@ -208,7 +209,7 @@ def _without_record(run: PlannedRun, runs_dir: Path) -> _Run:
     folder = runs_dir / run.spec.path
     status, why = _why_no_record(folder)
     if status == RunState.MISSING and (change := run_states.nearest_change(run.spec, runs_dir)):
-        why += f"; the nearest record has other parameters: {change}"
+        why += f"; {NEAREST}: {change}"
     row = _planned_row(run, status, why)
     if status == RunState.FAILED:
         row.failed_too_often = attempts.failed_too_often(folder)
