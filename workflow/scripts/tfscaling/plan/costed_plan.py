@@ -343,8 +343,8 @@ def refusal(
 ) -> str | None:
     """Return why the runs still to do may not be started: the first problem, or None.
 
-    Without budget and deadline no record is read. The arguments are those of `make`, and the
-    sources of the configuration.
+    Without budget and deadline no record is read. The arguments are as in `make`, and the sources
+    of the configuration.
     """
     if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
         return None

@@ -66,7 +66,7 @@ def _others(runs_dir: Path, requested: Set[str]) -> Iterator[UnrequestedRun]:
 def clean(results: Path, study: str, planned: Manifest, *, remove: bool) -> list[str]:
     """Return a line for each run that no study asks for, and the sum; remove the runs if asked to.
 
-    Runs that may still run are kept. The arguments are those of `find`. Raises ManifestError and
+    Runs that may still run are kept. The arguments are as in `find`. Raises ManifestError and
     OSError.
     """
     found = find(results, study, planned)

@@ -76,8 +76,8 @@ def _close(folder: Path, attempts: Iterable[int], newest: int) -> None:
 def restore_record(kept: Path, record: Path) -> None:
     """Put the record that an attempt has kept in its place; no other attempt can publish one then.
 
-    A record that is there stays with its attempt; a broken one, or the record of another run, stays
-    next to it. Raises OSError and RecordError.
+    A present record stays with its attempt; a broken one, or the record of another run, is renamed.
+    Raises OSError and RecordError.
     """
     folder, attempt = record.parent, kept.parent
     number = int(attempt.name.partition("=")[2])

@@ -221,7 +221,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def write_request(folder: Path, request: RunRequest) -> None:
-    """Write the request to the run's folder, unless it is there. Raises OSError."""
+    """Write the request to the run's folder, unless it exists. Raises OSError."""
     fields = {"replaces": request.replaces, "spec": msgspec.Raw(encode(request.spec).encode())}
     text, file = msgspec.json.encode(fields).decode(), folder / REQUEST
     try:
