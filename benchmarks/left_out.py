@@ -21,7 +21,8 @@ from scipy.stats import beta
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow/scripts"))
 
-from tfscaling.conclusions.answer import Answer, answer
+from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import Limit, Platform, Question

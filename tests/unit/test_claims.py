@@ -18,7 +18,8 @@ from claims import INDIFFERENCE, is_false, nodes_of
 from measured import NOTHING_PLANNED
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
 from tfscaling.conclusions import clouds, findings
-from tfscaling.conclusions.answer import Answer, by_goals
+from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec.config import Limit, Question
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED

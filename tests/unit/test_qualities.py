@@ -15,7 +15,7 @@ from builders import manifest_of, raw_config, write_record
 from plotted import legend_of, points_of
 from rows import point, rows_of
 from tfscaling.conclusions import clouds, findings
-from tfscaling.conclusions.answer import by_goals
+from tfscaling.conclusions.answers.answer import by_goals
 from tfscaling.conclusions.evidence import Study
 from tfscaling.page import plot_quality
 from tfscaling.page.plot_figure import Tables

@@ -15,6 +15,29 @@ def refuse_beside_another():
         )
 
 
+def refuse_options():
+    """Raise WorkflowError if options, or a module, change what runs are.
+
+    Some are only known now: groups, and rules that a module has changed after this file was read.
+    """
+    train, given = workflow.get_rule(TRAIN), workflow.resource_settings.overwrite_resources
+    problems = [*unsupported_options.refusals(workflow, TRAIN)]
+    problems += [
+        unsupported_options.overridden_resources(train, RESOURCES, given.get(TRAIN) or {})
+    ]
+    if any(problems):
+        raise WorkflowError("\n".join(filter(None, problems)))
+
+
+def limit_runs_on_this_machine():
+    """Allow one training run at a time unless --resources training_runs=N allows more.
+
+    Two would share this machine's cores and disturb both measurements.
+    """
+    if workflow.local_exec and "training_runs" not in workflow.global_resources:
+        workflow.register_resource("training_runs", 1)
+
+
 def executes():
     """Whether this start executes jobs: neither a dry-run nor --touch, --summary and the like."""
     is_start = workflow.is_main_process and workflow.execution_settings is not None
@@ -30,6 +53,8 @@ def runs_to_do():
 
 @functools.cache
 def check_start_once():
+    refuse_options()
+    limit_runs_on_this_machine()
     refuse_beside_another()
     if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
         raise WorkflowError(refusal)
@@ -60,6 +85,24 @@ def alone(wildcards):
     """No file. Raises WorkflowError while another snakemake runs, unless --nolock is given."""
     if workflow.is_main_process:
         refuse_beside_another()
+    return []
+
+
+def plan_apart(wildcards):
+    """No file. Write what is planned where no sweep reads it; take no lock during a sweep."""
+    if not workflow.is_main_process or workflow.execution_settings is None:
+        return []
+    refuse_options()
+    if workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Snakemake has no other way to give up its lock once it has read its command line
+        os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--nolock", *sys.argv[1:]])
+    if not workflow.output_settings.dryrun:
+        details = Path(STUDY, PLANNED, "details")
+        details.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(details / "config.json", CONFIG_TEXT)
+        MANIFEST.write(details / "manifest.json")
     return []
 
 
@@ -120,6 +163,14 @@ def conclusions_of_two_sweeps(wildcards):
     if CONFIG.compare_with is None:
         raise WorkflowError("compare_with names no other study: there is nothing to compare with")
     return rules.compare.output.conclusions
+
+
+def preview(jobs):
+    """The lines of a dry-run of these jobs."""
+    runs_dir = Path(ROOT, "runs")
+    runs = {JOBS.record(path): run for path, run in RUNS.items()}
+    change_of = functools.partial(run_states.nearest_change, runs_dir=runs_dir)
+    return DryRun(CONFIG, MANIFEST, runs, runs_dir, change_of).lines(jobs)
 
 
 def say(lines):

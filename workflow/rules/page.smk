@@ -10,7 +10,6 @@ rule write_report:
         config_stamp=rules.write_config.output.stamp,
         runs=rules.collect.output,
         comparison=rules.compare.output,
-        code=CODE,
     output:
         **exported("svg", {"plots": directory(f"{DETAILS}/plots")}),
         html=report(
@@ -26,6 +25,7 @@ rule write_report:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
+        code=code_of_tables,
     message:  # Snakemake would list all input files
         "write the page"
     shell:

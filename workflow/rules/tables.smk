@@ -7,7 +7,6 @@ rule collect:
         manifest=f"{DETAILS}/manifest.json",
         manifest_stamp=rules.write_manifest.output.stamp,
         records=records_of_runs,
-        code=CODE,
         user_code=USER_CODE,  # runs of other code are stale
     output:
         **exported("parquet", {"parquet": f"{DETAILS}/runs.parquet"}),
@@ -20,6 +19,7 @@ rule collect:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
+        code=code_of_tables,
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
@@ -36,7 +36,6 @@ rule compare:
         config_stamp=rules.write_config.output.stamp,
         published=PUBLISHED,
         reference=REFERENCE,
-        code=CODE,
     output:
         csv=f"{RESULTS}/comparison.csv",
         md=report(
@@ -54,6 +53,7 @@ rule compare:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
+        code=code_of_tables,
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:

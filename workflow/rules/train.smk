@@ -20,15 +20,10 @@ rule train:
         "../envs/environment.yaml"
     resources:
         **RESOURCES,
-        training_runs=1,  # profiles/local allows one at a time: two would share this machine's cores
+        training_runs=1,  # on this machine one at a time: see limit_runs_on_this_machine
     # No params: what is to be made is in the run's folder, request.json, for its owner alone. Every user
     # of the machine can read the words of a command. And no edit of the configuration is a change that
     # Snakemake remembers.
-    message:
-        "train {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "
-        "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
-        "tasks_per_node={wildcards.tasks_per_node} recipe={wildcards.recipe} "
-        "repeat={wildcards.repeat}"
     shell:
         r"""
         python3 "$SCRIPTS/train.py" \

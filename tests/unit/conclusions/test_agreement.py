@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from builders import DIVERGENCE, manifest_of, raw_config, study_folder, write_failure, write_record
 from measured import PRICE
-from tfscaling.conclusions.answer import Answer, State, answer
+from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.headline import HeadlineRow

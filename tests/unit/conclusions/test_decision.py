@@ -13,7 +13,8 @@ from builders import study_folder, valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from msgspec.structs import replace
 from tfscaling.conclusions import decision, next_steps
-from tfscaling.conclusions.answer import Answer, by_goals
+from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.contest import Contest, contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.spec import platforms

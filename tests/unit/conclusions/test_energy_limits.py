@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from measured import around, measured
-from tfscaling.conclusions.answer import State, answer
+from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer_types import State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec.config import Limit, Question
 from tfscaling.tables.comparison import comparison_table

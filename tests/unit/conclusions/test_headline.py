@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from tfscaling.conclusions import headline
-from tfscaling.conclusions.answer import Answer, Candidate, by_goals
-from tfscaling.conclusions.answer import answer as answers
+from tfscaling.conclusions.answers.answer import answer as answers
+from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer_types import Answer, Candidate
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.spec.config import POINT_AXES, Limit, Question

@@ -16,7 +16,7 @@ import pytest
 from builders import manifest_of, raw_config, study_folder
 from scipy.signal import lfilter
 from tfscaling.conclusions import decision, headline, projection
-from tfscaling.conclusions.answer import by_goals
+from tfscaling.conclusions.answers.answer import by_goals
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
 from tfscaling.plan import costed_plan
@@ -29,7 +29,7 @@ from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.stages import write_tables
 from tfscaling.tables import comparison, data_warnings, display, runs_table, steady_epochs
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import Samples, keeps_limit
+from tfscaling.tables.estimates import Samples, count_beyond_limit, keeps_limit
 from tfscaling.tables.run_counts import KEPT_RUNS
 from tfscaling.tables.table_rows import is_known, point_of, rows_of
 
@@ -264,9 +264,11 @@ def test_the_error_of_the_projection_is_in_decisions_and_limits(tmp_path: Path) 
         keeps_limit(each.measured(point, metric), limit, 0.025, error)
         for each, error in errors.items()
     ]
-    assert kept == [True, None]
+    assert kept == [True, False]
     values = 100 * unsure.measured(point, metric)
-    assert keeps_limit(values, limit, 0.025, 0.2) is None  # no number of runs makes it smaller
+    # no number of runs makes it smaller
+    assert not keeps_limit(values, limit, 0.025, 0.2)
+    assert not count_beyond_limit([1.2 * value for value in values], limit, 0.025, 0.2)
 
 
 @pytest.mark.parametrize("runs", [3, 4, 6])

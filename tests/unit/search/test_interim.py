@@ -184,8 +184,11 @@ def test_lines_that_are_not_smooth_end_in_a_run_of_each() -> None:
     ("times_s", "reason", "unresolved"),
     [
         ((INFINITE,) * RUNS, Reason.NOT_REACHED, ()),
-        ((INFINITE, 50.0), Reason.NOT_REACHED, ("a",)),
-        ((50.0, INFINITE), Reason.NOT_REACHED, ("a",)),
+        ((INFINITE, 50.0, 50.0), Reason.NOT_REACHED, ("a",)),
+        ((50.0, INFINITE, 50.0), Reason.NOT_REACHED, ("a",)),
+        # half of its runs, and two: closed
+        ((INFINITE, 50.0, INFINITE), Reason.NOT_REACHED, ()),
+        ((50.0, INFINITE, INFINITE), Reason.NOT_REACHED, ()),
         ((90.0, 90.5, 91.0, INFINITE), Reason.NOT_REACHED, ("a",)),
         ((900.0, INFINITE), Reason.NOT_THE_BEST, ()),
     ],
@@ -371,16 +374,49 @@ def test_a_run_that_misses_the_limit_is_not_averaged_away() -> None:
     runs = [dict(run or {}) for run in fast.runs]
     runs[4][QUALITY] = 0.96
     found = decide([replace(fast, runs=tuple(runs)), good], quality=AT_LEAST)
-    assert found.standings["fast"].allowed is Allowed.OUT and found.best == "good"
+    # one run closes nothing: `fast` leaves, and may be better
+    assert (found.standings["fast"].reason, found.best) == (Reason.NOT_SHOWN, "good")
+    assert found.unresolved == ("fast",) and found.has_ended and not found.is_decided
+    assert found.standings["fast"].runs < KEPT_RUNS
     assert decide([fast, good], quality=AT_LEAST).best == "fast"
+
+
+@pytest.mark.parametrize(
+    ("low", "reason", "runs"),
+    [
+        ({0, 1}, Reason.NOT_ALLOWED, 2),
+        # a round at most doubles its runs
+        ({0, 2}, Reason.NOT_ALLOWED, 4),
+        ({1, 2}, Reason.NOT_ALLOWED, 4),
+        ({0}, Reason.NOT_SHOWN, 4),
+        ({2}, Reason.NOT_SHOWN, 4),
+    ],
+)
+def test_half_of_the_runs_and_two_close_what_misses_a_limit(
+    low: set[int], reason: Reason, runs: int
+) -> None:
+    fast = Candidate(
+        "fast",
+        tuple({TIME: 50.0 + n, QUALITY: 0.96 if n in low else 0.995} for n in range(RUNS)),
+        line="fast",
+    )
+    found = decide([fast, with_quality("good", 100, 0.99)], quality=AT_LEAST)
+    standing = found.standings["fast"]
+    assert (found.best, standing.reason, standing.runs) == ("good", reason, runs)
+    assert found.is_decided == (reason is Reason.NOT_ALLOWED)
+    # what is shown to be worse is no rival
+    slow = replace(
+        fast, runs=tuple({**(run or {}), TIME: 900.0 + n} for n, run in enumerate(fast.runs))
+    )
+    assert decide([slow, with_quality("good", 100, 0.99)], quality=AT_LEAST).is_decided
 
 
 def test_what_is_not_shown_to_keep_a_limit_is_not_named() -> None:
     def of(name: str, *accuracies: float) -> Candidate:
         return Candidate(name, tuple({TIME: 50.0, QUALITY: a} for a in accuracies), line=name)
 
-    settings = Search(repeats_max=6)
-    wide = (0.981, 0.999, 0.9805, 0.998, 0.9801, 0.9802)
+    settings = Search(repeats_max=KEPT_RUNS)
+    wide = (0.981, 0.999, 0.9805, 0.998, 0.9801, 0.9802, *[0.9801] * 3, 0.999, 0.9801)
     found = decide([of("a", *wide), of("b", *wide[::-1])], settings, quality=AT_LEAST)
     assert (found.best, found.bound) == (None, INFINITE)
     assert found.has_ended and not found.is_decided

@@ -11,6 +11,7 @@ import special_cases
 from tfscaling.spec.config import Limit
 from tfscaling.tables import estimates
 from tfscaling.tables.estimates import estimate
+from tfscaling.tables.run_counts import is_closed
 
 
 def logs(points: int, scatter: float = 0.05, runs: int = 6, seed: int = 1) -> np.ndarray:
@@ -108,6 +109,9 @@ def test_the_bound_of_the_best_is_smaller_than_that_of_others() -> None:
         ([9.0, 9.1, 8.9, 9.0, 9.1, 8.9], 10.0, None, True),
         ([9.0, 9.1, 8.9, 9.0, 9.1, 8.9], 8.0, None, False),
         ([9.9, 10.2, 9.8, 10.1, 9.9, 10.0], 10.0, None, None),
+        ([9.9, 10.2, 9.8, 10.1, 9.9, 10.3], 10.0, None, False),
+        ([9.9, 10.2], 10.0, None, None),
+        ([10.1, 10.2], 10.0, None, False),
         ([9.0, 9.1, 8.9, 9.0, 9.1, 10.1], 10.0, None, None),
         ([0.98, 0.981, 0.979, 0.98, 0.982, 0.98], None, 0.97, True),
         ([0.96, 0.961, 0.959, 0.96, 0.962, 0.96], None, 0.97, False),
@@ -118,7 +122,20 @@ def test_the_bound_of_the_best_is_smaller_than_that_of_others() -> None:
 def test_a_limit_is_kept_missed_or_open(
     values: list[float], at_most: float | None, at_least: float | None, keeps: bool | None
 ) -> None:
-    assert estimates.keeps_limit(values, Limit(at_most=at_most, at_least=at_least), 0.01) is keeps
+    limit = Limit(at_most=at_most, at_least=at_least)
+    beyond = estimates.count_beyond_limit(values, limit)
+    assert estimates.keeps_limit(values, limit, 0.01) is (keeps is True)
+    assert is_closed(beyond, len(values)) is (keeps is False)
+    # planned runs that were not made may keep it
+    assert not is_closed(beyond, 2 * len(values) + 1)
+
+
+def test_values_with_a_common_error_are_beyond_a_limit_only_by_more_than_it() -> None:
+    dice = random.Random(seed := random.randrange(10**6))
+    limit, values = Limit(at_most=100), [dice.uniform(101, 110) for _ in range(6)]
+    assert estimates.count_beyond_limit(values, limit) == 6, seed
+    assert estimates.count_beyond_limit(values, limit, 0.025, 0.2) == 0, seed
+    assert estimates.count_beyond_limit([2 * value for value in values], limit, 0.025, 0.2) == 6
 
 
 @pytest.mark.parametrize(("free", "priced"), [(1, 1), (1, 4), (3, 2), (5, 5)])

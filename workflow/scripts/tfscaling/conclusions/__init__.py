@@ -1,13 +1,13 @@
 """Conclusions: decision, findings, clouds, another sweep, published values, forecast, …
 
-`base.CONCLUSIONS` is the list of them; `evidence.Study` is what they are drawn from. An
-`answer.Answer` says what is known of every configuration of a question; headline, decision and next
-steps are views of it.
+`base.CONCLUSIONS` is the list of them; `evidence.Study` is what they are drawn from. `answers` has
+the answer to each question, with every configuration's state: headline, decision and next steps
+are views of it.
 """
 
 #: Modules that other packages may import.
 __all__ = [
-    "answer",
+    "answers",
     "base",
     "decision",
     "evidence",

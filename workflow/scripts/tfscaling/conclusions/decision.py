@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions.answer import Answer, by_goals
+from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.contest import COSTS
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import verdict_text

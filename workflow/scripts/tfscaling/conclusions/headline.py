@@ -15,7 +15,9 @@ import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import search_results
-from tfscaling.conclusions.answer import TIME, WITH_QUEUE, Answer, Candidate, answer
+from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer_types import Answer, Candidate
+from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
 from tfscaling.conclusions.contest import ranked
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import TEMPLATES, line

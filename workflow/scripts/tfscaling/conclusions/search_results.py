@@ -33,7 +33,7 @@ from tfscaling.tables.display import (
     varying,
 )
 from tfscaling.tables.rows import Cells, columns
-from tfscaling.tables.run_counts import KEPT_RUNS
+from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
 from tfscaling.tables.table_rows import (
     by_point,
     columns_of,
@@ -227,20 +227,14 @@ def _order(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
     return name != decision.best, each.reason is not None, behind, name
 
 
-def _kept(search: StudySearch) -> int:
-    """The number of runs that must have kept a target or limit before a point is named."""
-    return min(KEPT_RUNS, search.planned.search.repeats_max)
-
-
 def limits_text(search: StudySearch) -> str | None:
     """`quality of at least 0.98, cost_usd of at most 40: 11 runs or more, …`, or None."""
-    runs = _kept(search)
     words = [
         f"{METRICS[name].title} of at {'least' if each.at_most is None else 'most'} {each.value:g}"
         for name, each in search.planned.limits.items()
     ]
-    misses = f"{1 - 0.05 ** (1 / runs):.0%}"
-    kept = f"{runs} runs or more, so with 95% fewer than {misses} miss any of them"
+    misses = f"{missed_at_most(KEPT_RUNS):.0%}"
+    kept = f"{KEPT_RUNS} runs or more, so with 95% fewer than {misses} miss any of them"
     return f"{listed(words)}: {kept}" if words else None
 
 
@@ -264,7 +258,7 @@ def verdict_text(search: StudySearch) -> str:
         verdict=search.decision,
         infinite=math.inf,
         indifference=search.planned.indifference,
-        kept_runs=_kept(search),
+        kept_runs=KEPT_RUNS,
         among=len(search.points) if search.other_work else 0,
         is_limited=bool(search.planned.limits),
         unit="cheaper" if search.planned.goal.startswith("cost_") else "faster",
@@ -272,7 +266,7 @@ def verdict_text(search: StudySearch) -> str:
 
 
 def left_text(study: Study, search: StudySearch) -> str:
-    """Which points left because they do not run or miss the target, with their valid runs' median.
+    """Which points left as in FAILED, with their valid runs' median.
 
     Empty if none did.
     """

@@ -31,7 +31,7 @@ from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import RunRequest, RunSpec
 
 #: The launcher's own output, as the rules have it.
-LOG = "launch.log"
+LOG = run_record.LAUNCH_LOG
 #: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
 #: misses of the processor's table of pages. And it keeps the memory of a step's tensors for the
 #: next step, up to 4 GiB of what is free: else the kernel takes it back and fills thousands of
@@ -139,7 +139,7 @@ class Attempt:
             ).run()
             signs.update()
             if cause is not None:
-                return failures.without_gpus(cause, self.scratch)
+                return failures.mark_missing_gpus(cause, self.scratch)
             signs.wait(range(geometry.tasks), latency_wait_s)
             return None
 
@@ -191,7 +191,7 @@ def run(
         shutil.rmtree(attempt.scratch)
         return
     if restarts(os.environ):
-        _tell_of_restart(attempt, spec)
+        _record_restart(attempt, spec)
     previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
     # while there are ranks it is passed on to them
     previous[supervisor.WARNING] = signal.signal(supervisor.WARNING, lambda *_: None)
@@ -244,7 +244,7 @@ def is_finished(path: Path, request: RunRequest, dataset_file: Path | None) -> b
     return True
 
 
-def _tell_of_restart(attempt: Attempt, spec: RunSpec) -> None:
+def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
     """Leave a cause in the attempt before, if its launcher had no time to, as without power.
 
     Slurm has started the job again, and gives no reason.
@@ -279,9 +279,9 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
             os.rename(made, made.with_name(attempts.SUPERSEDED_RECORD))
         return Cause(kind="cancelled", message=str(error))
     except IncompleteError as error:
-        return failures.of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
+        return failures.cause_of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
     except Exception as error:
-        return failures.of_exception(error)
+        return failures.cause_of_exception(error)
 
 
 class _CancelledError(BaseException):
@@ -294,6 +294,6 @@ def _cancel(number: int, _: object) -> NoReturn:
 
 
 def _ignore_signals() -> None:
-    """A further signal must not keep the cause from being written."""
+    """Ignore further signals, so that the cause is written."""
     for number in supervisor.SIGNALS:
         signal.signal(number, signal.SIG_IGN)

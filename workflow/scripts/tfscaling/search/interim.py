@@ -18,9 +18,9 @@ from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.run_counts import (
     CLOSE_LEADER_RUNS,
-    CLOSED_RUNS,
     KEPT_RUNS,
     LEADER_RUNS,
+    is_closed,
 )
 
 #: A search ends undecided after this many rounds.
@@ -56,16 +56,16 @@ class Candidate:
         return sum(run is not None for run in self.runs)
 
     def blocks(self, runs: int) -> list[int]:
-        """The blocks of its first `runs` runs, from 0."""
+        """Return the blocks of the candidate's first `runs` runs, from 0."""
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
     def lacks(self, runs: int) -> list[int]:
-        """The blocks of its first `runs` runs in which it has no run."""
+        """Return the blocks of the candidate's first `runs` runs in which it has no run."""
         had = len(self.runs)
         return [n for n in self.blocks(runs) if n >= had or self.runs[n] is None]
 
     def made(self, runs: int) -> list[Run]:
-        """The existing runs among its first `runs`."""
+        """Return the existing runs among the candidate's first `runs`."""
         own = [self.runs[n] for n in self.blocks(runs) if n < len(self.runs)]
         return [run for run in own if run is not None]
 
@@ -79,12 +79,15 @@ class Reason(StrEnum):
     NO_MEMORY = "does not fit in memory"
     DIVERGED = "diverged"
     NOT_REACHED = "does not reach the target reliably"
-    NOT_ALLOWED = "beyond a limit"
+    NOT_ALLOWED = "misses a limit"
     NOT_SHOWN = "not shown to keep the limits"
 
 
 #: A candidate that left for one of these may be better than the one that is named.
-FAILED = (Reason.DOES_NOT_RUN, Reason.NO_MEMORY, Reason.DIVERGED, Reason.NOT_REACHED)
+FAILED = (
+    *(Reason.DOES_NOT_RUN, Reason.NO_MEMORY, Reason.DIVERGED, Reason.NOT_REACHED),
+    Reason.NOT_SHOWN,
+)
 
 
 class Allowed(StrEnum):
@@ -117,8 +120,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Trial:
-    """The goal of a candidate, projected from its short runs with an interval of CONFIDENCE, and
-    measured by its complete runs (means).
+    """The goal of a candidate: projected from its short runs, and measured by complete runs.
+
+    The projection has an interval of CONFIDENCE; the measured value is the mean.
     """
 
     projected: float
@@ -137,10 +141,10 @@ class Decision:
 
     `best` may be worse than the best by the fraction `bound`; None where nothing may be named.
     Nothing is compared, so nothing decided, where fewer than two candidates have a valid run.
-    `unresolved` do not run, diverge or miss the target, and no valid runs of theirs show that they
-    are worse than `best`. `beat_by`: a candidate without runs would have to be better than its line
-    says by this fraction, to be better than the best by more than the indifference; None if every
-    candidate has a run.
+    `unresolved` left without being closed (they do not run, or some of their runs diverged or
+    missed a limit or the target), and no runs show that they are worse than `best`. `beat_by`: a
+    candidate without runs would have to be better than its line says by this fraction, to be better
+    than the best by more than the indifference; None if every candidate has a run.
 
     The next analysis needs this many runs of each candidate, and of each `short`, in `wanted`,
     which is empty when the search has ended. Those in `open` may be run later.
@@ -169,7 +173,7 @@ class Decision:
 
     @property
     def failed(self) -> dict[str, Reason]:
-        """The candidates that do not run, diverge or miss the target."""
+        """The candidates that left for a reason in FAILED."""
         reasons = {name: each.reason for name, each in self.standings.items()}
         return {name: why for name, why in reasons.items() if why in FAILED}
 
@@ -198,7 +202,7 @@ BATCH, BATCH_MIN = 12, 3
 
 
 def batch_size(candidates: int) -> int:
-    """The number of runs of a round after the first."""
+    """Return the number of runs in a round after the first."""
     return max(BATCH_MIN, round(candidates / BATCH))
 
 
@@ -209,10 +213,17 @@ def decide(
     limits: Mapping[str, Limit] | None = None,
     indifference: float = Question().indifference,
 ) -> Decision:
-    """What the runs show after the last interim analysis that has all its runs.
+    """Decide what the runs show after the last interim analysis with all its runs.
 
-    The analyses are repeated from the first, each with the runs that it had: the decision is a
-    function of the runs. Runs have the values of the `goal` and of the metrics of `limits`.
+    The analyses are repeated from the first, each with the runs it had: the decision is a
+    function of the runs.
+
+    Args:
+        candidates: The configurations with their runs so far.
+        search: The settings of the search.
+        goal: The metric to minimise; runs have its value.
+        limits: Limits by metric; runs have their values.
+        indifference: Fraction by which the result may be worse than the best.
     """
     state = _Search(candidates, search, goal, limits or {}, math.log1p(indifference))
     due = state.first()
@@ -288,10 +299,11 @@ class _Search:
         return self._kinds(sorted({own[end] for own in ends.values() for end in (0, -1)}))
 
     def _kinds(self, chosen: Sequence[int], is_trial: bool = False) -> list[int]:
-        """The next runs of candidates: short ones as far as they help, then complete ones.
+        """Return the next runs of candidates: short ones while they help, then complete ones.
 
         Short runs help as long as their mean scatters about as much as they err together, and until
-        only the trial lacks of LEADER_RUNS. With `is_trial`, all runs of the best are complete.
+        only the final confirmation run is missing. With `is_trial`, all runs of the best are
+        complete.
         """
         most = np.rint(2 * self._scatter / self._projection**2)
         most = np.clip(most, LEADER_RUNS - 1, SHORT_RUNS_MAX)
@@ -337,14 +349,13 @@ class _Search:
             self.within[n] += [run.get(PROJECTION_ERROR, 0.0)] * is_short
         elif is_short:
             self.is_projected[n] = False
-        # a single run shows nothing: a candidate without other runs gets a second
-        if self.missed[n] and self.missed[n] + self.seen[n] >= CLOSED_RUNS:
+        if _leaves(int(self.missed[n]), int(self.missed[n] + self.seen[n])):
             has_target = self.goal in OF_ALL_RUNS
             self.gone[n] = Reason.NOT_REACHED if has_target else Reason.DIVERGED
 
     # ------------------------------------------------------------ analysis
     def analyse(self) -> list[int]:
-        """The candidates that run next, as often as named; none if the search has ended."""
+        """Return the candidates that run next, as often as listed; none if the search has ended."""
         self._judge()
         self.best = None
         leaders = [n for n in np.flatnonzero(self.seen) if n not in self.gone]
@@ -373,9 +384,14 @@ class _Search:
         return self._kinds(self._next(self._chosen(fit, gates, is_sure)), bool(has_all))
 
     def _failed(self) -> list[int]:
-        """Return the candidates that failed, without those that all their runs show to be out."""
-        failed = [n for n, why in self.gone.items() if why in FAILED]
-        return [n for n in failed if self.seen[n] or self.gone[n] is Reason.DOES_NOT_RUN]
+        """Return the candidates that left, without those that their runs show to be out."""
+        return [n for n, why in self.gone.items() if why in FAILED and not self._is_closed(n)]
+
+    def _is_closed(self, n: int) -> bool:
+        """Return whether the runs of a candidate that left show that it cannot be recommended."""
+        if self.gone[n] in (Reason.DIVERGED, Reason.NOT_REACHED):
+            return is_closed(int(self.missed[n]), int(self.missed[n] + self.seen[n]))
+        return self.gone[n] is Reason.NO_MEMORY
 
     def _may_be_better(self, n: int, gates: Array) -> bool:
         """Return whether the runs of a candidate that failed do not show that it is worse."""
@@ -421,7 +437,7 @@ class _Search:
         rivals = [gap for n, gap in enumerate(self.gaps) if n != self.best and n not in self.gone]
         is_close = min(rivals, default=math.inf) <= CLOSE
         runs = CLOSE_LEADER_RUNS if is_close else LEADER_RUNS
-        return min(KEPT_RUNS if self.may_miss else runs, self.search.repeats_max)
+        return KEPT_RUNS if self.may_miss else min(runs, self.search.repeats_max)
 
     @property
     def _lacking(self) -> int:
@@ -431,36 +447,40 @@ class _Search:
         return max(self._needed - int(runs[best]), 1 - int(self.complete[best]))
 
     def _next(self, chosen: Sequence[int]) -> list[int]:
-        """The chosen ones that may run."""
+        """Return the chosen candidates that may run."""
         may = [n for n in chosen if n not in self.gone and self.used[n] < self.search.repeats_max]
         return may if self.rounds < ROUNDS_MAX else []
 
     def _judge(self) -> None:
         """Which candidates keep all limits, miss one, or leave it open.
 
-        One run beyond a limit is enough to miss it. A candidate keeps the limits as in
-        `estimates.keeps_limit`, from KEPT_RUNS on.
+        A candidate misses a limit as in `is_closed`. It keeps the limits as in
+        `estimates.keeps_limit`, from KEPT_RUNS on. It leaves without either if fewer than half of
+        its runs miss one, or after its last run.
         """
-        runs_max = self.search.repeats_max
         for n, own in enumerate(self.candidates if self.limits else ()):
             runs = own.made(int(self.used[n]))
             known = {
                 name: [run[name] for run in runs if not math.isnan(run.get(name, math.nan))]
                 for name in self.limits
             }
-            if any(_beyond(known[name], limit) for name, limit in self.limits.items()):
+            beyond = max(
+                estimates.count_beyond_limit(known[name], limit)
+                for name, limit in self.limits.items()
+            )
+            if is_closed(beyond, len(runs)):
                 self.allowed[n] = Allowed.OUT
                 self.gone.setdefault(n, Reason.NOT_ALLOWED)
-            elif min(map(len, known.values())) >= min(KEPT_RUNS, runs_max) and all(
+            elif min(map(len, known.values())) >= KEPT_RUNS and all(
                 estimates.keeps_limit(known[name], limit, RISK_MAX / 4 / len(self.limits))
                 for name, limit in self.limits.items()
             ):
                 self.allowed[n] = Allowed.IN
-            elif self.used[n] >= runs_max:
+            elif _leaves(beyond, len(runs)) or self.used[n] >= self.search.repeats_max:
                 self.gone.setdefault(n, Reason.NOT_SHOWN)
 
     def _tails(self, near: float) -> Array:
-        """The chance of each candidate to be better than the best by more than `near`."""
+        """Return each candidate's chance to be better than the best by more than `near`."""
         if self.fit is None or self.best is None:
             return np.full(self.count, np.nan)
         sd = self.fit.misses * self.fit.difference_sd(self.best)
@@ -485,9 +505,9 @@ class _Search:
         return np.asarray(gates & (may_run | (self.seen == 0)))
 
     def _chosen(self, fit: Fit, gates: Array, is_sure: bool) -> list[int]:
-        """The runs of the next round: the best, and those most likely better for what they take.
+        """Return the next round's runs: the best, and those most likely better for their cost.
 
-        If the others are surely behind (`is_sure`), the best alone lacks runs to be named.
+        If the others are surely behind (`is_sure`), only the best lacks runs to be recommended.
         """
         best, batch = int(self.best or 0), batch_size(self.count)
         is_new = (self.used[: self.count] == 0) & (self.seen == 0)
@@ -502,7 +522,7 @@ class _Search:
         sums = np.array([self.tails[self.tails <= tail].sum() for tail in self.tails])
         must_fall = gates | (sums > RISK_MAX / 2)
         order = [] if is_sure else self._next([n for n in ranked if must_fall[n]])
-        # a miss puts it out, and the other runs of its round would be in vain
+        # after a miss it leaves, and the other runs of its round would be in vain
         most = max(1, int(self.complete[best])) if self.may_miss else batch
         lacks = min(self._lacking, most)
         # it needs its runs for the limits anyway, and they may show that rivals are behind
@@ -525,11 +545,16 @@ class _Search:
 
     # ------------------------------------------------------------ decision
     def decision(self, due: Sequence[int]) -> Decision:
-        """The decision, where the runs `due` are missing."""
+        """Return the decision if the runs `due` are missing."""
         names = [each.name for each in self.candidates]
         wanted = Counter(due)
         best = self.best
-        is_named = best is not None and self.allowed[best] is Allowed.IN and self.complete[best] > 0
+        is_named = (
+            best is not None
+            and self.allowed[best] is Allowed.IN
+            and self.complete[best] > 0
+            and not self.missed[best]
+        )
         unseen = [n for n in range(self.count) if not self.seen[n] and n not in self.gone]
         beat_by = None
         if unseen and best is not None:
@@ -564,7 +589,7 @@ class _Search:
         return Standing(runs, behind, chance, reason, allowed, short, trial)
 
     def _bound(self) -> float:
-        """The least fraction by which no candidate may be better, infinite while gates are open."""
+        """Return by which fraction no candidate may be better at most; infinite with open gates."""
         if self.has_gates or not all(self.seen[n] for n in self.unresolved):
             return math.inf
         counted = [n for n in range(self.count) if n not in self.gone or n in self.unresolved]
@@ -578,6 +603,9 @@ class _Search:
         return math.expm1(high)
 
 
-def _beyond(values: Sequence[float], limit: Limit) -> bool:
-    found, most = estimates.as_costs_with_limit(np.asarray(values, float), limit)
-    return bool((found > most).any())
+def _leaves(missed: int, runs: int) -> bool:
+    """Return whether a candidate gets no more runs, because some missed a limit or the target.
+
+    It cannot be named any more. It gets further runs only while the next may close it.
+    """
+    return missed > 0 and (is_closed(missed, runs) or 2 * missed < runs)

@@ -21,6 +21,7 @@ import msgspec
 
 from tfscaling.spec import configuration, platforms, recipes, run_spec, variants
 from tfscaling.spec.config import (
+    AXES,
     LIMITED,
     LIMITED_RUNS_MIN,
     LINE_AXES,
@@ -42,6 +43,14 @@ from tfscaling.spec.geometry import batch_sizes
 from tfscaling.spec.manifest import Excluded, Manifest, PlannedRun, PlannedSearch, SearchedPoint
 from tfscaling.spec.registries import Registries
 from tfscaling.spec.run_spec import Point, RunSpec
+
+
+def wildcards_of(runs: Sequence[PlannedRun]) -> dict[str, str]:
+    """Return for each axis the value that all runs have, else the axis in braces, a wildcard."""
+    values = {axis: {str(run.spec.axes[axis]) for run in runs} for axis in AXES}
+    return {
+        axis: found.pop() if len(found) == 1 else f"{{{axis}}}" for axis, found in values.items()
+    }
 
 
 def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
@@ -535,8 +544,9 @@ def _searches(config: Config, searched: Iterable[_Searched]) -> tuple[PlannedSea
                 rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
                 raise NotAllowed(["question", "goal"], question.goal, rule)
             limits = question.limits_for(question.goal, recipe.quality.metric)
-            if limits and search.repeats_max < LIMITED_RUNS_MIN:
-                rule = "fewer runs do not show whether limits are kept; allowed: "
+            may_miss = limits or "_to_target" in question.goal
+            if may_miss and search.repeats_max < LIMITED_RUNS_MIN:
+                rule = "fewer runs do not show whether limits and targets are kept; allowed: "
                 rule += f"{LIMITED_RUNS_MIN} to 20"
                 raise _in_search(config, number, "repeats_max", search.repeats_max, rule)
         found.append(

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from itertools import chain
 
-from tfscaling.conclusions.answer import answer
+from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfscaling.spec.config import LIMITED_RUNS_MIN
 from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 
 #: Runs of the configuration that a search names, and of its closest rivals: with ten, a slow mode
@@ -10,7 +11,7 @@ LEADER_RUNS, CLOSE_LEADER_RUNS = 4, 10
 #: Runs of a configuration in each of two sweeps: fewer show neither outliers nor a second mode.
 SWEEP_RUNS = 4
 #: A limit or target counts as kept from this many runs on, if all of them kept it.
-KEPT_RUNS = 11
+KEPT_RUNS = LIMITED_RUNS_MIN
 #: Runs of a configuration that must show that it cannot be recommended; at least half of all its
 #: planned runs, too.
 CLOSED_RUNS = 2

@@ -1,0 +1,74 @@
+"""The answer to each question of a study, by the goal that is asked and by the other goals.
+
+Only configurations of the same model and recipe are compared, unless `question.choose` has these
+axes: then by time and cost to a target and by quality.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tfscaling.conclusions.answers import candidates, choosing, details, search_answers
+from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.answers.goals import GOALS, TIME, answered_goals, goal_title
+from tfscaling.conclusions.evidence import Study, Task
+from tfscaling.conclusions.projection import intervals
+from tfscaling.record.run_states import RunState, words
+from tfscaling.tables.display import varying
+from tfscaling.tables.table_rows import point_of
+
+
+@functools.lru_cache(maxsize=1)  # all views show the same answers
+def answer(study: Study) -> tuple[Answer, ...]:
+    """Return the answer to each question by the goal that is asked, with those by other goals."""
+    answers = []
+    for task in study.tasks:
+        goals = {goal: _answer_by_goal(study, task, goal) for goal in answered_goals(study, task)}
+        asked = goals.pop(study.question.goal, None) or _answer_without_runs(study, task)
+        answers.append(replace(asked, other_goals=tuple(goals.values())))
+    return tuple(answers)
+
+
+def by_goals(study: Study) -> Iterator[Answer]:
+    """Yield the measured answers of all questions, by each goal in the order of GOALS."""
+    for asked in answer(study):
+        each = [own for own in (asked, *asked.other_goals) if own.is_measured]
+        yield from sorted(each, key=lambda own: [*GOALS].index(own.goal))
+
+
+def _answer_without_runs(study: Study, task: Task) -> Answer:
+    """Return the answer of a question without a valid run: how its runs ended."""
+    own = {point_of(row) for row in task.named}
+    counts = Counter(words(run.status) for run in study.run_rows if point_of(run) in own)
+    statuses = Counter[str]() if counts.keys() <= {RunState.MISSING} else counts
+    vary = varying(task.named)
+    without_runs = tuple(
+        candidates.create_candidate(
+            study, study.question.goal, row, vary, State.NOT_RUN if not counts else None
+        )
+        for row in task.rows
+    )
+    goal, indifference = study.question.goal, study.question.indifference
+    found = Answer(task.name, goal, "", indifference, without_runs, search=task.search)
+    return replace(found, statuses=statuses)
+
+
+def _answer_by_goal(study: Study, task: Task, goal: str) -> Answer:
+    """Return the answer to a question by one goal."""
+    title = goal_title(goal, task.rows) or ""
+    metric = next((row.quality_metric for row in task.named if row.quality_metric), None)
+    limits = study.question.limits_for(goal, metric)
+    found = Answer(task.name, goal, title, study.question.indifference, limits=limits)
+    if task.search and goal == task.search.planned.goal:
+        found = search_answers.apply_search(study, task, replace(found, search=task.search))
+    else:
+        found = choosing.choose(study, found, [*candidates.judge_candidates(study, task, found)])
+    leader = found.leader
+    if leader is None:
+        return found
+    whole = intervals(study).get(leader.point) if goal == TIME else None
+    reported = details.report_leader(study.samples, leader, goal, limits) if limits else ""
+    return replace(found, whole_run=whole, reported=reported, startup=details.find_startup(found))

@@ -1,0 +1,252 @@
+"""The answer to a question as types: each configuration's state, and the recommended one.
+
+An `Answer` is what `answer.answer` returns. Headline, decision, next steps, console, page, plots,
+plan and proposal are views of it: none decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tfscaling.conclusions.projection import Interval
+from tfscaling.search.interim import Reason
+from tfscaling.search.study_searches import StudySearch
+from tfscaling.spec.config import Limit
+from tfscaling.spec.run_spec import Point
+from tfscaling.tables.comparison import OF_ALL_RUNS
+from tfscaling.tables.display import listed
+from tfscaling.tables.estimates import CONFIDENCE, Difference
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.tables.table_rows import NOT_MEASURED, point_of
+
+
+class State(StrEnum):
+    """What the runs show about a configuration of a question, by one goal."""
+
+    #: It is compared with the others.
+    COMPARED = "compared"
+    #: It has the metric, and too few runs to be compared.
+    TOO_FEW = "too few runs"
+    #: Its runs show neither that it keeps a limit or target nor that it misses it.
+    UNDECIDED = "undecided"
+    #: Its runs show that it misses a limit or the target.
+    INFEASIBLE = "infeasible"
+    #: Its runs show that it is worse, or cannot be recommended, or the grid excludes it.
+    EXCLUDED = "excluded"
+    #: It failed, or lacks the metric: further runs may change the answer.
+    OPEN = "open"
+    #: None of its runs was begun.
+    NOT_RUN = "not run"
+
+
+BY_LINE = str(Reason.BY_ITS_LINE)
+
+#: States that leave an answer open.
+_OPEN = (State.UNDECIDED, State.OPEN, State.NOT_RUN)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration of a question, with what its runs show by one goal.
+
+    Attributes:
+        row: Its row of the comparison.
+        name: The axes that distinguish it from the other configurations.
+        state: What its runs show.
+        reason: Why it is not compared; empty if it is.
+        value: The goal with its interval and unit.
+        remark: Runs that failed, diverged or missed the target: a recommendation must name them.
+        runs: Number of its runs that have the goal.
+        missed: Columns with a limit that its runs show it to miss.
+        undecided: Columns with a limit that its runs show it neither to keep nor to miss.
+        kept_runs: How many of its runs kept the limits or the target; None without either.
+        worse: How much worse it is than the recommended one.
+        is_equal: Whether it is shown to be within the indifference of the best.
+        is_alike: Whether it is not shown to be worse than the recommended one.
+    """
+
+    row: PointRow
+    name: str
+    state: State
+    reason: str = ""
+    value: str = ""
+    remark: str = ""
+    runs: int = 0
+    missed: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    kept_runs: int | None = None
+    worse: Difference | None = None
+    is_equal: bool = False
+    is_alike: bool = False
+
+    @property
+    def point(self) -> Point:
+        """Return the values of its axes."""
+        return point_of(self.row)
+
+    @property
+    def noted(self) -> str:
+        """Return its name, with the remark in brackets."""
+        return f"{self.name} ({self.remark})" if self.remark else self.name
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it is in no comparison and may still change the answer."""
+        return self.state in _OPEN
+
+    @property
+    def has_value(self) -> bool:
+        """Return whether it has a value of the goal, perhaps with too few runs to compare it."""
+        return self.state in (State.COMPARED, State.TOO_FEW)
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """Start-up that takes more than half of the recommended configuration's time.
+
+    Attributes:
+        share: Start-up as a fraction of its execution time.
+        fastest: The configuration with the shortest training, start-up left out.
+        ratio: How many times as long the recommended configuration trains as `fastest`.
+    """
+
+    share: float
+    fastest: Candidate
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one question by one goal.
+
+    Attributes:
+        work: Name of the question.
+        goal: The metric that is to be best.
+        title: What the recommended configuration is best for.
+        indifference: Fraction below which a difference does not matter.
+        candidates: All configurations of the question, the best median first.
+        recommended: The configuration to take, None where the runs name none.
+        leader: The recommended one, or else the best median.
+        rival: What a headline compares it with.
+        support: How sure it is.
+        bound: By what fraction the recommended one may be worse than the best; None: not known.
+        is_best: Whether every other compared one is shown to be worse.
+        is_near_best: Whether it is shown to be within the indifference of the best, with enough
+            runs of all that are compared.
+        is_only: Whether no other is shown to keep the limits, and some miss them or are worse.
+        how: Why it is taken and none of its equals.
+        after: The next best estimate.
+        comparisons: Number of comparisons that hold together.
+        limits: Limits of the question by column.
+        reported: Metrics of the leader with their margins to the limits, in words.
+        whole_run: Interval of one run of the complete training, where it is projected.
+        search: The search that decided.
+        startup: Where start-up is more than half of the leader's time.
+        repeats: Runs of each configuration that may settle what is open; None: more do not help.
+        statuses: How many runs have which status, of a question without a valid run.
+        other_goals: The same question by the other goals: what the recommended one costs.
+    """
+
+    work: str
+    goal: str
+    title: str
+    indifference: float
+    candidates: tuple[Candidate, ...] = ()
+    recommended: Candidate | None = None
+    leader: Candidate | None = None
+    rival: Candidate | None = None
+    support: str = NOT_MEASURED
+    bound: float | None = None
+    is_best: bool = False
+    is_near_best: bool = False
+    is_only: bool = False
+    how: str = ""
+    after: Candidate | None = None
+    comparisons: int = 0
+    limits: Mapping[str, Limit] | None = None
+    reported: str = ""
+    whole_run: Interval | None = None
+    search: StudySearch | None = None
+    startup: StartUp | None = None
+    repeats: int | None = None
+    statuses: Mapping[str, int] | None = None
+    other_goals: tuple[Answer, ...] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether a run of the question has a value of the goal."""
+        return self.statuses is None
+
+    @property
+    def point(self) -> Point | None:
+        """Return the axes of the recommended configuration, or None."""
+        return self.recommended.point if self.recommended else None
+
+    @property
+    def compared(self) -> tuple[Candidate, ...]:
+        """Return the configurations with a value of the goal, the best median first."""
+        return tuple(each for each in self.candidates if each.has_value)
+
+    @property
+    def few(self) -> tuple[Candidate, ...]:
+        """Return the configurations with too few runs to be compared."""
+        return tuple(each for each in self.candidates if each.state == State.TOO_FEW)
+
+    @property
+    def equals(self) -> tuple[Candidate, ...]:
+        """Return the others that are shown to be within the indifference of the best."""
+        return tuple(each for each in self.candidates if each.is_equal)
+
+    @property
+    def alike(self) -> tuple[Candidate, ...]:
+        """Return the others that are not shown to be worse than the recommended one."""
+        return tuple(each for each in self.candidates if each.is_alike)
+
+    @property
+    def not_covered(self) -> tuple[Candidate, ...]:
+        """Return the planned configurations that are in no comparison."""
+        others = (each for each in self.candidates if not each.has_value)
+        planned = (each for each in others if each.row.status != "excluded")
+        if self.search is None:
+            return tuple(planned)
+        # the verdict of a search covers what it has not run
+        return tuple(e for e in planned if e.state != State.NOT_RUN and e.reason != BY_LINE)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a configuration that was not compared may change the answer."""
+        return any(each.is_open for each in self.candidates)
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether enough runs of the recommended one kept the limits or the target."""
+        kept = self.recommended.kept_runs if self.recommended else None
+        return kept is None or kept >= KEPT_RUNS
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the runs decide among the configurations that were compared."""
+        return self.is_near_best and self.is_kept
+
+    @property
+    def kept_text(self) -> str:
+        """Return a sentence about the runs that kept the limits; empty without limits."""
+        kept = self.recommended.kept_runs if self.recommended else None
+        if not kept:
+            return ""
+        what = "target" if self.goal in OF_ALL_RUNS and not self.limits else "limits"
+        misses = f"with {CONFIDENCE:.0%} fewer than {missed_at_most(kept):.0%} of its runs miss"
+        return f"Its {kept} runs kept the {what}; {misses} {'it' if what == 'target' else 'one'}."
+
+    def not_covered_text(self, among: Iterable[Candidate] | None = None) -> str:
+        """Return a sentence that names configurations in no comparison; empty without any.
+
+        Args:
+            among: The configurations to name; by default all in `not_covered`.
+        """
+        found = [*(self.not_covered if among is None else among)]
+        names = [f"{each.name}, {each.reason}" for each in found]
+        return f"Not compared: {listed(names)}." if names else ""

@@ -1,0 +1,183 @@
+"""The state of each configuration before it is compared: excluded, infeasible, open or compared.
+
+A configuration is out only if its own runs show it (`run_counts.is_closed`). A configuration that
+was not run, failed, or has no value keeps the answer open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
+from tfscaling.conclusions.evidence import Study, Task, remark
+from tfscaling.record.metrics import QUALITY
+from tfscaling.record.run_states import RunState
+from tfscaling.spec.config import Limit
+from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
+from tfscaling.tables.display import point_name, value, varying
+from tfscaling.tables.estimates import CONFIDENCE, Samples, count_beyond_limit, keeps_limit
+from tfscaling.tables.rows import PointRow
+from tfscaling.tables.run_counts import is_closed
+from tfscaling.tables.table_rows import (
+    is_known,
+    is_projected,
+    lacking_energy_parts,
+    metric_of,
+    point_of,
+)
+
+
+def create_candidate(
+    study: Study, goal: str, row: PointRow, vary: Sequence[str], state: State | None = None
+) -> Candidate:
+    """Return a configuration with the state that its runs show before any comparison.
+
+    Args:
+        study: The evidence.
+        goal: The metric that is to be best.
+        row: The configuration.
+        vary: Axes that its name contains.
+        state: Its state; None: by its runs.
+    """
+    point, why = point_of(row), study.excluded.get(point_of(row))
+    if state is None:
+        state = State.COMPARED
+        if row.status == "excluded" or (why and not why.is_open):
+            state = State.EXCLUDED
+        elif why:
+            is_begun = study.samples.statuses(point).keys() - {RunState.MISSING}
+            state = State.OPEN if is_begun else State.NOT_RUN
+    reason = why.reason if why else row.reason if row.status == "excluded" else ""
+    return Candidate(
+        row,
+        point_name(row, vary),
+        state,
+        reason,
+        value(goal, row) if is_known(row[goal]) else "",
+        remark(row, study.samples),
+        len(study.samples.values(point, goal)),
+    )
+
+
+def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candidate]:
+    """Yield the configurations of a question, each with its state before they are compared.
+
+    The state follows from the limits, from the value of the goal and from the number of runs.
+
+    Args:
+        study: The evidence.
+        task: The question.
+        asked: The answer so far, with goal and limits.
+    """
+    vary, samples, goal, limits = varying(task.named), study.samples, asked.goal, asked.limits or {}
+    found = [create_candidate(study, goal, row, vary) for row in task.rows]
+    measured = [each.row for each in found if each.state == State.COMPARED]
+    error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.given))
+    parts = _usual_energy_parts(measured) if goal == ENERGY else None
+    for each in found:
+        if each.state == State.COMPARED and limits:
+            other_parts = lacking_energy_parts(each.row, measured) if ENERGY in limits else ""
+            each = _judge_limits(each, samples, limits, error, other_parts)
+        if each.state == State.COMPARED:
+            each = _judge_value(each, goal, parts)
+        if each.state == State.COMPARED and not samples.has_enough(goal, each.point):
+            each = replace(each, state=State.TOO_FEW)
+        if each.has_value and goal in OF_ALL_RUNS:
+            kept = [each.kept_runs, each.row.runs_at_target]
+            each = replace(each, kept_runs=min((n for n in kept if n is not None), default=0))
+        yield each
+
+
+def _judge_limits(
+    each: Candidate, samples: Samples, limits: Mapping[str, Limit], error: float, other_parts: str
+) -> Candidate:
+    """Return the candidate with its state by the limits: compared if it is shown to keep all.
+
+    Args:
+        each: The configuration.
+        samples: The values of its runs.
+        limits: Limits of the question by column.
+        error: Error rate of each limit, one-sided.
+        other_parts: Parts whose energy the measurements of others include, and its own do not.
+    """
+    values = {name: samples.measured(each.point, name) for name in limits}
+    if lacking := [name for name, own in values.items() if not own]:
+        title = metric_of(lacking[0], each.row).title
+        is_short = is_projected(each.row) and lacking[0] == QUALITY
+        short = ", which is not projected from short runs" * is_short
+        return replace(each, state=State.OPEN, reason=f"reports no {title}{short}")
+    statuses = samples.statuses(each.point)
+    has_endless = statuses[RunState.DIVERGED] or statuses[RunState.DOES_NOT_FIT]
+    judged = {
+        name: (values[name], limit, error, samples.projection_error(each.point, name))
+        for name, limit in limits.items()
+    }
+    planned = statuses.total()
+    missed = tuple(n for n, own in judged.items() if is_closed(count_beyond_limit(*own), planned))
+    is_part = {ENERGY} if other_parts else set()
+    undecided = tuple(
+        name
+        for name, own in judged.items()
+        if name not in missed and (has_endless or name in is_part or not keeps_limit(*own))
+    )
+    if not missed + undecided:
+        return replace(each, kept_runs=min(map(len, values.values())))
+    words = "misses a limit" if missed else "is not shown to keep a limit"
+    against = [
+        _limit_text(name, each.row, limits[name], other_parts) for name in missed or undecided
+    ]
+    return replace(
+        each,
+        state=State.INFEASIBLE if missed else State.UNDECIDED,
+        reason=f"{words}: {', '.join(against)}",
+        missed=missed,
+        undecided=undecided,
+    )
+
+
+def _limit_text(column: str, row: PointRow, limit: Limit, other_parts: str) -> str:
+    """Return the value and its limit: `cost 41.2 (39.8–43.1) US dollars, at most 40`."""
+    bound = "at least" if limit.at_most is None else "at most"
+    without = f" without {other_parts}" if column == ENERGY and other_parts else ""
+    return f"{metric_of(column, row).title} {value(column, row)}{without}, {bound} {limit.value:g}"
+
+
+def _usual_energy_parts(rows: Sequence[PointRow]) -> str | None:
+    """Return the parts that the energies of most configurations include."""
+    counted = Counter(row.energy_of for row in rows if is_known(row.energy_kwh))
+    return next((name for name, _ in counted.most_common(1)), None)
+
+
+def _judge_value(each: Candidate, goal: str, parts: str | None) -> Candidate:
+    """Return the candidate, with another state and reason if it has no value of the goal.
+
+    Args:
+        each: The configuration.
+        goal: The metric.
+        parts: The parts that energies include: one of other parts is not compared.
+    """
+    row = each.row
+    if is_known(row[goal]):
+        if goal == ENERGY and row.energy_of != parts:
+            return replace(each, state=State.OPEN, reason=f"its energy includes {row.energy_of}")
+        return each
+    needed = row.runs if goal in OF_ALL_RUNS else 1
+    if goal != QUALITY and row.runs_timed < needed:
+        reason = "no time that counts" + " of every run" * (goal in OF_ALL_RUNS)
+    elif goal in OF_ALL_RUNS and not all_at_target(row):
+        reached, ended = row.runs_at_target or 0, row.runs + (row.runs_diverged or 0)
+        is_missed = is_closed(ended - reached, row.runs_asked or ended)
+        state = State.INFEASIBLE if is_missed else State.UNDECIDED
+        return replace(each, state=state, reason=f"reached the target in {reached} of {ended} runs")
+    elif goal == QUALITY:
+        short = ", which is not projected from short runs" * is_projected(row)
+        reason = f"no {metric_of(goal, row).title}{short}"
+    elif goal in OF_ALL_RUNS and not is_known(row.time_to_target_s):
+        reason = "no known time to the target"
+    else:
+        lack = {WITH_QUEUE: "measured wait in a queue", ENERGY: "energy"}.get(goal, "price")
+        reason = f"no {lack}"
+    return replace(each, state=State.OPEN, reason=reason)

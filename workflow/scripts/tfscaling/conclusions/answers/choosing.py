@@ -1,0 +1,136 @@
+"""The configuration to take: comparisons between configurations that keep the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tfscaling.conclusions.answers import settling
+from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.contest import Contest, contest, is_worse, ranked
+from tfscaling.conclusions.evidence import Study
+from tfscaling.spec.run_spec import Point
+from tfscaling.tables.estimates import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    SUPPORTED,
+    TOO_FEW,
+    Samples,
+    weakest,
+)
+from tfscaling.tables.table_rows import NOT_MEASURED, grouped, is_known, line_of, point_of
+
+
+def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answer:
+    """Return the answer with the configuration to take, by the runs of all configurations.
+
+    Args:
+        study: The evidence.
+        asked: The answer so far, with goal and limits.
+        candidates: The configurations with their states.
+    """
+    goal, samples = asked.goal, study.samples
+    by_point = {each.point: each for each in candidates}
+    known = ranked(goal, [each.row for each in candidates if each.has_value])
+    order = [*map(point_of, known), *(p for p, each in by_point.items() if not each.has_value)]
+    asked = replace(asked, candidates=tuple(by_point[point] for point in order))
+    if not known:
+        has_any = any(is_known(each.row[goal]) for each in candidates)
+        support = INCONCLUSIVE if asked.is_open else NOT_COMPARED
+        asked = replace(asked, support=support if has_any else NOT_MEASURED)
+        return replace(asked, repeats=settling.runs_to_settle(study, asked))
+    compared = [row for row in known if by_point[point_of(row)].state == State.COMPARED]
+    if by_point[point_of(known[0])].state == State.TOO_FEW:
+        support = TOO_FEW if known[1:] else NOT_COMPARED
+        asked = replace(asked, leader=by_point[point_of(known[0])], support=support)
+    else:
+        undecided = [each for each in candidates if each.state == State.UNDECIDED]
+        found = contest(goal, compared, samples, asked.indifference, len(undecided))
+        asked = _apply_contest(asked, found, samples, undecided)
+    asked = _add_rival(asked, samples)
+    return replace(asked, repeats=settling.runs_to_settle(study, asked))
+
+
+def _apply_contest(
+    asked: Answer, found: Contest, samples: Samples, undecided: Sequence[Candidate]
+) -> Answer:
+    """Return the answer with the result of a contest.
+
+    Args:
+        asked: The answer so far, with all candidates.
+        found: What the comparisons show.
+        samples: The values of the runs.
+        undecided: Candidates that may keep the limits: they are rivals unless they are worse.
+    """
+    taken, against = point_of(found.taken), found.against or {}
+    equals = {*map(point_of, found.equals)}
+    others = _find_worse(asked.goal, taken, undecided, samples, len(against) + len(undecided))
+
+    def judged(each: Candidate) -> Candidate:
+        point, difference = each.point, against.get(each.point)
+        if point in others:
+            return replace(each, state=State.EXCLUDED, reason=f"is worse, and {each.reason}")
+        is_alike = difference is not None and not is_worse(difference)
+        return replace(each, worse=difference, is_equal=point in equals, is_alike=is_alike)
+
+    candidates = tuple(map(judged, asked.candidates))
+    by_point = {each.point: each for each in candidates}
+    is_only = not found.comparisons and not asked.few and any(e.missed for e in candidates)
+    is_only |= bool(others) and not against
+    has_compared = bool(against)
+    is_near = found.bound is not None and found.bound <= asked.indifference
+    asked = replace(
+        asked,
+        candidates=candidates,
+        recommended=by_point[taken],
+        leader=by_point[taken],
+        bound=found.bound,
+        is_best=found.is_best if has_compared else False,
+        is_only=is_only,
+        how=found.how,
+        after=by_point[point_of(found.order[0])] if found.order else None,
+        comparisons=found.comparisons,
+    )
+    is_near_best = is_near and (has_compared or is_only) and not asked.few
+    asked = replace(asked, is_near_best=is_near_best)
+    support = weakest(
+        [SUPPORTED]
+        + [NOT_COMPARED] * (not has_compared and not is_only)
+        + [TOO_FEW] * bool(asked.few)
+        + [INCONCLUSIVE] * (asked.is_open or not is_near or not asked.is_kept)
+    )
+    return replace(asked, support=support)
+
+
+def _find_worse(
+    goal: str, taken: Point, undecided: Sequence[Candidate], samples: Samples, rivals: int
+) -> set[Point]:
+    """Return the configurations that are shown to be worse than the recommended one.
+
+    Args:
+        goal: The metric.
+        taken: The recommended configuration.
+        undecided: Candidates that may keep the limits.
+        samples: The values of the runs.
+        rivals: Number of comparisons that share the error.
+    """
+    pairs = [(taken, each.point) for each in undecided]
+    found = samples.differences(goal, pairs, max(1, rivals))
+    return {pair[1] for pair, each in zip(pairs, found, strict=True) if each and is_worse(each)}
+
+
+def _add_rival(asked: Answer, samples: Samples) -> Answer:
+    """Return the answer with the rival of its headline: the other end of its line, or the next."""
+    taken, compared = asked.leader, asked.compared
+    if taken is None or asked.support == NOT_COMPARED:
+        return asked
+    lines = grouped((each.row for each in compared), line_of)
+    line = sorted(lines[line_of(taken.row)], key=lambda row: row.nodes)
+    ends = [line[-1] if taken.row is line[0] else line[0], *(each.row for each in compared)]
+    other = next((row for row in ends if row is not taken.row), None)
+    rival = next((each for each in compared if each.row is other), None)
+    if rival and rival.worse is None:  # the two were not compared yet
+        pair = taken.point, rival.point
+        (difference,) = samples.differences(asked.goal, [pair], max(1, len(compared) - 1))
+        rival = replace(rival, worse=difference)
+    return replace(asked, rival=rival)

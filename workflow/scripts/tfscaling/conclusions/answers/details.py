@@ -1,0 +1,62 @@
+"""What an answer reports about its leader: margins to limits, and start-up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfscaling.conclusions.answers.answer_types import Answer, Candidate, StartUp
+from tfscaling.conclusions.answers.goals import TIME
+from tfscaling.record.metrics import QUALITY
+from tfscaling.spec.config import Limit
+from tfscaling.tables.display import rounded, three_digits, value
+from tfscaling.tables.estimates import Samples, median_interval
+from tfscaling.tables.table_rows import is_known, metric_of
+
+#: Phases before the steady state, which more nodes do not divide.
+STARTUP = (
+    *("import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s", "first_step_time_s"),
+)
+
+#: What the answer to a question with limits reports, besides its goal and its limits.
+_REPORTED = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
+
+
+def report_leader(
+    samples: Samples, leader: Candidate, goal: str, limits: Mapping[str, Limit]
+) -> str:
+    """Return time, goal, price, quality and memory in words, with the margins to their limits.
+
+    Args:
+        samples: The values of the runs.
+        leader: The configuration that is reported.
+        goal: The metric that is to be best.
+        limits: Limits of the question by column.
+    """
+    texts, row = [], leader.row
+    for name in dict.fromkeys([TIME, goal, *limits, *_REPORTED]):
+        if not is_known(row[name]):
+            continue
+        metric, shown = metric_of(name, row), value(name, row)
+        interval = median_interval(samples.measured(leader.point, name))
+        if interval and f"{name}_low" not in row:
+            shown = f"{rounded(row[name], metric.digits, *interval)} {metric.unit}".rstrip()
+        text = f"{metric.title} {shown}"
+        if limit := limits.get(name):
+            side = "below" if limit.at_least is None else "above"
+            text += f", {three_digits(abs(limit.value - row[name]))} {side} its limit"
+        texts.append(text)
+    return "; ".join(texts)
+
+
+def find_startup(asked: Answer) -> StartUp | None:
+    """Return the leader's start-up and the fastest training; None up to half of the time."""
+    taken = asked.leader
+    if taken is None or asked.goal != TIME or not is_known(taken.row.train_time_s):
+        return None
+    spent_s = sum(number for name in STARTUP if is_known(number := taken.row[name]))
+    share = spent_s / taken.row.execution_time_s if is_known(taken.row.execution_time_s) else 0.0
+    training = [each for each in asked.compared if each.row.train_time_s > 0]
+    if share <= 0.5 or not training:
+        return None
+    fastest = min(training, key=lambda each: each.row.train_time_s)
+    return StartUp(share, fastest, taken.row.train_time_s / fastest.row.train_time_s)

@@ -1,0 +1,92 @@
+"""The answer of a question with a search: its verdict, as states of candidates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tfscaling.conclusions.answers import candidates
+from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
+from tfscaling.conclusions.contest import ranked
+from tfscaling.conclusions.evidence import Study, Task
+from tfscaling.search.interim import Reason
+from tfscaling.search.study_searches import StudySearch
+from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK
+from tfscaling.tables.display import value, varying
+from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED, TOO_FEW
+from tfscaling.tables.table_rows import is_known, point_of
+
+
+def apply_search(study: Study, task: Task, asked: Answer) -> Answer:
+    """Return the answer that a search has found, or would give now.
+
+    Args:
+        study: The evidence.
+        task: The question, with its search.
+        asked: The answer so far, with goal, limits and search.
+    """
+    search, vary = task.search, varying(task.named)
+    assert search is not None
+    verdict = search.decision
+    name_of = {point: name for name, point in search.points.items()}
+    rows = {point_of(row): row for row in reversed(task.named)}
+    found = [
+        _apply_standing(
+            candidates.create_candidate(study, asked.goal, row, vary), search, name_of.get(point)
+        )
+        for point, row in rows.items()
+    ]
+    known = [each for each in found if each.has_value]
+    order = [*map(point_of, ranked(asked.goal, [each.row for each in known]))]
+    found.sort(key=lambda each: order.index(each.point) if each.point in order else len(order))
+    asked = replace(asked, candidates=tuple(found))
+    best = search.points.get(verdict.best or "")
+    taken = next((each for each in found if each.point == best), None)
+    if taken is None:
+        return replace(asked, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
+    bound = asked.indifference if verdict.is_decided else verdict.bound
+    survivors = {search.points[name] for name in verdict.survivors if name != verdict.best}
+    alike = [replace(each, is_alike=each.point in survivors) for each in found]
+    asked = replace(
+        asked,
+        candidates=tuple(alike),
+        recommended=taken,
+        leader=taken,
+        is_near_best=verdict.is_decided,
+        bound=bound if math.isfinite(bound) else None,
+        comparisons=len(search.points) - 1,
+    )
+    is_sure = verdict.is_decided and not asked.is_open and asked.is_kept
+    return replace(asked, support=SUPPORTED if is_sure else INCONCLUSIVE)
+
+
+def _apply_standing(each: Candidate, search: StudySearch, name: str | None) -> Candidate:
+    """Return the candidate with its state by the search's verdict.
+
+    Args:
+        each: The configuration.
+        search: The search.
+        name: Its name in the search; None if it is no candidate there.
+    """
+    verdict, goal = search.decision, search.planned.goal
+    if each.point in search.other_work:
+        return replace(each, state=State.OPEN, reason=OTHER_WORK)
+    if name is None:
+        return each
+    took = f", its valid runs {value(goal, each.row)}" * is_known(each.row[goal])
+    if reason := verdict.failed.get(name):
+        state = State.EXCLUDED
+        if name in verdict.unresolved:
+            state = State.UNDECIDED if reason is Reason.NOT_SHOWN else State.OPEN
+        return replace(each, state=state, reason=f"{reason}{took}")
+    standing = verdict.standings[name]
+    out = standing.reason
+    if out is Reason.NOT_ALLOWED:
+        return replace(each, state=State.INFEASIBLE, reason=str(out))
+    if not each.runs and (verdict.is_decided or out is Reason.BY_ITS_LINE):
+        return replace(each, state=State.EXCLUDED, reason=BY_LINE)
+    if not each.runs:
+        return replace(each, state=State.NOT_RUN, reason=each.reason or "not run yet")
+    may_miss = bool(search.planned.limits) or goal in OF_ALL_RUNS
+    kept_runs = standing.runs if may_miss else None
+    return replace(each, state=State.COMPARED, reason="", kept_runs=kept_runs)

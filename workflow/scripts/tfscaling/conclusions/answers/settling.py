@@ -1,0 +1,29 @@
+"""How many further runs may settle what an answer leaves open."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.evidence import Study
+from tfscaling.tables.estimates import INCONCLUSIVE, RUNS_FOR_INTERVAL, TOO_FEW
+from tfscaling.tables.run_counts import KEPT_RUNS
+
+
+def runs_to_settle(study: Study, asked: Answer) -> int | None:
+    """Return how many runs of each configuration may settle an answer; None: more do not help."""
+    if asked.support == TOO_FEW:
+        return RUNS_FOR_INTERVAL
+    if asked.support != INCONCLUSIVE:
+        return None
+    own = {each.point for each in asked.candidates}
+    planned = Counter(
+        run.spec.point
+        for run in study.manifest.runs
+        if not run.extra_repeat and run.spec.point in own
+    )
+    most = max(planned.values(), default=0)
+    has_undecided = any(each.state == State.UNDECIDED for each in asked.candidates)
+    if (asked.compared and not asked.is_near_best) or has_undecided:
+        return max(2 * most, KEPT_RUNS * (asked.limits is not None and not asked.is_kept))
+    return None if asked.is_kept else max(KEPT_RUNS, most)
