@@ -34,6 +34,8 @@ rule all:
     """Train all runs; make the tables, the conclusions, the plots and the page."""
     default_target: True
     input:
+        rules.write_config.output.stamp,
+        rules.write_manifest.output.stamp,
         records_of_runs,
         problems_again,
         rules.compare.output,
@@ -46,8 +48,9 @@ onsuccess:
     if workflow.is_main_process and not workflow.touch:
         say(OUTCOME.lines() if OUTCOME.has_page() else [])
         has_problems = OUTCOME.has_page() and not OUTCOME.has_result()
+        broken = runs_to_do().unreadable if OUTCOME.has_page() else {}
         OUTCOME.remove_note()
-        if broken := runs_to_do().unreadable:
+        if broken:
             say([*broken.values(), "Delete these records: the same command then reruns the runs."])
         if OUTCOME.is_plan_refused() or has_problems or broken:
             sys.exit(1)

@@ -40,6 +40,7 @@ SNAKEMAKE, SLURM = "snakemake", "snakemake-executor-plugin-slurm"
 CHECKED = {SNAKEMAKE: "9.27.1", SLURM: "2.8.0"}
 #: Package, object, attribute → part that uses it.
 USES: dict[tuple[str, Any, str], str] = {
+    (SNAKEMAKE, DAG, "forcefiles"): "sweep_jobs: stale runs that are repeated on request",
     (SNAKEMAKE, DAG, "needrun_jobs"): "sweep_jobs: jobs to do",
     (SNAKEMAKE, DAG, "reason"): "plugin: adoption of an ended job",
     (SNAKEMAKE, Reason, "missing_output"): "plugin: adoption of a job that has just ended",

@@ -248,8 +248,8 @@ def test_a_lost_record_is_made_again_although_the_tables_are_there(copied: Proje
     done = copied.snakemake("--dry-run", "-p").stdout
     lines = (line.strip() for line in done.splitlines())
     reasons = [line for line in lines if line.startswith("reason: Missing output")]
-    assert f"reason: Missing output files: {record.relative_to(copied.folder)}" in reasons
-    assert sum("run.json" in reason for reason in reasons) == 1
+    (reason,) = (line.partition("files: ")[2].rstrip("…") for line in reasons)
+    assert str(record.relative_to(copied.folder)).startswith(reason)
 
 
 def mark_incomplete(project: Project, file: Path) -> None:

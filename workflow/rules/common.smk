@@ -175,6 +175,13 @@ def run_priority(wildcards):
 
 @platforms.with_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read; none for a user program."""
+    """The file that the ranks of a run read; none for a user program.
+
+    Data that is prepared again repeats no finished run.
+    """
     spec = planned(wildcards)
-    return ancient(f"results/datasets/{variants.data_of(spec)}.npz") if spec.dataset else []
+    if spec.dataset is None:
+        return []
+    file = f"results/datasets/{variants.data_of(spec)}.npz"
+    is_to_do = not workflow.is_main_process or spec.path in runs_to_do().paths
+    return file if is_to_do else ancient(file)

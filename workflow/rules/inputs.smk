@@ -58,6 +58,8 @@ def check_start_once():
     refuse_beside_another()
     if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
         raise WorkflowError(refusal)
+    # what the user requests by `rerun: stale` or by name
+    JOBS.force(runs_to_do().repeated)
     if executes() and workflow.execution_settings.lock:
         runs_to_do().restore_records()
         runs_to_do().keep_records()

@@ -55,6 +55,8 @@ rule proposal:
     """Write the scaling evidence for an application for compute time."""
     input:
         page=f"{RESULTS}/report.html",  # all tables exist
+        config_stamp=rules.write_config.output.stamp,
+        manifest_stamp=rules.write_manifest.output.stamp,
     log:
         f"{LOGS}/proposal.log",
     localrule: True

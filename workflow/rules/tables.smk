@@ -68,6 +68,8 @@ rule regressions:
     input:
         conclusions=conclusions_of_two_sweeps,
         page=f"{RESULTS}/report.html",
+        config_stamp=rules.write_config.output.stamp,
+        manifest_stamp=rules.write_manifest.output.stamp,
     log:
         f"{LOGS}/regressions.log",
     retries: 0

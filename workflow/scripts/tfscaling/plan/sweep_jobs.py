@@ -64,6 +64,13 @@ class SweepJobs:
         """The jobs that have not finished; of a plan and of partial tables none."""
         return list(self.workflow.dag.needrun_jobs())
 
+    def force(self, paths: Iterable[str]) -> None:
+        """Force the runs with these folders, as --forcerun does.
+
+        To be called while Snakemake builds its graph of jobs, by its main process.
+        """
+        self.workflow.dag.forcefiles.update(map(self.record, paths))
+
     def forced(self, rule: str) -> frozenset[str]:
         """The folders of the runs that the user forces by name, as with --forcerun.
 

@@ -67,10 +67,10 @@ class RunsToDo:
     def paths(self) -> frozenset[str]:
         """The folders of the runs that are to do, conditional ones included."""
         finished = self.records.keys() | self.unreadable.keys()
-        return frozenset(self._runs.keys() - finished | self._repeated)
+        return frozenset(self._runs.keys() - finished | self.repeated)
 
     @functools.cached_property
-    def _repeated(self) -> frozenset[str]:
+    def repeated(self) -> frozenset[str]:
         """The folders of the runs that are repeated although they have a record."""
         if self.config.rerun != "stale":
             return self.forced
@@ -92,7 +92,7 @@ class RunsToDo:
     def request(self, path: str) -> RunRequest:
         """Return what the next job of a run is to make; during a sweep always the same."""
         if path not in self._requests:
-            is_repeated = path in self._repeated
+            is_repeated = path in self.repeated
             numbers = attempts.numbers(self.runs_dir / path) if is_repeated else ()
             spec = self._runs[path].spec
             self._requests[path] = RunRequest(spec=spec, replaces=max(numbers, default=0))
@@ -110,7 +110,7 @@ class RunsToDo:
 
     def keep_records(self) -> None:
         """Let attempts keep the records that are about to be replaced. Raises OSError."""
-        for path in self._repeated & self.records.keys():
+        for path in self.repeated & self.records.keys():
             found = self.records[path]
             if found.file.parent == self.runs_dir / path:
                 attempts.keep_record(found.file, found.record.attempt)
