@@ -97,15 +97,8 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         for row in project.table("results/main/details/plan.csv")
         if row["feasibility"] == "runs"
     ]
-    runs: list[dict[str, Any]] = [
-        {**row, "repeat": n + 1} for row in rows for n in range(int(row["runs"]))
-    ]
-    records = [
-        "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
-        "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/"
-        "repeat={repeat}/run.json".format(**run)
-        for run in runs
-    ]
+    records = [f"results/runs/{path}/run.json" for path in project.planned()]
+    assert len(records) == sum(int(row["runs"]) for row in rows)
     done = project.snakemake(
         *records, *FAST, "--retries", "0", "--verbose",
         profile="slurm", environ=slurm, check=False,

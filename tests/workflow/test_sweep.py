@@ -138,11 +138,11 @@ def test_phases_sum_to_the_wall_time(finished: Project) -> None:
 
 
 def test_raw_steps_and_events_stand_beside_the_record(finished: Project) -> None:
-    for folder in finished.folder.glob("results/runs/**/repeat=*"):
+    for folder in finished.folder.glob("results/runs/**/repeat=*/*"):
         steps = (folder / "steps.csv").read_text().splitlines()
         ranks = {line.split(",")[0] for line in steps[1:]}
         assert len(steps) > 10
-        assert len([path for path in folder.rglob("*") if path.is_file()]) <= 10
+        assert len([path for path in folder.rglob("*") if path.is_file()]) <= 11
         if len(ranks) > 1:
             with tarfile.open(folder / "attempt=1/rank-logs.tar.gz") as archive:
                 assert archive.getnames() == [f"rank-{n}.log" for n in range(1, len(ranks))]
@@ -213,7 +213,7 @@ def test_the_shim_has_the_same_target(finished: Project) -> None:
 def test_a_run_outside_the_grid_is_refused(finished: Project) -> None:
     path = (
         f"results/runs/platform=laptop/model={SMALL_MODEL}/strategy=multi_worker_mirrored/"
-        "recipe=tiny/nodes=3/gpus_per_node=0/tasks_per_node=1/repeat=1/run.json"
+        "recipe=tiny/nodes=3/gpus_per_node=0/tasks_per_node=1/repeat=1/parameters=0123456789abcdef/run.json"
     )
     done = finished.snakemake(path, "--dry-run", check=False)
     assert done.returncode != 0
