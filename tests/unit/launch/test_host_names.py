@@ -44,9 +44,9 @@ def rank_of(
         text=True,
         check=False,
     )
-    seen = events.read_by_rank(folder)
+    seen = events.of_ranks(folder)
     assert index in seen, done.stderr
-    return done, dict(seen[index][-1])
+    return done, seen[index][-1]
 
 
 @pytest.mark.parametrize("index", [0, 1])
