@@ -228,6 +228,6 @@ def _end_alone(events: EventLog) -> None:
 
 
 def defer_failure(spec: RunSpec) -> None:
-    """Wait before this rank fails: srun then ends the other ranks, which may have their GPUs."""
+    """Wait before this rank fails, so that others report that they have GPUs: srun ends them."""
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
         time.sleep(_OTHERS_S)
