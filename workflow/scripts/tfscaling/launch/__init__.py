@@ -14,5 +14,6 @@ __all__ = [
     "rank_files",
     "rank_process",
     "signs",
+    "slurm_job",
     "user_program",
 ]

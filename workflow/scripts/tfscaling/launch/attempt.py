@@ -102,7 +102,7 @@ class Attempt:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:
-            own_host = "127.0.0.1" if is_local else socket.gethostname()
+            own_host = "127.0.0.1" if is_local else _reachable_name(os.environ)
             signs = Signs(self.scratch)
             address = stack.enter_context(signs.served(own_host, geometry.tasks))
             own: dict[str, str] = {}
@@ -167,6 +167,16 @@ class Attempt:
                 signal.signal(number, signal.SIG_DFL)
             slurm_job.start_again(os.environ)
         sys.exit(1)
+
+
+def _reachable_name(environ: Mapping[str, str]) -> str:
+    """Return the name by which other nodes reach this host: its own, or else Slurm's for it."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except socket.gaierror:
+        return environ.get("SLURMD_NODENAME", name)
+    return name
 
 
 def run(
