@@ -120,7 +120,7 @@ class HostNameError(RuntimeError):
 def _unknown_hosts(cluster: Cluster) -> str:
     """Return which names of hosts this rank cannot resolve, with the reason, or "".
 
-    Rank 0 tries all hosts, another rank those of rank 0 and the next rank.
+    Rank 0 tries all hosts; another rank tries the hosts of rank 0 and of the next rank.
     """
     addresses = [each for job in sorted(cluster.jobs) for each in cluster.jobs[job]]
     if cluster.rank:
