@@ -29,6 +29,8 @@ from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 
+#: Whether another workflow uses this one as a module, whose handlers Snakemake does not run.
+IS_MODULE = bool(workflow.modifier.namespace)
 #: Snakemake's locks of this folder.
 LOCKS = ".snakemake/locks"
 PLATFORMS_FILE = configuration.PLATFORMS_FILE

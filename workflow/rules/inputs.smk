@@ -1,14 +1,18 @@
 """Input and parameter functions of the rules."""
 
 
+def is_executing():
+    """Return whether this snakemake runs jobs and is no dry-run."""
+    return workflow.execution_settings is not None and not workflow.output_settings.dryrun
+
+
 def refuse_beside_another():
     """Raise WorkflowError if another snakemake has the lock of this folder.
 
     To be called before Snakemake takes its lock. When it releases the lock, it removes all locks,
     so that a sweep which runs would have none.
     """
-    is_executing = workflow.execution_settings is not None and not workflow.output_settings.dryrun
-    if is_executing and workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
+    if is_executing() and workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
         raise WorkflowError(
             f"another snakemake works in this folder, or was killed here ({LOCKS}): wait for it; if "
             "none runs, add --unlock once. make partial shows what has finished"
@@ -46,6 +50,9 @@ def settle_once():
     UNREADABLE.extend(RERUNS.restore_records())
     contents = {"config.json": CONFIG_TEXT.encode(), "manifest.json": MANIFEST.encode()}
     JOBS.settle(RERUNS, {f"{STUDY}/details/{name}": content for name, content in contents.items()})
+    if IS_MODULE and is_executing():
+        # the outer workflow may not call `onstart`, and which jobs are to do is not known yet
+        JOBS.write_specifications(JOBS.specs)
 
 
 def alone(wildcards):

@@ -89,9 +89,9 @@ class SweepJobs:
                     found[self.record(path)] = run.spec
         return found
 
-    def write_specifications(self) -> None:
-        """Write the specification of each run to do to the run's folder, for the run's job."""
-        for record, spec in self.records_to_do().items():
+    def write_specifications(self, specs: Mapping[str, RunSpec]) -> None:
+        """Write specifications, by the files of their records, for the jobs of these runs."""
+        for record, spec in specs.items():
             path = Path(record).with_name(run_spec.SPECIFICATION)
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic.write_private_text(path, run_spec.encode(spec))

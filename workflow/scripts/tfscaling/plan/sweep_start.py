@@ -70,7 +70,7 @@ class SweepStart:
         refusals += [*self._local_problems(), *self._slurm_problems()]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
-        self.jobs.write_specifications()
+        self.jobs.write_specifications(self.jobs.records_to_do())
         if self.follows_jobs:
             from snakemake_interface_common.exceptions import WorkflowError
 
