@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project import REPOSITORY, SMALL_MODEL, Project, axis
+from project import REPOSITORY, Project, axis
 from sweep import SWEEP
 from tfscaling.page.plot_registry import PLOTS
 
@@ -37,7 +37,8 @@ def test_a_dry_run_has_a_row_for_each_configuration_and_snakemakes_list_on_reque
     assert any(line.endswith("6 runs to do") for line in lines)
     (head,) = (n for n, line in enumerate(lines) if line.startswith("  recipe"))
     names, *rows = (line.split() for line in lines[head : head + 6] if line.startswith("  "))
-    assert sum(int(row[names.index("runs")]) for row in rows) == 6
+    assert names[-2:] == ["runs", "repeats"]
+    assert sum(int(row[-2]) for row in rows) == 6
     listed = project.snakemake("--dry-run", "--printshellcmds").stdout
     assert listed.count("rule train:\n") == 6
     assert listed.count("reason: Missing output files: results/runs/platform=laptop") == 6

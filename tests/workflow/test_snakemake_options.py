@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,7 @@ def test_a_foreign_profile_measures_what_ours_measures(project: Project) -> None
         (["--set-resources", "train:runtime=attempt*5"], ["--set-resources", "runtime_min"]),
         (["--set-threads", "train=2"], ["--set-threads", "cpus_per_node"]),
         (["--groups", "train=g", "--group-components", "g=2"], ["--groups", "allocation"]),
+        (["--all-temp"], ["--all-temp", "records"]),
         (["--replace-workflow-config"], ["platforms"]),
     ],
     ids=str,
@@ -154,3 +157,22 @@ def test_times_of_runs_that_overlapped_are_not_compared(project: Project) -> Non
     for point in project.table():
         timed = [r for r in rows if r["nodes"] == point["nodes"] and r["execution_time_s"]]
         assert (int(point["runs"]), int(point["runs_timed"])) == (2, len(timed))
+
+
+def drawn(project: Project, option: str) -> list[list[str]]:
+    """The lines of each box of a graph."""
+    lines = project.snakemake(option).stdout
+    return [label.split("\\n") for label in re.findall(r'label = "(.*?)"', lines)]
+
+
+def test_boxes_of_the_graph_have_the_axes_that_vary(project: Project) -> None:
+    repeats = random.randint(2, 8)
+    print(f"{repeats} repeats")
+    project.overlay({**SLEEP, "grid": [{**SLEEP["grid"][0], "repeats": repeats}]})
+    boxes = [box for box in drawn(project, "--dag") if box[0] == "train"]
+    assert len(boxes) == 2 * repeats
+    for box in boxes:
+        assert {line.partition(":")[0] for line in box[1:]} <= {"nodes", "repeat", "parameters"}
+    assert {"nodes: 1", "nodes: 2"} <= {line for box in boxes for line in box}
+    assert len(drawn(project, "--rulegraph")) < 10
+    assert ".py" not in project.snakemake("--filegraph").stdout.partition("digraph")[2]

@@ -63,9 +63,7 @@ def overridden_configuration():
     settings, merged = workflow.resource_settings, merged_configuration()
     given = settings.overwrite_resources.get(TRAIN) or {}
     options = ("--set-resources", "--default-resources")
-    changes = resource_overrides.override_platforms(
-        merged, given, settings.default_resources or {}
-    )
+    changes = resource_overrides.override_platforms(merged, given, settings.default_resources or {})
     for option, change in zip(options, changes):
         merged = resource_overrides.merged(merged, change)
         SOURCES.extend([(option, change)] if change else [])
@@ -74,7 +72,20 @@ def overridden_configuration():
 
 #: The name of rule train, which a module may change.
 TRAIN = workflow.modifier.modify_rulename("train")
-if workflow.is_main_process and (refused := [*unsupported_options.refusals(workflow, TRAIN)]):
+
+
+def refused_options():
+    """Why options of Snakemake are refused; the last two are only known when jobs are."""
+    settings = (
+        workflow.resource_settings,
+        workflow.storage_settings,
+        workflow.group_settings,
+        workflow.remote_execution_settings,
+    )
+    return [*unsupported_options.refusals(TRAIN, *settings)] if workflow.is_main_process else []
+
+
+if refused := refused_options():
     raise WorkflowError("\n".join(refused))
 REGISTRIES = Registries(
     MODELS, STRATEGIES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
@@ -108,8 +119,8 @@ RESULTS = f"results/{CONFIG.study}"
 DETAILS = f"{RESULTS}/details"
 LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
-#: Whether Snakemake draws the graph of jobs and starts none: its boxes then have the axes that vary.
-IS_DRAWN = "--dag" in sys.argv
+#: Whether Snakemake draws jobs or files and starts none: the picture then has the axes that vary.
+IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
 #: The folder of a run below results/runs.
 RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()))
 #: Runs by their folder, in the order in which they start.

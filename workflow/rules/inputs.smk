@@ -25,10 +25,8 @@ def refuse_options():
     Some are only known now: groups, and rules that a module has changed after this file was read.
     """
     train, given = workflow.get_rule(TRAIN), workflow.resource_settings.overwrite_resources
-    problems = [*unsupported_options.refusals(workflow, TRAIN)]
-    problems += [
-        unsupported_options.overridden_resources(train, RESOURCES, given.get(TRAIN) or {})
-    ]
+    problems = refused_options()
+    problems += [unsupported_options.overridden_resources(train, RESOURCES, given.get(TRAIN) or {})]
     if any(problems):
         raise WorkflowError("\n".join(filter(None, problems)))
 
@@ -153,3 +151,9 @@ def begin_console():
     if said and "sweep" not in workflow.output_settings.log_handler_settings:
         said += "; to follow its runs, add --logger sweep, which make setup installs"
     say([said] if said else [])
+    if said and CONSOLE.is_remote:
+        wait_s = workflow.execution_settings.latency_wait
+        needed_s = max(each.latency_wait_s for each in CONFIG.platforms.values())
+        if wait_s < needed_s:
+            text = f"--latency-wait {wait_s}: a platform's latency_wait_s is {needed_s}; a finished"
+            say([f"{text} run whose files appear later counts as failed until the next start"])

@@ -32,7 +32,7 @@ IDX_FILES = {
 _CIFAR10_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 #: What the pickle of an array names.
 _OF_ARRAYS = {
-    ("numpy.core.multiarray", "_reconstruct"),  # as NumPy 1 has it
+    ("numpy.core.multiarray", "_reconstruct"),  # as in NumPy 1
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
     ("numpy", "dtype"),

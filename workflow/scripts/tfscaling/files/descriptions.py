@@ -1,6 +1,6 @@
 """Descriptions of fields: the text below a field in the source of its class.
 
-A module is read and parsed once, and only when a description of one of its classes is asked for.
+A module is read and parsed once, and only when a description of one of its classes is needed.
 """
 
 from __future__ import annotations

@@ -30,14 +30,14 @@ from tfscaling.record.run_record import RecordError
 from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import RunSpec
 
-#: The launcher's own output, as the rules have it.
+#: The launcher's own output. Must match the rules' log name.
 LOG = run_record.LAUNCH_LOG
 #: Files of a finished run next to its record.
 _OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
-#: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
-#: misses of the processor's table of pages. And it keeps the memory of a step's tensors for the
-#: next step, up to 4 GiB of what is free: else the kernel takes it back and fills thousands of
-#: pages with zeros in each step. glibc 2.35 and later know all of it, others pass over the first.
+#: A rank that trains requests huge pages, for fewer misses of the processor's table of pages. And
+#: it keeps the memory of a step's tensors for the next step, up to 4 GiB of what is free: else the
+#: kernel takes it back and fills thousands of pages with zeros in each step. glibc before
+#: 2.35 ignores the first setting.
 _TUNABLES = "GLIBC_TUNABLES"
 _MEMORY = (
     "glibc.malloc.hugetlb=1"
@@ -101,7 +101,7 @@ class Attempt:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:
-            own_host = "127.0.0.1" if is_local else socket.gethostname()
+            own_host = "127.0.0.1" if is_local else _reachable_name(os.environ)
             signs = Signs(self.scratch)
             address = stack.enter_context(signs.served(own_host, geometry.tasks))
             own: dict[str, str] = {}
@@ -159,13 +159,23 @@ class Attempt:
         try:
             attempts.write_failure(self.scratch, failure)
             attempts.publish(self.scratch / run_record.FAILURE, self.folder / run_record.FAILURE)
-        except OSError as error:  # as when the disk is full: what is said above stays
+        except OSError as error:  # as when the disk is full: the printed cause stays
             print(f"{self.folder / run_record.FAILURE}: {error}", file=sys.stderr)
         if cause.kind == "preempted":  # and not an attempt of Snakemake's that failed
             for number in supervisor.SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             slurm_job.start_again(os.environ)
         sys.exit(1)
+
+
+def _reachable_name(environ: Mapping[str, str]) -> str:
+    """Return the name by which other nodes reach this host: its own, or else Slurm's for it."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except socket.gaierror:
+        return environ.get("SLURMD_NODENAME", name)
+    return name
 
 
 def run(
@@ -311,7 +321,7 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
 
 
 class _CancelledError(BaseException):
-    """A signal asked the launcher to end: no fault of the work, so no Exception."""
+    """The launcher received a signal to end: no fault of the work, so no Exception."""
 
 
 def _cancel(number: int, _: object) -> NoReturn:

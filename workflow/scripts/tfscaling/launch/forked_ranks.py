@@ -66,7 +66,7 @@ def fork_all(
     if load is not None:
         with contextlib.suppress(Exception):
             load()
-    # from here on the ranks are asked to end, not the process that reports how they ended
+    # from here on signals end the ranks, not the process that reports how they ended
     for asking in _ASKING:
         signal.signal(asking, signal.SIG_IGN)
     running: dict[int, int] = {}

@@ -81,7 +81,7 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
     except NvidiaSmiError:
         gpus = ()
     cpu, memory_kb = proc / "cpuinfo", _found(proc / "meminfo", r"^MemTotal:\s*(\d+) kB$")
-    # of a custom training those that are installed
+    # including the packages of the custom training
     own = re.findall(r"^[A-Za-z0-9][\w.-]*", _text(_OWN_PACKAGES) or "", re.MULTILINE)
     versions = {name: _version(name) for name in (*PACKAGES, *own)}
     return HostFacts(
@@ -170,7 +170,7 @@ def _network(sys: Path) -> dict[str, float | None]:
 def cpu_quota(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
     """CPUs' worth of time that control groups leave this process; None without a limit.
 
-    The CPUs on which a process may run say nothing of it: a container may see all 64 and get two.
+    The CPUs on which a process may run do not show it: a container may see all 64 and get two.
     """
     quotas = map(_quota, _control_groups("cpu", proc, sys))
     return min((quota for quota in quotas if quota is not None), default=None)

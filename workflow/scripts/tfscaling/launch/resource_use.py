@@ -168,7 +168,7 @@ def _handle(nvml: Any, entry: str) -> Any:
 class Meter:
     """Measures from its construction to `end`, in a thread that samples once a second.
 
-    The thread also asks the driver for the GPUs, which can take a second: the work begins at once.
+    The thread also queries the GPUs' driver, which can take a second: the work begins at once.
     """
 
     def __init__(self, environ: Mapping[str, str], on_gpus: bool) -> None:

@@ -189,7 +189,7 @@ def _own_fields(environ: Mapping[str, str]) -> dict[str, str]:
 def signals_children_alone() -> bool:
     """Whether Slurm signals the processes that it has started, and none that these start.
 
-    So does proctrack/cgroup, unless cgroup.conf says otherwise (Slurm 26.11).
+    So does proctrack/cgroup, unless cgroup.conf disables it (Slurm 26.11).
     """
     found = _config() or {}
     signals_all = found.get("SignalChildrenProcesses", "no").lower() == "yes"
@@ -201,7 +201,7 @@ def parse(text: str) -> SlurmJob:
 
     Slurm evaluates a job for the last time when it allocates the nodes (LastSchedEval). If it has
     to boot some of them, it sets the start (StartTime) again once all are up. Without times,
-    `queue_time_reason` says why.
+    `queue_time_reason` has the reason.
     """
     fields = _fields(text)
     fields.setdefault("AllocTRES", fields.get("TRES", ""))  # its name until Slurm 23.02
@@ -211,7 +211,7 @@ def parse(text: str) -> SlurmJob:
     job = msgspec.convert({**facts, **in_utc}, SlurmJob)
     waited_s = _seconds(facts.get("submit"), facts.get("start"))
     if waited_s is None or waited_s < 0:
-        reason = "Slurm does not tell when the job was submitted or started"
+        reason = "Slurm does not report when the job was submitted or started"
         if waited_s is not None:
             reason = f"Slurm's start is {-waited_s:g} s before the submission"
         return replace(job, queue_time_reason=reason)

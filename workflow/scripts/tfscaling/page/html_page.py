@@ -72,7 +72,7 @@ _LONG = {"reason", "remark", "meaning", "what it means"}
 class Column:
     """`is_choice`: rows can be chosen by the column's values.
 
-    `is_ordered`: a number does not stand alone in its cell, which has to say what it sorts by.
+    `is_ordered`: a number does not stand alone in its cell, which then has a sort key.
     """
 
     def __init__(self, name: str, shown: TextTable) -> None:
@@ -192,7 +192,7 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
 
 
 class ShownHeadline(NamedTuple):
-    """A headline of the page; `badge` also says how sure it is, "too few runs" in other words."""
+    """A headline of the page; `badge` is its support; "too few runs" has other words there."""
 
     work: str
     text: str

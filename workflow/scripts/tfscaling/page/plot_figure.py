@@ -213,7 +213,7 @@ def spread(rows: pd.DataFrame, name: str) -> np.ndarray:
     return np.where(several, both, np.nan)
 
 
-#: Of every figure, in inches: shown on a phone, text of FONT_SIZE points is 9 pixels high or more.
+#: Width of every figure, in inches: on a phone, text of FONT_SIZE points has at least 9 pixels.
 WIDTH = 5.3
 FONT_SIZE = 10.0
 #: With more values than this an axis shows every second one, or fewer.

@@ -77,7 +77,7 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
 
 
 def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> pd.DataFrame:
-    """Draw the points of a panel and its Pareto sets; returns those that have both values.
+    """Draw the points of a panel and its Pareto sets; return the points with both values.
 
     `named`: the Pareto sets are called by the metric, as there are several. With `gpus` labels have
     the GPUs per node.
@@ -115,7 +115,7 @@ def _pareto_lines(
 ) -> None:
     """Draw a line through the Pareto set of each task, whose points have labels."""
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
-    # of each work the points that no other beats, among those that may be compared
+    # for each task, the points that no other comparable point beats
     tasks = group_by_task(typed(PointRow, panel.table))
     works = [[row for row in _eligible(rows) if point_of(row) in drawn] for rows in tasks.values()]
     sets = [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]

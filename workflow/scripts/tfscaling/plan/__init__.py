@@ -8,7 +8,9 @@ __all__ = [
     "preflight",
     "queue_waits",
     "reruns",
+    "resource_overrides",
     "retries",
     "sweep_jobs",
     "sweep_start",
+    "unsupported_options",
 ]

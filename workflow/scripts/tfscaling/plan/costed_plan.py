@@ -239,9 +239,7 @@ def cost_runs(
     first = {run.spec.point: run for run in planned.runs}
     shorts = {w.point: first[p].spec for p, w in variants.wholes(planned.runs).items()}
     return [
-        _row(
-            own[0], len(own), RUNS, "", estimate(own[0].spec, config, runs_dir, shorts.get(point))
-        )
+        _row(own[0], len(own), RUNS, "", estimate(own[0].spec, config, runs_dir, shorts.get(point)))
         for point, own in table_rows.grouped(runs, lambda run: run.spec.point).items()
     ]
 

@@ -30,7 +30,7 @@ class Check(NamedTuple):
     """`description` says what holds where `problem` finds nothing wrong with the ranks of a job.
 
     `problem` gets the specification and the reports; a training check also gets the data.
-    `of_programs`: whether user programs are checked, whose devices no rank knows.
+    `of_programs`: whether it applies to user programs, whose devices are unknown to the ranks.
     """
 
     description: str
@@ -346,7 +346,7 @@ PLACE_CHECKS = {
     "cluster": Check("All ranks agree on the cluster.", _agree("the cluster", "cluster_hash")),
     "cluster_source": Check(
         "All ranks found the cluster in the same source.",
-        _agree("where the cluster is told", "cluster_source"),
+        _agree("the source of the cluster", "cluster_source"),
     ),
     "tensorflow_version": Check(
         "All ranks ran the same version of TensorFlow.",
@@ -487,7 +487,7 @@ def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
     if spec.on_gpus and len(workers) > 1 and not all(map(_gpus_of, workers)):
-        texts.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
+        texts.append("gpu_sharing: nvidia-smi lists no UUIDs of GPUs")
     return tuple(texts)
 
 
@@ -509,7 +509,7 @@ _LETTER = re.compile(r"(?<=\d)[a-fh-rt-z]$")
 
 
 def is_gpu_model(asked: str, name: str) -> bool | None:
-    """Whether the driver's `name` is the model `asked`; None if they cannot be compared.
+    """Return whether the driver's `name` is the model `asked`; None without a comparison.
 
     It is if every word of `asked` is a word of the name, or several that follow each other
     ("2080ti"). It is not if the number of the model, a word of a variant or the size of the memory

@@ -137,7 +137,7 @@ def find_user_line(error: BaseException, folder: Path) -> Blame | None:
     frames are the innermost.
     """
     text = "".join(traceback.format_exception(error))
-    blocks = text.split(_BEGIN)  # of an exception and of those that it came from, it is the last
+    blocks = text.split(_BEGIN)  # of chained tracebacks, the last is the one raised
     for block in reversed(blocks[1:]):
         frames = list(filter(None, map(_FRAME.search, block.splitlines())))
         if found := _of_user(list(reversed(frames)), folder):

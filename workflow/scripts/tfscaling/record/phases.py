@@ -19,8 +19,8 @@ from tfscaling.record.rank_report import Amount, Part
 class Phase:
     """A duration in seconds: `label` in legends, `digits` in tables.
 
-    `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: one of those
-    that sum to the wall time of the run. `of_execution_time`: to the execution time. `of_all_runs`:
+    `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: part of
+    the run's wall time. `of_execution_time`: part of the execution time. `of_all_runs`:
     not only runs of users' programs, or runs that write checkpoints, have it.
     """
 

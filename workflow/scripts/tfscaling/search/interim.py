@@ -187,11 +187,11 @@ EARLY_RATIOS = {1: (1.3, 4.5), 2: (1.15, 1.45), 3: (1.1, 1.35), 4: (1.0, 1.2)}
 SURPRISE = 0.1
 #: A rival that is not further behind is close: CLOSE_LEADER_RUNS of the best are needed.
 CLOSE = math.log(1.08)
-#: The lines are not smooth if this many configurations lie further from what the others say than
+#: The lines are not smooth if this many configurations lie further from the others' projection than
 #: ODD standard deviations, or if the errors exceed the model's intervals by more than MISSES_MAX.
 ODD_MAX, ODD, MISSES_MAX = 2, 3.0, 1.3
 #: Values projected from the short runs of a candidate have a common error. Its standard deviation
-#: is no less than PROJECTION, with the weight of this many trials next to those that were made.
+#: is no less than PROJECTION, with the weight of this many trials next to the actual ones.
 PROJECTION, PROJECTION_FREEDOM = 0.02, 2.0
 #: In a short run: the standard error of its value as a fraction, by the steps within the run.
 PROJECTION_ERROR = "projection_error"
@@ -384,7 +384,7 @@ class _Search:
         return self._kinds(self._next(self._chosen(fit, gates, is_sure)), bool(has_all))
 
     def _failed(self) -> list[int]:
-        """Return the candidates that left, without those that their runs show to be out."""
+        """Return the candidates that left before their runs showed them to be out."""
         return [n for n, why in self.gone.items() if why in FAILED and not self._is_closed(n)]
 
     def _is_closed(self, n: int) -> bool:

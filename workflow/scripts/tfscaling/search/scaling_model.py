@@ -1,4 +1,4 @@
-"""A Gaussian process for the logarithm of a time or cost over nodes: what runs say about others.
+"""A Gaussian process for the logarithm of a time or cost over nodes, fitted to runs.
 
 The logarithm of a run is the sum of these parts, each normally distributed:
 
@@ -6,7 +6,7 @@ The logarithm of a run is the sum of these parts, each normally distributed:
   configurations that differ in their nodes alone
 - a step from one node to several, where the network begins
 - a smooth curve, of all lines and of each line
-- a deviation of the configuration, which its neighbours do not tell
+- a deviation of the configuration, which its neighbours do not show
 - an effect of the round, which all its runs share
 - of a short run: the error of the projection, which all short runs of its configuration share
 - the run's own scatter
@@ -70,7 +70,7 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """What the runs say about each configuration: (configurations,), in logarithms.
+    """The estimates of each configuration: (configurations,), in logarithms.
 
     `misses` is by how much the model's own errors exceed its intervals, at least 1.
     `left_out` and `left_out_sd` are the prediction of a configuration by the runs of the others,

@@ -123,7 +123,7 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
 def work_of(examples: Iterable[float]) -> float:
     """Return the most frequent number of trained examples among points; 0 without any.
 
-    A number counts with those that are the same work; of several equally frequent ones the largest.
+    Numbers within the tolerance of one task count together; of equally frequent ones, the largest.
     """
     counts = Counter(examples)
     alike = {

@@ -111,6 +111,8 @@ TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
 Line = Annotated[str, text(_LINE, _LINE_FORM, 1000)]
 #: The value of an option of sbatch.
 OptionValue = Annotated[str, text(r"^[^\x00-\x20-][^\x00-\x1f]*$", _OPTION_FORM, 1000)]
+_SUFFIX_FORM = "letters, digits, - and . of a host's name"
+HostSuffix = Annotated[str, text("^[A-Za-z0-9.-]+$", _SUFFIX_FORM, 100)]
 SlurmName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$", _SLURM_NAME_FORM, 1000)]
 GpuResource = Annotated[
     str,
@@ -486,6 +488,10 @@ class Measured(Keys, frozen=True, kw_only=True):
     switches: OptionValue | None = None
     """Switches of the network that connect a job's nodes at most, and how long to wait for such
     nodes: `--switches`, such as `1@02:00:00`. null sets no limit."""
+    host_suffix: HostSuffix | None = None
+    """Follows the name of a node, before its domain, in the addresses by which ranks reach each
+    other (TF_CONFIG, MASTER_ADDR): of a network that is faster than the one of the bare names,
+    such as `-ib0` or `i`. null adds nothing."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
     container: Container | None = None

@@ -85,7 +85,7 @@ class Tables:
         self.measured = {p: row for p, row in self.points.items() if row.runs > 0}
         self.all_runs: Sequence[RunRow] = table_rows.typed(RunRow, runs)
         self.valid = [run for run in self.all_runs if run.status == RunState.OK]
-        #: Those that have a record: what it warns of may explain why a run diverged.
+        #: Runs with a record: its warnings may explain why a run diverged.
         self.ended = [r for r in self.all_runs if r.status in FINISHED]
 
     def about(self, points: Iterable[Point], runs: int | None = None, **named: object) -> Found:

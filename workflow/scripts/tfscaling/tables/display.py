@@ -305,7 +305,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     """Column to show → its heading, for these columns of a table of points or runs.
 
     The quality is headed by its metric and unit where all rows share it, and is left out where a
-    column of that name is shown as well; where it differs, columns next to it say what it is.
+    column of that name is shown as well; where it differs, columns next to it describe it.
     """
     found = qualities_in(table) if QUALITY in names else {}
     heads: dict[str, str] = {}

@@ -3,7 +3,7 @@
 Intervals of a single sample are nonparametric, as run times are not normally distributed: rules 5
 and 6 of T. Hoefler and R. Belli, "Scientific Benchmarking of Parallel Computing Systems" (SC15).
 
-A few runs per point say little about each point's own scatter, and one disturbed
+A few runs per point show little of each point's own scatter, and one disturbed
 run spoils a mean. So the points are estimated together:
 
 - on the logarithm of the values, as run times scatter in proportion; on the values themselves
@@ -22,7 +22,7 @@ with its own degrees of freedom. Up to RANGE_RUNS runs such a point counts as th
 A cost whose price is zero is exactly zero: it has no scatter, no block changes it, and it beats all
 other costs.
 
-A run that did not reach its end has no value: it can only be worse than those that did. A point
+A run that did not reach its end has no value: it can only be worse than runs that did. A point
 with such a run is estimated by its other runs, and is never shown to be as good as another point.
 
 Two points differ by more than chance where their locations are further apart than `half_width`, a
@@ -135,7 +135,7 @@ def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
     even the whole range does not.
     """
     # of 2**runs equally likely ways to lie below or above the median, those with at most k below;
-    # the binomial distribution of scipy.stats is the same, but takes most of a second to load
+    # equals the binomial distribution of scipy.stats, which takes most of a second to load
     k = ways = 0
     while (ways := ways + math.comb(runs, k)) / 2**runs <= (1 - confidence) / 2:
         k += 1
@@ -184,7 +184,10 @@ def ratio_interval(
 
 
 def _quantile(ordered: Array, share: float) -> float:
-    """`np.quantile` of sorted values to the last bit, in a tenth of the time; `share` below 1."""
+    """Return what `np.quantile` returns for sorted values, to the last bit; `share` is below 1.
+
+    With NumPy's function a ratio's interval takes 90 µs of CPU time instead of 40 µs.
+    """
     place, part = divmod((len(ordered) - 1) * share, 1)
     low, high = ordered[int(place) : int(place) + 2].tolist()
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
@@ -530,7 +533,7 @@ class Samples:
         return float(np.sqrt(np.mean(errors**2))) if is_projected else 0.0
 
     def has_enough(self, metric: str, point: Point) -> bool:
-        """Whether there are runs enough for an interval; those that never ended are runs too."""
+        """Whether the runs suffice for an interval; runs that never ended count."""
         known = self._known(point, metric)
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
 

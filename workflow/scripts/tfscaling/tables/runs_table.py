@@ -269,7 +269,7 @@ def _with_record(
     add_environment(row, record)
     before_s = (record.resumed.trained_before_s or 0.0) if record.resumed and is_timed else 0.0
     row.wall_time_s = record.phases.wall_time_s + before_s
-    if record.resumed is None or not record.is_of_program:  # which tells of its last attempt
+    if record.resumed is None or not record.is_of_program:  # the file of its last attempt
         row.examples_trained = record.metrics.examples_trained
     steady: tuple[StepBlock, ...] = ()
     if record.is_valid and run.whole_epochs is not None:
@@ -288,7 +288,7 @@ def _with_record(
         if whole is not None:
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
         compared_by = run.spec.recipe.quality
-        # a program that tells nothing of its training was not asked for anything either, and the
+        # a program that reports nothing of its training did not have to, and the
         # quality of a whole training is not projected
         if (
             is_whole
@@ -419,7 +419,7 @@ def _why_no_record(folder: Path, parameters_hash: str) -> tuple[RunState, str]:
 #: What should be the same in all runs of a platform.
 ALIKE = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
-#: A host's facts but for those that are of one host in any case.
+#: A host's facts, except facts that differ between any two hosts.
 _comparable = operator.attrgetter(
     *(name for name in HostFacts.__struct_fields__ if name not in ("machine", "gpu_uuids"))
 )
@@ -438,7 +438,7 @@ def add_environment(row: RunRow, record: RunRecord) -> None:
         name: _distinct([fact.packages.get(name) for fact in facts]) for name in PROGRAM_PACKAGES
     }
     row.hosts = " ".join(dict.fromkeys(rank.host for rank in ranks))
-    # a rank that does not know its machine may share one: nothing is claimed of it
+    # a rank without a known machine may share one: nothing is claimed about it
     row.machines = None if None in machines else " ".join(filter(None, machines))
     row.slowest_rank = record.metrics.slowest_rank
     row.slowest_host = record.metrics.slowest_host

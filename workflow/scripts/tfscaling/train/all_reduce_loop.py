@@ -27,7 +27,7 @@ COMPUTE_STEPS = 20
 class AllReduceLoop(TrainingLoop):
     """One rank's part of the training of a model: a classifier, or one that trains itself.
 
-    `strategy` is a tf.distribute.Strategy. A subclass says where batches come from: it calls
+    `strategy` is a tf.distribute.Strategy. A subclass provides the batches: it calls
     `make_model`, and in each replica `train_on` and `test_on` with a batch and the weights of its
     examples, 0 for padding.
     """

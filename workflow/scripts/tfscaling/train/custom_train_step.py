@@ -85,7 +85,7 @@ class CustomTrainStep:
         context = tf.distribute.get_replica_context()
         own = []
         for variable in self.metrics:
-            # an all-reduce takes its device from the tensor: those read of variables tell none
+            # an all-reduce takes its device from the tensor; a value read from a variable has none
             value = tf.identity(variable.value)
             if variable.aggregation == "mean":
                 value = value / tf.cast(self.replicas, value.dtype)

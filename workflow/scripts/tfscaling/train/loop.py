@@ -240,12 +240,12 @@ class TrainingLoop(ABC):
         report: Callable[[str], None],
         checkpoints: Checkpoints | None = None,
     ) -> Result:
-        """Train all epochs, or those that are left after the last of the `checkpoints`.
+        """Train all epochs, or the epochs that remain after the last of the `checkpoints`.
 
         `report` gets one line per epoch. Between epochs the model is evaluated where the recipe
         says so; after the last one it is the caller's part. A loss that is NaN or infinite ends the
         training after its epoch: it is the sum over all replicas, so all ranks end alike. Raises
-        InterruptedTrainingError if a signal asks `checkpoints` for the end.
+        InterruptedTrainingError if `checkpoints` got a signal to end.
         """
         self._checkpoints = checkpoints
         with nullcontext() if checkpoints is None else checkpoints.listening():

@@ -7,8 +7,8 @@ every model if the recipe's `loss` says so. A model with a custom `train_step` o
 a program trains it.
 
 A model that trains itself gets the arrays as `fit` gives them. A classifier's bytes are images,
-which are scaled to [0, 1], unless the model says otherwise: an integer `keras.Input` takes them as
-they are.
+which are scaled to [0, 1], unless the model takes whole numbers: an integer `keras.Input` takes
+them as they are.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NEVER_CALLED = (
     *("train_step", "test_step", "make_train_function", "make_test_function"),
     *("fit", "evaluate"),
 )
-#: Methods that say how a model trains and is measured.
+#: Methods that define how a model trains and is measured.
 OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
-#: Settings of `compile()` that say what is trained and measured.
+#: Settings of `compile()` that define what is trained and measured.
 _WHAT = ("loss", "loss_weights", "metrics", "weighted_metrics")
 
 
@@ -383,7 +383,7 @@ def _symbols(model: Any, x: Any) -> Any:
     """Return the model's symbolic input for each part of `x`; None where a subclass has none."""
     inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
     if isinstance(x, dict):
-        by_name = {each.name: each for each in inputs}  # Keras wants these names for the keys
+        by_name = {each.name: each for each in inputs}  # Keras requires these names of keys
         return {name: by_name.get(name) for name in x}
     if isinstance(x, tuple):
         return tuple(inputs) if len(inputs) == len(x) else (None,) * len(x)

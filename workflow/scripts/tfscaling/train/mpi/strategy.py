@@ -200,7 +200,7 @@ def strategy(device: str, world: Any) -> Any:
     """Make the class of strategies over the ranks of a communicator, each with this `device`."""
     import tensorflow as tf
 
-    rank, ranks = int(world.rank), int(world.size)  # the library does not tell after its end
+    rank, ranks = int(world.rank), int(world.size)  # the library does not answer after its end
     aggregations = {
         tf.VariableAggregation.SUM: tf.distribute.ReduceOp.SUM,
         tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,

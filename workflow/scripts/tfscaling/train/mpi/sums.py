@@ -46,7 +46,7 @@ class NodeMemory:
 
     def meet(self) -> None:
         """Wait for the other ranks, asleep. Raises ConnectionError if one has ended."""
-        # the first rank answers the others; of two, each tells the other: the last does not wait
+        # the first rank answers the others; two ranks notify each other: the last one does not wait
         if self.rank > 0 or self.size == 2:
             self._others[0].send(b"\0")
         for other in self._others:
